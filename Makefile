@@ -1,0 +1,57 @@
+# Every target sets up what it needs in .venv; nothing has to be installed by hand but Python and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The lock file pins every version; pip checks that nothing it pins is missing or too new.
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Penstock needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once; needs the network)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint requirements.lock --editable '.[all,dev]'
+	@touch $@
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv with everything in it
+
+.PHONY: demo
+demo: $(STAMP) ## Train a real job end to end on an embedded cluster (under 3 minutes)
+	@$(BIN)/penstock demo
+
+.PHONY: test
+test: $(STAMP) ## Run the whole test suite
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+
+.PHONY: check
+check: $(STAMP) ## Lint, types, layer contracts, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/penstock crds --check
+
+.PHONY: format
+format: $(STAMP) ## Format the code and sort its imports
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: lock
+lock: $(STAMP) ## Pin the newest versions that the project's ranges allow
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
+	  --no-emit-index-url --no-annotate --no-header pyproject.toml --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Remove everything that the other targets made
+	rm -rf $(VENV) .penstock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

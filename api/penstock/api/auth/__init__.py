@@ -1,0 +1,19 @@
+"""Who calls, and what they may do."""
+
+from penstock.api.auth.caller import (
+    Authenticator,
+    Caller,
+    ForbiddenError,
+    Permission,
+    UnauthenticatedError,
+    Verb,
+)
+
+__all__ = [
+    "Authenticator",
+    "Caller",
+    "ForbiddenError",
+    "Permission",
+    "UnauthenticatedError",
+    "Verb",
+]

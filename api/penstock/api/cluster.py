@@ -1,0 +1,176 @@
+"""The API service's own connection to Kubernetes: reviews of tokens, and the Scales of overrides.
+
+Uses plain dictionaries through the generic client: the typed models cost a hundred megabytes and
+tell nothing more here. Every call has a time-out.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
+
+from penstock.api.errors import ServerError
+from penstock.brain.plancontent import PlanContent
+from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
+from penstock.brain.store.tables import JobRow, PlanRow
+from penstock.crds import labels
+from penstock.crds.enums import Source
+from penstock.crds.group import API_VERSION, GROUP, SCALE_KIND, SCALE_PLURAL, VERSION
+
+_log: Final = logging.getLogger(__name__)
+_TIMEOUT_SECONDS: Final = 10.0
+
+
+class ClusterConfigurationError(ServerError):
+    """There is no way to connect to the cluster; the text says what to do."""
+
+
+class Cluster:
+    """One API server, reached with the service's own credentials."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._objects = client.CustomObjectsApi(api)
+
+    async def review_token(self, token: str, audiences: list[str]) -> dict[str, Any]:
+        """The status of a TokenReview. Raises ClusterUnavailableError."""
+        spec: dict[str, Any] = {"token": token}
+        if audiences:
+            spec["audiences"] = audiences
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        answer = await self._call(
+            self._objects.create_cluster_custom_object(
+                "authentication.k8s.io", "v1", "tokenreviews", body
+            )
+        )
+        status = answer.get("status")
+        return status if isinstance(status, dict) else {}
+
+    async def review_access(self, spec: dict[str, Any]) -> bool:
+        """Whether a SubjectAccessReview allows it. Raises ClusterUnavailableError."""
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
+        answer = await self._call(
+            self._objects.create_cluster_custom_object(
+                "authorization.k8s.io", "v1", "subjectaccessreviews", body
+            )
+        )
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def name(self, job: JobRow, number: int) -> str:
+        """The name of the Scale for an override; it sorts by the plan's number."""
+        return f"{job.name}-user-{number:06d}"
+
+    async def write(self, job: JobRow, plan: PlanRow) -> None:
+        """Create the Scale of an override.
+
+        Raises ClusterRefusedError or ClusterUnavailableError.
+        """
+        content = PlanContent.model_validate_json(plan.content)
+        spec: dict[str, Any] = {
+            "jobRef": {"name": job.name, "uid": job.uid},
+            "roles": {
+                role.value: target.model_dump(by_alias=True, exclude_none=True, mode="json")
+                for role, target in content.roles.items()
+            },
+            "source": Source.USER.value,
+            "policy": plan.policy,
+            "reason": plan.reason,
+        }
+        if plan.message:
+            spec["message"] = plan.message
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": SCALE_KIND,
+            "metadata": {
+                "name": plan.scale,
+                "namespace": job.namespace,
+                "labels": {
+                    labels.JOB: job.name,
+                    labels.JOB_UID: job.uid,
+                    labels.MANAGED_BY: labels.MANAGED_BY_VALUE,
+                },
+                "annotations": {labels.PLAN: str(plan.number)},
+            },
+            "spec": spec,
+        }
+        await self._call(
+            self._objects.create_namespaced_custom_object(
+                GROUP, VERSION, job.namespace, SCALE_PLURAL, body
+            ),
+            accepted=409,
+        )
+
+    async def delete(self, job: JobRow, name: str) -> None:
+        """Delete a Scale; one that is gone already is fine.
+
+        Raises ClusterRefusedError or ClusterUnavailableError.
+        """
+        await self._call(
+            self._objects.delete_namespaced_custom_object(
+                GROUP, VERSION, job.namespace, SCALE_PLURAL, name
+            ),
+            accepted=404,
+        )
+
+    async def _call(self, call: Awaitable[Any], accepted: int | None = None) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                answer = await call
+        except ApiException as error:
+            if error.status == accepted:
+                return {}
+            text = f"{error.status}: {_message(error)}"
+            if error.status is not None and 400 <= error.status < 500 and error.status != 429:
+                raise ClusterRefusedError(text) from error
+            raise ClusterUnavailableError(text) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ClusterUnavailableError(f"{type(error).__name__}: {error}") from error
+        return answer if isinstance(answer, dict) else {}
+
+
+@asynccontextmanager
+async def connected_cluster(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
+    """The cluster of a kubeconfig, or the one that this process runs in.
+
+    Raises ClusterConfigurationError where there is neither.
+    """
+    configuration = client.Configuration()
+    try:
+        if kubeconfig is not None:
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=str(kubeconfig), client_configuration=configuration
+            )
+        else:
+            loaded = config.load_incluster_config(  # type: ignore[no-untyped-call]
+                client_configuration=configuration
+            )
+            if asyncio.iscoroutine(loaded):
+                await loaded
+    except config.ConfigException as error:
+        where = "--kubeconfig" if kubeconfig is not None else "the in-cluster configuration"
+        raise ClusterConfigurationError(
+            f"{where} cannot be used: {error}; give --kubeconfig=FILE, or --auth=tokens to run "
+            "without a cluster"
+        ) from error
+    api = client.ApiClient(configuration)
+    try:
+        yield Cluster(api)
+    finally:
+        await api.close()  # type: ignore[no-untyped-call]
+
+
+def _message(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error.reason)

@@ -1,0 +1,45 @@
+"""From the view to HTML. Everything that comes from outside is escaped."""
+
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from penstock.api.page.reference import Reference
+from penstock.api.page.view import PageView
+from penstock.brain.jobstate import JobPhase
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("penstock.api.page", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def stylesheet() -> bytes:
+    """The style sheet."""
+    return files("penstock.api.page").joinpath("page.css").read_bytes()
+
+
+def page(view: PageView, *, caller: str, session: bool) -> str:
+    """The page."""
+    template = _environment().get_template("page.html")
+    return template.render(
+        view=view, caller=caller, session=session, phases=[phase.value for phase in JobPhase]
+    )
+
+
+def login(problem: str = "") -> str:
+    """The question who calls."""
+    return _environment().get_template("login.html").render(problem=problem)
+
+
+def reference(contents: Reference) -> str:
+    """The reference of the API."""
+    return _environment().get_template("reference.html").render(reference=contents)

@@ -1,0 +1,138 @@
+"""Samples, from the wire and to it."""
+
+from typing import Any, Final
+
+from penstock.api.schemas.samples import JobEvent, RankSample, RoleUse, Sample, SampleView
+from penstock.brain import planning
+from penstock.brain.rollups import load_roles
+from penstock.brain.service.samples import Reading
+from penstock.brain.store.packing import RankColumns, unpack
+from penstock.brain.store.tables import RollupRow, SampleRow
+from penstock.crds.enums import Role
+
+_OPTIONAL: Final[tuple[tuple[str, str, float], ...]] = (
+    # name on the wire, column, factor
+    ("cpu_limit_cores", "milli_cpu_limit", 1000),
+    ("memory_limit_bytes", "memory_limit_bytes", 1),
+    ("steps_per_second", "steps_per_second", 1),
+    ("step_seconds", "step_seconds", 1),
+    ("wait_share", "wait_share", 1),
+)
+
+
+def reading(sample: Sample) -> Reading:
+    """A sample as the Brain takes it in."""
+    queue = sample.queue
+    return Reading(
+        time_seconds=sample.time,
+        interval_seconds=sample.interval_seconds,
+        step=sample.step,
+        epoch=sample.epoch,
+        steps_per_second=sample.steps_per_second,
+        samples_per_second=sample.samples_per_second,
+        world_size=sample.world_size,
+        enqueued_per_second=queue.enqueued_per_second if queue else None,
+        dequeued_per_second=queue.dequeued_per_second if queue else None,
+        ideal_per_second=queue.ideal_per_second if queue else None,
+        roles={role: _columns(ranks) for role, ranks in sample.roles.items()},
+    )
+
+
+def event(wire: JobEvent) -> planning.JobEvent:
+    """An event as the Brain takes it in."""
+    return planning.JobEvent(
+        time_seconds=wire.time,
+        kind=wire.kind,
+        role=wire.role,
+        rank=wire.rank,
+        memory_limit_bytes=wire.memory_limit_bytes,
+        node=wire.node,
+    )
+
+
+def sample_view(row: SampleRow, with_ranks: bool) -> SampleView:
+    """A stored sample on the wire."""
+    roles = unpack(row.ranks)
+    return SampleView(
+        time=row.time_seconds,
+        received_seconds=row.received_seconds,
+        step=row.step,
+        epoch=row.epoch,
+        steps_per_second=row.steps_per_second,
+        samples_per_second=row.samples_per_second,
+        world_size=row.world_size,
+        roles={role: _use(columns) for role, columns in roles.items() if columns["rank"]},
+        ranks=({role: _ranks(columns) for role, columns in roles.items()} if with_ranks else None),
+    )
+
+
+def _columns(ranks: dict[int, RankSample]) -> RankColumns:
+    rows = [ranks[rank] for rank in sorted(ranks)]
+    columns: RankColumns = {
+        "rank": sorted(ranks),
+        "milli_cpu": [round(row.cpu_cores * 1000) for row in rows],
+        "memory_bytes": [row.memory_bytes for row in rows],
+    }
+    for name, column, factor in _OPTIONAL:
+        values: list[Any] = [getattr(row, name) for row in rows]
+        if any(value is not None for value in values):
+            columns[column] = [
+                None if value is None else _scaled(value, factor) for value in values
+            ]
+    if any(row.node for row in rows):
+        columns["node"] = [row.node for row in rows]
+    if any(row.incarnation for row in rows):
+        columns["incarnation"] = [row.incarnation for row in rows]
+    return columns
+
+
+def _scaled(value: float, factor: float) -> float:
+    return value if factor == 1 else max(1, round(value * factor))
+
+
+def _use(columns: RankColumns) -> RoleUse:
+    return RoleUse(
+        replicas=len(columns["rank"]),
+        cpu_cores=sum(columns["milli_cpu"]) / 1000,
+        hottest_cpu_cores=max(columns["milli_cpu"]) / 1000,
+        peak_memory_bytes=max(columns["memory_bytes"]),
+    )
+
+
+def _ranks(columns: RankColumns) -> dict[int, RankSample]:
+    found = {}
+    for index, rank in enumerate(columns["rank"]):
+        row = {name: values[index] for name, values in columns.items()}
+        fields: dict[str, Any] = {
+            "cpu_cores": row["milli_cpu"] / 1000,
+            "memory_bytes": row["memory_bytes"],
+            "node": row.get("node") or "",
+            "incarnation": row.get("incarnation") or 0,
+        }
+        for name, column, factor in _OPTIONAL:
+            if row.get(column) is not None:
+                fields[name] = row[column] / factor if factor != 1 else row[column]
+        found[rank] = RankSample(**fields)
+    return found
+
+
+def rollup_view(row: RollupRow) -> SampleView:
+    """A stored roll-up on the wire."""
+    return SampleView(
+        time=row.start_seconds,
+        received_seconds=row.received_seconds,
+        step=row.step,
+        epoch=row.epoch,
+        steps_per_second=row.steps_per_second,
+        samples_per_second=row.samples_per_second,
+        world_size=row.world_size,
+        roles={
+            Role(name): RoleUse(
+                replicas=round(use.replicas),
+                cpu_cores=use.milli_cpu / 1000,
+                hottest_cpu_cores=use.hottest_milli_cpu / 1000,
+                peak_memory_bytes=round(use.peak_memory_bytes),
+            )
+            for name, use in load_roles(row.roles).items()
+        },
+    )

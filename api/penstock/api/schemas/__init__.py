@@ -1,0 +1,83 @@
+"""The objects of the REST API, importable without the web framework."""
+
+from penstock.api.schemas.algorithms import AlgorithmPatch, AlgorithmView
+from penstock.api.schemas.base import ListResource, WireModel
+from penstock.api.schemas.cluster import (
+    Allocation,
+    AuditEntry,
+    ClusterSnapshot,
+    FragmentationView,
+    Node,
+    NodeView,
+)
+from penstock.api.schemas.jobs import Job, JobFinish, JobRegistration, RoleDescription, Signature
+from penstock.api.schemas.plans import (
+    AlgorithmRef,
+    AlgorithmRun,
+    DataWorkerDemand,
+    Evidence,
+    Outcome,
+    Override,
+    Plan,
+    Prediction,
+    Proposal,
+    ProposalLimits,
+    ProposalRequest,
+    RunOutcome,
+    ShadowPlan,
+)
+from penstock.api.schemas.problems import FieldProblem, Problem, ProblemType
+from penstock.api.schemas.samples import (
+    JobEvent,
+    QueueSample,
+    RankSample,
+    Resolution,
+    RoleUse,
+    Sample,
+    SampleBatch,
+    SampleReceipt,
+    SampleView,
+)
+
+__all__ = [
+    "AlgorithmPatch",
+    "AlgorithmRef",
+    "AlgorithmRun",
+    "AlgorithmView",
+    "Allocation",
+    "AuditEntry",
+    "ClusterSnapshot",
+    "DataWorkerDemand",
+    "Evidence",
+    "FieldProblem",
+    "FragmentationView",
+    "Job",
+    "JobEvent",
+    "JobFinish",
+    "JobRegistration",
+    "ListResource",
+    "Node",
+    "NodeView",
+    "Outcome",
+    "Override",
+    "Plan",
+    "Prediction",
+    "Problem",
+    "ProblemType",
+    "Proposal",
+    "ProposalLimits",
+    "ProposalRequest",
+    "QueueSample",
+    "RankSample",
+    "Resolution",
+    "RoleDescription",
+    "RoleUse",
+    "RunOutcome",
+    "Sample",
+    "SampleBatch",
+    "SampleReceipt",
+    "SampleView",
+    "ShadowPlan",
+    "Signature",
+    "WireModel",
+]

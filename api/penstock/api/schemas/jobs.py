@@ -1,0 +1,103 @@
+"""A job as its trainer registers it, and as the Brain has it."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from penstock.api.schemas.base import Counter, Name, Rate, Seconds, Text, Uid, WireModel
+from penstock.brain.jobstate import JobPhase
+from penstock.crds.enums import Optimize, Role, Strategy
+from penstock.crds.fields import PositiveQuantity, Quantity, Replicas
+
+LimitedResource = Annotated[str, Field(min_length=1, max_length=317)]
+
+
+class Signature(WireModel):
+    """How similar jobs are found; empty is unknown."""
+
+    model: Name = ""
+    """The model that is trained."""
+    dataset: Name = ""
+    """The data that it learns from."""
+    user: Name = ""
+    """The person or team that trains."""
+    code: Name = ""
+    """The version of the program."""
+
+
+class RoleDescription(WireModel):
+    """What the job's spec says of one role."""
+
+    min_replicas: Replicas = 1
+    """Least number that a plan may choose."""
+    max_replicas: Replicas | None = None
+    """Greatest number that a plan may choose; absent: bounded by the job's limits alone."""
+    fixed_replicas: Annotated[Replicas, Field(ge=1)] | None = None
+    """The number that the spec fixes; a plan does not change it then."""
+    spare_replicas: Replicas = 0
+    """Workers beyond the quota, the first to be preempted."""
+    cpu: PositiveQuantity | None = None
+    """CPU that the template's first container requests."""
+    memory: PositiveQuantity | None = None
+    """Memory that the template's first container requests."""
+
+    @model_validator(mode="after")
+    def _bounds_agree(self) -> Self:
+        if self.max_replicas is not None and self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas = {self.min_replicas}: must not be greater than "
+                f"max_replicas = {self.max_replicas}"
+            )
+        return self
+
+
+class JobRegistration(WireModel):
+    """The description of a job: the body of ``PUT /v1/jobs/{uid}``."""
+
+    name: Annotated[Name, Field(min_length=1)]
+    namespace: Annotated[Name, Field(min_length=1)]
+    strategy: Strategy
+    optimize: Optimize = Optimize.AUTO
+    signature: Signature = Signature()
+    resource_limits: Annotated[dict[LimitedResource, Quantity], Field(max_length=8)] = Field(
+        default_factory=dict
+    )
+    """Most that all pods of the job together may request: cpu, memory, accelerators."""
+    roles: Annotated[dict[Role, RoleDescription], Field(min_length=1)]
+    """The roles that the job declares."""
+    slots_per_step: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Slots of a training step, fixed at creation."""
+    global_batch: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Samples of a training step, when known."""
+
+
+class Job(JobRegistration):
+    """A job as the Brain has it."""
+
+    uid: Uid
+    phase: JobPhase
+    """Active, Lost (nothing heard for 15 minutes), Succeeded or Failed."""
+    message: Text = ""
+    """Why the job ended, or why it has no initial plan."""
+    registered_seconds: Seconds
+    """When the job was registered first."""
+    last_seen_seconds: Seconds
+    """When its trainer was last heard of."""
+    finished_seconds: Seconds | None = None
+    step: Counter = 0
+    """Newest step reported."""
+    steps_per_second: Rate = 0.0
+    """Speed of the newest sample."""
+    world_size: Counter = 0
+    """Workers of the newest sample."""
+    current_plan: Annotated[int, Field(ge=1)] | None = None
+    """Id of the plan in force; read it at ``plans/current``."""
+    pinned_by: Annotated[int, Field(ge=1)] | None = None
+    """Id of the override that pins the job; absent where the Brain is free to plan."""
+
+
+class JobFinish(WireModel):
+    """How a job ended: the body of ``POST /v1/jobs/{uid}/finish``."""
+
+    state: Literal["Succeeded", "Failed"]
+    message: Text = ""

@@ -1,0 +1,153 @@
+"""What a job did over one interval, as its trainer measured it."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.api.schemas.base import (
+    Bytes,
+    Cores,
+    Counter,
+    Duration,
+    Name,
+    Rate,
+    Seconds,
+    WireModel,
+)
+from penstock.brain.planning import EventKind
+from penstock.crds.enums import Role
+from penstock.crds.fields import Rank
+
+MAX_SAMPLES_PER_BATCH = 256
+MAX_RANKS_PER_SAMPLE = 4096
+
+
+class RankSample(WireModel):
+    """One pod over the interval: means, except memory, which is the peak."""
+
+    cpu_cores: Cores
+    """CPU used."""
+    memory_bytes: Bytes = 0
+    """Peak of the memory used."""
+    cpu_limit_cores: Annotated[Cores, Field(gt=0)] | None = None
+    """CPU granted, where known."""
+    memory_limit_bytes: Annotated[Bytes, Field(gt=0)] | None = None
+    """Memory granted, where known."""
+    steps_per_second: Rate | None = None
+    """A worker's own speed."""
+    step_seconds: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Mean time of the worker's steps."""
+    wait_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Part of the time spent waiting for input."""
+    node: Name = ""
+    """The node it runs on."""
+    incarnation: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Incarnation of the pod."""
+
+
+class QueueSample(WireModel):
+    """The input queue between data workers and training workers, seen by the consumer."""
+
+    enqueued_per_second: Rate
+    """Batches that arrived."""
+    dequeued_per_second: Rate
+    """Batches that the training took."""
+    ideal_per_second: Rate | None = None
+    """Batches that the training would take if it never waited."""
+
+
+class Sample(WireModel):
+    """One interval of a job."""
+
+    time: Seconds
+    """End of the interval by the trainer's clock; the key by which a repeated sample is known."""
+    step: Counter
+    """Newest step."""
+    epoch: Counter = 0
+    steps_per_second: Rate
+    samples_per_second: Rate = 0.0
+    world_size: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Workers in the training."""
+    interval_seconds: Duration = 15.0
+    roles: dict[Role, Annotated[dict[Rank, RankSample], Field(max_length=MAX_RANKS_PER_SAMPLE)]] = (
+        Field(default_factory=dict)
+    )
+    """Every pod that trained through the whole interval, by role and rank."""
+    queue: QueueSample | None = None
+
+
+class JobEvent(WireModel):
+    """Something that happened to one pod."""
+
+    time: Seconds
+    kind: EventKind
+    role: Role
+    rank: Rank
+    memory_limit_bytes: Annotated[Bytes, Field(gt=0)] | None = None
+    """The limit that it ran into, for OutOfMemory."""
+    node: Name = ""
+
+
+class SampleBatch(WireModel):
+    """Samples and events since the last batch: the body of ``POST /v1/jobs/{uid}/samples``."""
+
+    samples: Annotated[list[Sample], Field(max_length=MAX_SAMPLES_PER_BATCH)] = Field(
+        default_factory=list
+    )
+    events: Annotated[list[JobEvent], Field(max_length=MAX_SAMPLES_PER_BATCH)] = Field(
+        default_factory=list
+    )
+    dropped: Counter = 0
+    """Samples that the sender had to drop since its last batch."""
+    sent: Seconds | None = None
+    """The sender's clock as it sent the batch, by which a clock that is off is known."""
+
+
+class SampleReceipt(WireModel):
+    """What became of a batch."""
+
+    accepted: Counter
+    """Samples stored."""
+    repeated: Counter
+    """Samples that were there already, by their time."""
+    current_plan: int | None = None
+    """Id of the plan in force, so that a trainer sees a new one without asking."""
+
+
+class Resolution(StrEnum):
+    """How fine the samples are that one reads."""
+
+    RAW = "raw"
+    MINUTE = "1m"
+    TEN_MINUTES = "10m"
+
+
+class RoleUse(WireModel):
+    """What the pods of one role used over an interval."""
+
+    replicas: Annotated[int, Field(ge=0)]
+    """Pods that reported."""
+    cpu_cores: Cores
+    """Sum over the pods of the mean use."""
+    hottest_cpu_cores: Cores
+    """Mean use of the busiest pod."""
+    peak_memory_bytes: Bytes
+    """Largest peak of one pod."""
+
+
+class SampleView(WireModel):
+    """One stored sample, or one interval of a roll-up."""
+
+    time: Seconds
+    """End of a sample's interval, start of a roll-up's."""
+    received_seconds: Seconds
+    """Server's clock when the sample came in."""
+    step: Counter
+    epoch: Counter = 0
+    steps_per_second: Rate
+    samples_per_second: Rate = 0.0
+    world_size: Counter = 0
+    roles: dict[Role, RoleUse] = Field(default_factory=dict)
+    ranks: dict[Role, dict[Rank, RankSample]] | None = None
+    """Single pods: of raw samples only, and only where asked for (``ranks=true``)."""

@@ -1,0 +1,79 @@
+"""From the options of ``penstock brain`` to a running service, or one line that says why not."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import yaml
+from sqlalchemy.exc import SQLAlchemyError
+
+from penstock.api.errors import ServerError
+from penstock.api.logs import configure_logging
+from penstock.api.server import AuthMode, ServerOptions, serve
+from penstock.brain.configuration import ConfigurationError, load
+from penstock.brain.registry import RegistryError
+from penstock.brain.store.database import DatabaseError
+
+_log: Final = logging.getLogger(__name__)
+
+
+def start(
+    *,
+    host: str,
+    port: int,
+    database: str,
+    config: Path | None,
+    settings: list[str],
+    kubeconfig: Path | None,
+    in_cluster: bool,
+    auth: str | None,
+    log_format: str,
+    log_level: str,
+) -> int:
+    """Serve until told to stop; the exit status."""
+    try:
+        configure_logging(log_format, log_level)
+        overrides = _overrides(settings)
+        options = ServerOptions(
+            settings=load(config, overrides),
+            config=config,
+            overrides=overrides,
+            database=database,
+            host=host,
+            port=port,
+            auth=_auth_mode(auth, clustered=kubeconfig is not None or in_cluster),
+            kubeconfig=kubeconfig,
+            in_cluster=in_cluster,
+        )
+        asyncio.run(serve(options))
+    except (ConfigurationError, DatabaseError, RegistryError, ServerError) as error:
+        sys.stderr.write(f"penstock brain: {error}\n")
+        return 1
+    except (SQLAlchemyError, OSError) as error:
+        sys.stderr.write(f"penstock brain: the database cannot be used: {error}\n")
+        return 1
+    return 0
+
+
+def _auth_mode(auth: str | None, *, clustered: bool) -> AuthMode:
+    if auth is None:
+        return "kubernetes" if clustered else "tokens"
+    for mode in get_args(AuthMode):
+        if auth == mode:
+            return mode  # type: ignore[no-any-return]
+    raise ServerError(f"--auth={auth!r}: must be one of {', '.join(get_args(AuthMode))}")
+
+
+def _overrides(settings: list[str]) -> dict[str, Any]:
+    found = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"--set={setting!r}: must be NAME=VALUE")
+        try:
+            found[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"--set={setting!r}: the value is not YAML") from error
+    return found

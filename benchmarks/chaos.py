@@ -1,0 +1,245 @@
+"""Train while everything around is killed, frozen, cut off and lost; count what the model saw.
+
+    python -m benchmarks.chaos --faults 50 --seed 1 --json
+
+An AllReduce job of three workers on the embedded cluster, with controller and Brain, is hit by one
+random fault after the other. In the end the job must have succeeded, no sample may be lost or
+repeated in the history of the surviving model, and no gap between two steps may be longer than the
+lease time and 5 s. What a fault did is printed to stderr as it happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
+from benchmarks.elastic.steps import longest_gap, read_steps
+
+WORKERS = 3
+SAMPLES = 2400
+GLOBAL_BATCH = 48
+STEPS_PER_EPOCH = SAMPLES // GLOBAL_BATCH
+STEPS_PER_FAULT = 150
+LEASE_SECONDS = 20
+RECOVERY_SECONDS = 120.0
+NODES = [{"name": "node", "count": 3, "cpu": "8", "memory": "16Gi"}]
+
+
+def manifest(folder: Path, epochs: int) -> dict[str, Any]:
+    """The job that is disturbed."""
+    command = [
+        "penstock", "run", "--", sys.executable, "-m", "benchmarks.elastic.script",
+        f"--log={folder}/steps-$(PENSTOCK_RANK)-$(PENSTOCK_INCARNATION).jsonl",
+        f"--samples={SAMPLES}", f"--global-batch={GLOBAL_BATCH}", f"--epochs={epochs}",
+        "--slot-seconds=0.03", f"--hurry={folder}/hurry",
+    ]  # fmt: skip
+    container = {
+        "name": "main",
+        "image": "penstock/examples:latest",
+        "command": command,
+        "env": [{"name": "PENSTOCK_CHECKPOINT_DIR", "value": f"{folder}/checkpoints"}],
+    }
+    return {
+        "apiVersion": "penstock.dev/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "chaos", "namespace": "default"},
+        "spec": {
+            "strategy": "AllReduce",
+            "resourceLimits": {"cpu": "16", "memory": "32Gi"},
+            "input": {"leaseSeconds": LEASE_SECONDS},
+            "failurePolicy": {"maxRestarts": 1000, "maxPreemptions": 1000},
+            "replicaSpecs": {
+                "worker": {
+                    "replicas": WORKERS,
+                    "maxReplicas": 4,
+                    "template": {"spec": {"containers": [container]}},
+                }
+            },
+        },
+    }
+
+
+class Chaos:
+    """Chooses faults and carries them out."""
+
+    def __init__(self, cluster: Cluster, folder: Path, chance: random.Random) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._chance = chance
+        self.kinds: dict[str, Callable[[], None]] = {
+            "kill-worker": self._kill_worker,
+            "kill-script": self._kill_script,
+            "kill-agent": self._kill_agent,
+            "kill-trainer": self._kill_trainer,
+            "kill-brain": lambda: self._cluster.kill_component("brain"),
+            "lose-node": self._lose_node,
+            "partition-10s": self._partition,
+            "freeze-worker-10s": lambda: self._freeze("worker", 10),
+            "freeze-worker-30s": lambda: self._freeze("worker", 30),
+            "freeze-trainer-10s": lambda: self._freeze("trainer", 10),
+        }
+
+    def strike(self) -> str:
+        """One random fault, and wait until all workers train again; its kind."""
+        kind = self._chance.choice(list(self.kinds))
+        self.kinds[kind]()
+        struck = time.time()
+        wait(
+            lambda: self._trains_since(struck + 1.5),
+            RECOVERY_SECONDS,
+            f"after {kind}: {WORKERS} workers training",
+            pause=0.5,
+        )
+        return kind
+
+    def _trains_since(self, moment: float) -> bool:
+        newest = max(self.steps(), key=lambda step: step.time_seconds, default=None)
+        return bool(newest and newest.time_seconds > moment and newest.world_size == WORKERS)
+
+    def steps(self) -> list[Any]:
+        """The committed steps so far."""
+        return read_steps(self._folder.glob("steps-*.jsonl"))
+
+    def _worker(self) -> dict[str, Any]:
+        pods = wait(lambda: self._cluster.pods("worker"), 60, "a running worker")
+        chosen: dict[str, Any] = self._chance.choice(pods)
+        return chosen
+
+    def _name(self, role: str) -> str:
+        pods = wait(lambda: self._cluster.pods(role), 60, f"a running {role}")
+        return str(self._chance.choice(pods)["metadata"]["name"])
+
+    def _kill_worker(self) -> None:
+        self._cluster.fault("kill_container", name=self._name("worker"))
+
+    def _kill_trainer(self) -> None:
+        self._cluster.fault("kill_container", name=self._name("trainer"))
+
+    def _kill_script(self) -> None:
+        self._kill_process("benchmarks.elastic.script", first=False)
+
+    def _kill_agent(self) -> None:
+        self._kill_process("penstock", first=True)
+
+    def _kill_process(self, word: str, *, first: bool) -> None:
+        processes = self._cluster.processes(self._name("worker"))
+        matching = [p for p in processes if any(word in part for part in _command(p))]
+        if matching:
+            (matching[0] if first else matching[-1]).send_signal(signal.SIGKILL)
+
+    def _lose_node(self) -> None:
+        node = self._worker()["spec"]["nodeName"]
+        self._cluster.fault("lose_node", name=node)
+        time.sleep(5)
+        self._cluster.fault("return_node", name=node)
+
+    def _partition(self) -> None:
+        name = self._name("worker")
+        self._cluster.fault("partition_pod", name=name)
+        time.sleep(10)
+        self._heal("heal_pod", name)
+
+    def _freeze(self, role: str, seconds: float) -> None:
+        name = self._name(role)
+        self._cluster.fault("freeze_container", name=name)
+        time.sleep(seconds)
+        self._heal("thaw_container", name)
+
+    def _heal(self, fault: str, name: str) -> None:
+        try:
+            self._cluster.fault(fault, name=name)
+        except RuntimeError as error:  # the pod was replaced meanwhile
+            print(f"  {fault}: {error}", file=sys.stderr)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Carry out the faults; the figures."""
+    epochs = max(2, faults * STEPS_PER_FAULT // STEPS_PER_EPOCH)
+    done: Counter[str] = Counter()
+    began = time.time()
+    with ExitStack() as stack:
+        cluster = stack.enter_context(running_cluster(folder / "home", NODES))
+        cluster.apply(manifest(folder, epochs))
+        chaos = Chaos(cluster, folder, random.Random(seed))
+        wait(lambda: chaos._trains_since(began), 120, "the job trains")
+        disturbed = time.time()
+        problem = ""
+        for number in range(faults):
+            try:
+                kind = chaos.strike()
+            except (TimeoutError, RuntimeError) as error:
+                problem = str(error)
+                break
+            done[kind] += 1
+            last = chaos.steps()[-1]
+            spent = time.time() - began
+            print(f"{spent:6.0f} s  {number + 1:3} {kind:20} step {last.step}", file=sys.stderr)
+        calm = time.time()
+        (folder / "hurry").touch()
+        state = _wait_for_end(cluster, 300 if not problem else 30)
+        steps = chaos.steps()
+        result = result_in_logs(cluster.home)
+        return {
+            "faults": sum(done.values()),
+            "kinds": dict(done),
+            "samples_seen": result.get("samples_seen"),
+            "samples_expected": SAMPLES * epochs,
+            "lost": result.get("samples_lost"),
+            "repeated": result.get("samples_repeated"),
+            "longest_stall_seconds": round(longest_gap(steps, disturbed, calm), 2),
+            "allowed_stall_seconds": LEASE_SECONDS + 5,
+            "state": state,
+            "problem": problem,
+            "seconds": round(time.time() - began, 1),
+            "seed": seed,
+        }
+
+
+def _wait_for_end(cluster: Cluster, timeout: float) -> str:
+    def ended() -> str:
+        state = str(cluster.job("chaos").get("status", {}).get("state", ""))
+        return state if state in ("Succeeded", "Failed") else ""
+
+    try:
+        return str(wait(ended, timeout, "the end of the job", pause=0.5))
+    except TimeoutError:
+        return str(cluster.job("chaos").get("status", {}).get("state", ""))
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep logs and state here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = run(options.faults, options.seed, folder.absolute())
+    print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

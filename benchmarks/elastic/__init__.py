@@ -1,0 +1,1 @@
+"""Benchmarks of elastic training with real processes: rescaling, stragglers, chaos."""

@@ -1,0 +1,180 @@
+"""A control plane on an embedded cluster, and one job on it, for benchmarks that disturb both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import yaml
+
+from penstock.crds import environment, labels
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60.0
+Json = dict[str, Any]
+
+
+class Cluster:
+    """Reads and disturbs a control plane that `running_cluster` started."""
+
+    def __init__(self, home: Path, process: subprocess.Popen[bytes]) -> None:
+        self.home = home
+        self._process = process
+        document = yaml.safe_load((home / "kubeconfig").read_text())
+        server = document["clusters"][0]["cluster"]
+        ca_pem = base64.b64decode(server["certificate-authority-data"]).decode()
+        self._http = httpx.Client(
+            base_url=server["server"],
+            headers={"Authorization": f"Bearer {document['users'][0]['user']['token']}"},
+            verify=ssl.create_default_context(cadata=ca_pem),
+            timeout=20.0,
+            trust_env=False,
+        )
+
+    def apply(self, manifest: Json) -> None:
+        """Create an ElasticJob."""
+        self._ask("POST", "/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs", manifest)
+
+    def job(self, name: str) -> Json:
+        """An ElasticJob."""
+        path = f"/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs/{name}"
+        return self._ask("GET", path)
+
+    def set_workers(self, name: str, replicas: int) -> None:
+        """Fix a job's number of workers, as ``kubectl scale`` does."""
+        path = f"/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs/{name}/scale"
+        response = self._http.patch(
+            path,
+            content=json.dumps({"spec": {"replicas": replicas}}),
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        response.raise_for_status()
+
+    def pods(self, role: str) -> list[Json]:
+        """The pods of a role that run and are to stay, by rank."""
+        query = f"labelSelector={labels.ROLE}%3D{role}"
+        found = self._ask("GET", f"/api/v1/namespaces/default/pods?{query}")["items"]
+        running = [
+            pod
+            for pod in found
+            if pod.get("status", {}).get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        return sorted(running, key=lambda pod: int(pod["metadata"]["labels"][labels.RANK]))
+
+    def log(self, pod: str) -> str:
+        """What a pod has printed."""
+        response = self._http.get(f"/api/v1/namespaces/default/pods/{pod}/log")
+        response.raise_for_status()
+        return response.text
+
+    def fault(self, fault: str, /, **arguments: Any) -> Any:
+        """Carry out a fault of the embedded cluster."""
+        return self._ask("POST", f"/faults/{fault}", arguments)["result"]
+
+    def kill_component(self, name: str) -> None:
+        """Kill a process of the control plane; its supervisor starts it again."""
+
+        def kill() -> bool:
+            state = json.loads((self.home / "state.json").read_text())
+            try:
+                os.kill(state["components"][name]["pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                return False  # it is just being started again
+            return True
+
+        wait(kill, 20, f"{name} runs")
+
+    def processes(self, pod: str) -> list[psutil.Process]:
+        """The processes that run in a pod, by their environment, oldest first."""
+        found = []
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            try:
+                if process.environ().get(environment.POD_NAME) == pod:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return sorted(found, key=lambda process: process.create_time())
+
+    def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
+        response = self._http.request(method, path, json=body)
+        if response.is_error:
+            raise RuntimeError(f"{method} {path}: {response.status_code} {response.text[:500]}")
+        answer: Json = response.json()
+        return answer
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+@contextmanager
+def running_cluster(home: Path, nodes: list[Json]) -> Iterator[Cluster]:
+    """A control plane in a folder of its own, on free ports; gone at the end of the block."""
+    home.mkdir(parents=True, exist_ok=True)
+    nodes_file = home / "nodes.yaml"
+    nodes_file.write_text(yaml.safe_dump({"nodes": nodes}))
+    with (home / "up.log").open("wb") as output:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "penstock.cli", "up", "--foreground", "--any-ports",
+                f"--home={home}", f"--nodes={nodes_file}",
+            ],
+            cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    cluster: Cluster | None = None
+    try:
+        wait(lambda: _is_ready(home, process), START_SECONDS, f"the control plane in {home}")
+        cluster = Cluster(home, process)
+        yield cluster
+    finally:
+        if cluster is not None:
+            cluster.close()
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def result_in_logs(home: Path) -> Json:
+    """The figures that a job's chief printed last, from the logs of all pods; empty if none did."""
+    found: Json = {}
+    for path in sorted((home / "pods").rglob("*.log"), key=lambda path: path.stat().st_mtime):
+        for line in path.read_text(errors="replace").splitlines():
+            _, mark, text = line.partition("penstock-result ")
+            if mark:
+                found = json.loads(text)
+    return found
+
+
+def wait(look: Callable[[], Any], timeout: float, what: str, pause: float = 0.1) -> Any:
+    """Poll until ``look`` gives something true; its value."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(pause)
+    raise TimeoutError(f"{what}: not within {timeout:.0f} s")
+
+
+def _is_ready(home: Path, process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is not None:
+        raise RuntimeError((home / "up.log").read_text())
+    try:
+        return bool(json.loads((home / "state.json").read_text())["ready"])
+    except (OSError, ValueError):
+        return False

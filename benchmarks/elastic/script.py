@@ -1,0 +1,93 @@
+"""A training script for benchmarks and tests: small model, steps of known cost, a line per step.
+
+Each slot costs ``--slot-seconds`` of sleep rather than of computing, so that the figures are about
+membership and not about how many workers two cores can carry. Every committed step appends one line
+of JSON to ``--log``: when, which step, how many workers, and the losses of this worker's slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+from penstock.crds import environment
+from penstock.trainer import elastic
+
+
+def main() -> None:
+    """Train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--samples", type=int, default=1200)
+    parser.add_argument("--global-batch", type=int, default=48)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--slots", type=int, default=12)
+    parser.add_argument("--slot-seconds", type=float, default=0.01)
+    parser.add_argument("--hurry", type=Path, help="once this file exists, slots cost nothing")
+    parser.add_argument("--slow-rank", type=int, help="this worker is slower")
+    parser.add_argument("--slow-factor", type=float, default=4.0)
+    parser.add_argument("--fail-at-step", type=int, help="raise an error at this step")
+    parser.add_argument("--hang-at-step", type=int, help="stand still at this step")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    features = torch.randn(options.samples, 32)
+    targets = (features @ torch.randn(32, 8)).argmax(1)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 8)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    rank = int(os.environ.get(environment.RANK, "0"))
+    cost = options.slot_seconds * (options.slow_factor if rank == options.slow_rank else 1.0)
+
+    with (
+        options.log.open("a", buffering=1) as log,
+        elastic.session(
+            model=model,
+            optimizer=optimizer,
+            dataset_size=options.samples,
+            global_batch=options.global_batch,
+            epochs=options.epochs,
+            slots_per_step=options.slots,
+            seed=3,
+            checkpoint_every_steps=50,
+        ) as session,
+    ):
+        for step in session:
+            losses = {}
+            for micro in step:
+                if step.number == options.fail_at_step:
+                    raise ValueError(f"step {step.number} fails, as it was told to")
+                while step.number == options.hang_at_step:
+                    time.sleep(1)
+                loss = functional.cross_entropy(
+                    model(features[micro.indices]), targets[micro.indices]
+                )
+                losses[micro.slot.micro] = loss.item() * micro.weight
+                if options.hurry is None or not options.hurry.exists():
+                    time.sleep(cost)
+                micro.backward(loss)
+            if step.commit():
+                entry = {
+                    "time": time.time(),
+                    "step": step.number,
+                    "world": session.world_size,
+                    "losses": losses,
+                }
+                log.write(json.dumps(entry) + "\n")
+        if session.is_chief:
+            model.eval()
+            with torch.no_grad():
+                accuracy = (model(features).argmax(1) == targets).float().mean().item()
+            session.report(accuracy=round(accuracy, 4))
+
+
+if __name__ == "__main__":
+    main()

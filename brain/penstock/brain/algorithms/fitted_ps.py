@@ -1,0 +1,309 @@
+"""The fastest configuration of a job with parameter servers, by a model fitted to its samples.
+
+The model is DLRover's (section 4.1), with each server's share of the work kept apart, fitted to all
+configurations the job has been in (`penstock.brain.psmodel`). From it the whole numbers that give
+the most steps per second within the quota are searched (`penstock.brain.pssearch`), net of what the
+change costs. The paper scales servers, measures, and scales workers; here both change at once as
+soon as one worker has been measured, because the samples already tell the work of each server.
+
+Servers are dear and workers cheap to change (the paper's principles 2 and 3):
+
+- the servers change only for a gain that is worth a stop of the training, never sooner than
+  `server_interval_seconds` after the last time, and at most `most_server_changes` times;
+- otherwise the workers change, for any gain above `worker_gain`.
+
+Where the fullest server is as large as a pod may be and still limits the job, another number of
+servers is tried: parameters are placed by whole tensors, so how they spread is only known then.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.brain.measurement import Measurement, measurements, settled
+from penstock.brain.planning import (
+    Algorithm,
+    Evidence,
+    History,
+    JobDescription,
+    Limits,
+    Params,
+    Plan,
+    PlanReason,
+    Prediction,
+    RankPlan,
+    RolePlan,
+    Trigger,
+)
+from penstock.brain.psmodel import Fit, fit
+from penstock.brain.pssearch import Bounds, Choice, allocate, best, best_workers, worker_sizes
+from penstock.brain.sizes import (
+    CORE,
+    in_force,
+    pod_memory_bytes,
+    server_changes,
+    servers_rested,
+)
+from penstock.crds.enums import Role, Stage, Strategy
+
+
+class FittedPsParams(Params):
+    """When samples are enough, and what a change must be worth."""
+
+    enough_samples: Annotated[int, Field(ge=2)] = 3
+    """Samples of the present configuration that a plan needs."""
+    most_samples: Annotated[int, Field(ge=3)] = 10
+    """Samples after which a configuration is left as it is, unless its speed changes."""
+    drift: Annotated[float, Field(gt=0, lt=1)] = 0.08
+    """Change of speed, in one configuration, after which it is planned anew."""
+    judging_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """For twice as long, from when servers may change again, a configuration is judged anew."""
+    worker_gain: Annotated[float, Field(gt=0, lt=1)] = 0.015
+    """Least predicted gain for which workers change."""
+    server_gain: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Least predicted gain for which servers change."""
+    trial_gain: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Least predicted gain for which a number of servers is tried that was never measured."""
+    server_interval_seconds: Annotated[float, Field(ge=0)] = 300.0
+    """Least time from one change of servers to the next."""
+    most_server_changes: Annotated[int, Field(ge=1)] = 3
+    """Changes of servers over the life of a job."""
+    most_servers: Annotated[int, Field(ge=1, le=256)] = 32
+    """The most servers that are tried."""
+    most_workers: Annotated[int, Field(ge=1, le=4096)] = 100
+    """The most workers where the job does not say: more make gradients too stale."""
+    memory_margin: Annotated[float, Field(ge=0, le=4)] = 0.2
+    """Share added to the memory seen in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What the steps of one call share."""
+
+    job: JobDescription
+    limits: Limits
+    params: FittedPsParams
+    now: Measurement
+    runs: Sequence[Measurement]
+    fitted: Fit
+    bounds: Bounds
+    changes: int
+
+
+def plan(
+    history: History, job: JobDescription, limits: Limits, params: FittedPsParams
+) -> Plan | None:
+    """A plan with other workers, or other workers and servers; None while nothing is to be won."""
+    now = settled(history, job, params.enough_samples)
+    if now is None or limits.milli_cpu is None:
+        return None
+    if _at_rest(history, now, params):
+        return None
+    changes = server_changes(history)
+    runs = measurements(history, job)
+    worker = job.role(Role.WORKER)
+    most = worker.maximum or params.most_workers
+    situation = _Situation(
+        job=job,
+        limits=limits,
+        params=params,
+        now=now,
+        runs=runs,
+        fitted=fit(runs),
+        bounds=Bounds(
+            cores=limits.milli_cpu // CORE,
+            pod_cores=max(limits.pod_milli_cpu // CORE, 1),
+            least_workers=worker.fixed or max(worker.minimum, 1),
+            most_workers=worker.fixed or most,
+        ),
+        changes=changes,
+    )
+    present = situation.fitted.predict(now.workers, now.worker_cores, now.server_cores)[0]
+    kept = best_workers(
+        situation.fitted,
+        situation.bounds,
+        now.server_cores,
+        worker_sizes(situation.fitted, situation.bounds),
+    )
+    floor = max(present, kept.steps_per_second if kept else 0.0)
+    if changes < params.most_server_changes and servers_rested(
+        history, params.server_interval_seconds
+    ):
+        found = _servers(situation)
+        if found is not None and found.steps_per_second > floor * (1 + params.server_gain):
+            return _plan(history, situation, found, keep_servers=False)
+    if kept is not None and kept.steps_per_second > present * (1 + params.worker_gain):
+        return _plan(history, situation, kept, keep_servers=True)
+    return None
+
+
+def _at_rest(history: History, now: Measurement, params: FittedPsParams) -> bool:
+    """Whether this configuration has been judged often enough, and once with servers free to
+    change, and its speed is what it was.
+    """
+    if now.samples <= params.most_samples or _drifted(history, params):
+        return False
+    interval = params.server_interval_seconds
+    just_free = servers_rested(history, interval) and not servers_rested(
+        history, interval + 2 * params.judging_seconds
+    )
+    return not just_free
+
+
+def _drifted(history: History, params: FittedPsParams) -> bool:
+    """Whether the latest samples of this configuration differ from its first ones."""
+    since = history.plans[-1].settled_seconds
+    speeds = [
+        sample.steps_per_second
+        for sample in history.samples
+        if since is not None and sample.time_seconds - sample.interval_seconds >= since
+    ]
+    if not speeds:
+        return True
+    part = max(params.enough_samples, 4)
+    first, last = sorted(speeds[:part]), sorted(speeds[-part:])
+    return abs(last[len(last) // 2] / max(first[len(first) // 2], 1e-9) - 1) > params.drift
+
+
+def _servers(of: _Situation) -> Choice | None:
+    """The best choice with other servers: a number already measured, or one worth a trial."""
+    spec = of.job.role(Role.PS)
+    allowed = {count: spec.clamp(count) == count for count in range(1, of.params.most_servers + 1)}
+    known = best(of.fitted, of.bounds, [n for n in of.fitted.work if allowed.get(n)])
+    full = known is None or max(known.server_cores) >= of.bounds.pod_cores
+    if not full or of.changes + 1 >= of.params.most_server_changes:
+        return known
+    trial = best(of.fitted, of.bounds, [n for n in _untried(of.fitted) if allowed.get(n)])
+    if trial is None:
+        return known
+    # Each trial that has not helped makes the next one less promising.
+    least = 1 + of.params.trial_gain * len(of.fitted.work)
+    if known is not None and trial.steps_per_second <= known.steps_per_second * least:
+        return known
+    # Which server will be the fullest is not known before it is measured: equal sizes until then.
+    count = len(trial.server_cores)
+    even = allocate([1.0] * count, sum(trial.server_cores), of.bounds.pod_cores)
+    return Choice(trial.workers, trial.worker_cores, even, trial.steps_per_second)
+
+
+def _untried(fitted: Fit) -> list[int]:
+    """Numbers of servers on which the heavy tensors may spread better, three or four times the
+    first one.
+
+    Tensors are placed in turn: heavy ones that met on one server meet again where the numbers have
+    a common factor, and rarely meet where they have none and the new one is much larger.
+    """
+    first = min(fitted.work)
+    numbers = range(2 * first + 3, 4 * first + 2)
+    return [n for n in numbers if all(math.gcd(n, old) == 1 for old in fitted.work)][::2]
+
+
+def _plan(history: History, of: _Situation, choice: Choice, *, keep_servers: bool) -> Plan:
+    now, limits, margin = of.now, of.limits, 1 + of.params.memory_margin
+    roles = {
+        Role.WORKER: RolePlan(
+            replicas=choice.workers,
+            milli_cpu=choice.worker_cores * CORE,
+            memory_bytes=pod_memory_bytes(now.worker_memory_bytes * margin, limits)
+            if now.worker_memory_bytes
+            else None,
+        )
+    }
+    if not keep_servers:
+        roles[Role.PS] = _sized(history, of, choice.server_cores)
+    speed, error = of.fitted.predict(
+        choice.workers, float(choice.worker_cores), [float(core) for core in choice.server_cores]
+    )
+    stage = (
+        Stage.OPTIMIZE if history.plans[-1].stage in (Stage.CREATE, Stage.SAMPLE) else Stage.ADJUST
+    )
+    servers = (
+        "the servers stay"
+        if keep_servers
+        else f"{len(choice.server_cores)} servers of {_range(choice.server_cores)} cores"
+    )
+    return Plan(
+        stage=stage,
+        algorithm="fitted_ps",
+        roles=roles,
+        reason=PlanReason.THROUGHPUT_MODEL,
+        message=(
+            f"{now.steps_per_second:.3g} steps/s now; {choice.workers} workers of "
+            f"{choice.worker_cores} cores ({servers}) should make {speed:.3g} ± {error:.2g}"
+        ),
+        evidence=_evidence(of),
+        prediction=Prediction(steps_per_second=speed, error_steps_per_second=error),
+    )
+
+
+def _sized(history: History, of: _Situation, cores: Sequence[int]) -> RolePlan:
+    """Servers of these cores: the most common size for the role, the others by rank."""
+    common = max(sorted(set(cores)), key=list(cores).count)
+    before = in_force(history).get(Role.PS, RolePlan()).ranks
+    ranks = {
+        rank: RankPlan(milli_cpu=size * CORE)
+        for rank, size in enumerate(cores)
+        if size != common or (rank in before and before[rank].milli_cpu is not None)
+    }
+    used = of.now.server_memory_bytes * len(of.now.server_cores) / len(cores)
+    memory = max(used, of.now.server_memory_bytes if len(cores) <= len(of.now.server_cores) else 0)
+    return RolePlan(
+        replicas=len(cores),
+        milli_cpu=common * CORE,
+        memory_bytes=pod_memory_bytes(memory * (1 + of.params.memory_margin), of.limits)
+        if memory
+        else None,
+        ranks=ranks,
+    )
+
+
+def _evidence(of: _Situation) -> Evidence:
+    fitted, weight = of.fitted, of.fitted.weight
+    figures = {
+        "steps_per_second": of.now.steps_per_second,
+        "compute_core_seconds": fitted.compute_core_seconds,
+        "update_core_seconds": float(fitted.work[fitted.newest].sum()),
+        "fullest_server_share": float(
+            fitted.work[fitted.newest].max() / fitted.work[fitted.newest].sum()
+        ),
+        "worker_idle_cores": fitted.idle_cores,
+        "worker_parallel_cores": float(weight @ fitted.parallelism),
+        "io_seconds": float(weight @ fitted.fixed_seconds),
+        "queueing": float(weight @ fitted.queueing),
+        "configurations": len(of.runs),
+        "server_changes": of.changes,
+    }
+    return Evidence(
+        samples=sum(run.samples for run in of.runs),
+        first_sample_seconds=of.runs[0].first_seconds,
+        last_sample_seconds=of.now.last_seconds,
+        figures={name: value for name, value in figures.items() if math.isfinite(value)},
+    )
+
+
+def _range(cores: Sequence[int]) -> str:
+    low, high = min(cores), max(cores)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+ALGORITHM = Algorithm(
+    name="fitted_ps",
+    version="1",
+    summary="Workers and servers that a throughput model, fitted to all samples, finds fastest.",
+    stages=frozenset({Stage.OPTIMIZE, Stage.ADJUST}),
+    triggers=frozenset(
+        {
+            Trigger.SAMPLED,
+            Trigger.INTERVAL,
+            Trigger.HOT_SERVER,
+            Trigger.IDLE_SERVERS,
+            Trigger.PROPOSED,
+        }
+    ),
+    strategies=frozenset({Strategy.PARAMETER_SERVER}),
+    params=FittedPsParams,
+    plan=plan,
+)

@@ -1,0 +1,318 @@
+"""Add workers to an AllReduce job while each new one still pays, give back those that do not.
+
+The rule is the scaling heuristic of Or et al. (Resource elasticity in distributed deep learning,
+MLSys 2020), as DLRover (section 6.3) describes it: a worker pays while it adds more than a
+threshold (0.3) of what one worker adds on average so far. Here
+
+    efficiency(a -> b) = (R_b - R_a) / (b - a) / (R_a / a)
+
+with R the measured speed at a and b workers. Three things are added:
+
+- The global batch is kept, in M slots per step. With n workers the busiest holds ceil(M / n) of
+  them, so only counts that lower that number can help; the others are never tried.
+- Speeds are medians, their error comes from the spread of the samples, and a worker is given back
+  only when the efficiency is below the threshold by more than that error (or after so many samples
+  that more will not tell). One slow minute on a busy machine changes nothing.
+- A count that did not pay is not tried again for `retry_seconds`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.brain.planning import (
+    Algorithm,
+    Evidence,
+    History,
+    JobDescription,
+    Limits,
+    Params,
+    Plan,
+    PlanReason,
+    Prediction,
+    RolePlan,
+    Sample,
+    Trigger,
+)
+from penstock.brain.robust import robust_sigma
+from penstock.brain.sizes import granted_milli_cpu
+from penstock.crds.enums import Role, Stage, Strategy
+
+
+class ScaleAllReduceParams(Params):
+    """When a count of workers is known well enough, and when one more pays."""
+
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """The least efficiency at which an added worker is kept."""
+    growth: Annotated[float, Field(gt=1, le=4)] = 2.0
+    """How many times the present workers are tried next, at most."""
+    enough_steps: Annotated[int, Field(ge=1)] = 100
+    """Steps at one count after which its speed is taken as measured."""
+    enough_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Time at one count after which its speed is taken as measured, however few the steps."""
+    enough_samples: Annotated[int, Field(ge=2)] = 3
+    """Samples that a count needs in any case."""
+    most_samples: Annotated[int, Field(ge=3)] = 20
+    """Samples after which a doubtful efficiency is decided by its middle value."""
+    least_noise: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Relative spread of samples that is taken for granted, however well they agree."""
+    window_seconds: Annotated[float, Field(gt=0)] = 1800.0
+    """Older samples do not count."""
+    retry_seconds: Annotated[float, Field(gt=0)] = 1800.0
+    """For how long a count that did not pay is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The speed at one count of workers, in global steps per second, and its standard error."""
+
+    workers: int
+    speed: float
+    error: float
+    samples: int
+    settled: bool
+    last_seconds: float
+
+
+def plan(
+    history: History, job: JobDescription, limits: Limits, params: ScaleAllReduceParams
+) -> Plan | None:
+    """A plan with another number of workers; None while the present one is right or unknown."""
+    spec = job.role(Role.WORKER)
+    if spec.fixed is not None or not history.plans or not history.samples:
+        return None
+    present = history.samples[-1].world_size
+    target = next(
+        (
+            applied.roles[Role.WORKER].replicas
+            for applied in reversed(history.plans)
+            if Role.WORKER in applied.roles and applied.roles[Role.WORKER].replicas is not None
+        ),
+        None,
+    )
+    if target is not None and present != target:
+        return None  # the last plan is still being carried out
+    measured = measure(history, params)
+    now = measured.get(present)
+    if now is None or not now.settled:
+        return None
+    stage = Stage.OPTIMIZE if history.plans[-1].stage is Stage.CREATE else Stage.ADJUST
+    fewer = _fewer(now, measured, job)
+    if fewer is not None:
+        value, error = efficiency(fewer, now)
+        if abs(value - params.threshold) <= 2 * error and now.samples < params.most_samples:
+            return None  # too close to call: wait for more samples
+        if value < params.threshold:
+            return _give_back(stage, now, fewer, params)
+    counts = useful_counts(job, _most(history, job, limits))
+    return _grow(stage, now, measured, counts, fewer, history, params)
+
+
+def useful_counts(job: JobDescription, most: int) -> tuple[int, ...]:
+    """The numbers of workers worth trying, ascending: within the spec's bounds and `most`, and
+    each the least that gives the busiest worker its number of slots.
+    """
+    spec = job.role(Role.WORKER)
+    ceiling = min(spec.clamp(most), job.slots_per_step or most, max(most, spec.minimum))
+    least = max(1, spec.minimum)
+    counts: list[int] = []
+    for count in range(least, max(ceiling, least) + 1):
+        if counts and job.slots_per_step is not None:
+            slots = math.ceil(job.slots_per_step / count)
+            if slots == math.ceil(job.slots_per_step / counts[-1]):
+                continue
+        counts.append(count)
+    return tuple(counts)
+
+
+def measure(history: History, params: ScaleAllReduceParams) -> Mapping[int, _Measured]:
+    """The speed at every count of workers seen lately, by count.
+
+    The first sample after a change of the count mixes two counts with a restart: it is left out.
+    """
+    oldest = history.now_seconds - params.window_seconds
+    by_count: dict[int, list[Sample]] = {}
+    before: int | None = None
+    for sample in history.samples:
+        same = sample.world_size == before
+        before = sample.world_size
+        if same and sample.world_size > 0 and sample.time_seconds >= oldest:
+            by_count.setdefault(sample.world_size, []).append(sample)
+    # The machine's noise is the same at every count; of few samples it would come out too small.
+    ratios = [
+        sample.steps_per_second / centre
+        for samples in by_count.values()
+        if (centre := median([other.steps_per_second for other in samples])) > 0
+        for sample in samples
+    ]
+    noise = max(robust_sigma(ratios), params.least_noise)
+    return {count: _speed(count, samples, noise, params) for count, samples in by_count.items()}
+
+
+def _speed(
+    count: int, samples: Sequence[Sample], noise: float, params: ScaleAllReduceParams
+) -> _Measured:
+    speed = median([sample.steps_per_second for sample in samples])
+    seconds = sum(sample.interval_seconds for sample in samples)
+    steps = sum(sample.steps_per_second * sample.interval_seconds for sample in samples)
+    enough = steps >= params.enough_steps or seconds >= params.enough_seconds
+    return _Measured(
+        workers=count,
+        speed=speed,
+        # The standard error of a median is 1.25 times that of the mean.
+        error=1.25 * noise * speed / math.sqrt(len(samples)),
+        samples=len(samples),
+        settled=enough and len(samples) >= params.enough_samples and speed > 0,
+        last_seconds=samples[-1].time_seconds,
+    )
+
+
+def efficiency(fewer: _Measured, more: _Measured) -> tuple[float, float]:
+    """Share of an average worker's speed that each worker beyond `fewer` adds, and its error."""
+    per_worker = fewer.speed / fewer.workers
+    added = more.workers - fewer.workers
+    value = (more.speed - fewer.speed) / added / per_worker
+    error = math.hypot(more.error, fewer.error * more.speed / fewer.speed) / added / per_worker
+    return value, error
+
+
+def _most(history: History, job: JobDescription, limits: Limits) -> int:
+    """The most workers that bounds and quota allow."""
+    spec = job.role(Role.WORKER)
+    most = spec.maximum or job.slots_per_step or 64
+    size = granted_milli_cpu(history, job, Role.WORKER)
+    if limits.milli_cpu is not None and size is not None:
+        most = min(most, limits.milli_cpu // size)
+    return max(most, 1)
+
+
+def _fewer(
+    now: _Measured, measured: Mapping[int, _Measured], job: JobDescription
+) -> _Measured | None:
+    """The next smaller count whose speed is known and that the job allows."""
+    least = max(1, job.role(Role.WORKER).minimum)
+    known = [m for m in measured.values() if m.settled and least <= m.workers < now.workers]
+    return max(known, key=lambda m: m.workers, default=None)
+
+
+def _give_back(
+    stage: Stage, now: _Measured, fewer: _Measured, params: ScaleAllReduceParams
+) -> Plan:
+    value, error = efficiency(fewer, now)
+    return _plan(
+        stage=stage,
+        workers=fewer.workers,
+        reason=PlanReason.SCALING_INEFFICIENT,
+        message=(
+            f"{now.workers} workers make {now.speed:.3g} steps/s where {fewer.workers} made "
+            f"{fewer.speed:.3g}: each worker more adds {max(value, 0):.0%} of one worker's speed, "
+            f"below {params.threshold:.0%}; give back {now.workers - fewer.workers}"
+        ),
+        now=now,
+        figures={"efficiency": value, "efficiency_error": error, "fewer_speed": fewer.speed},
+        prediction=Prediction(
+            steps_per_second=fewer.speed,
+            error_steps_per_second=_ninety(fewer.error, fewer.speed),
+        ),
+    )
+
+
+def _grow(
+    stage: Stage,
+    now: _Measured,
+    measured: Mapping[int, _Measured],
+    counts: Sequence[int],
+    fewer: _Measured | None,
+    history: History,
+    params: ScaleAllReduceParams,
+) -> Plan | None:
+    reach = max(math.floor(now.workers * params.growth), now.workers + 1)
+    recent = history.now_seconds - params.retry_seconds
+    for count in sorted((c for c in counts if now.workers < c <= reach), reverse=True):
+        other = measured.get(count)
+        if other is not None and other.settled and other.last_seconds >= recent:
+            value, doubt = efficiency(now, other)
+            if value - 2 * doubt < params.threshold:
+                continue
+            speed, error = other.speed, _ninety(other.error, other.speed)
+        else:
+            speed, error = _expected(now, count, fewer)
+        return _plan(
+            stage=stage,
+            workers=count,
+            reason=PlanReason.SCALING_EFFICIENT,
+            message=(
+                f"{now.speed:.3g} steps/s on {now.workers} worker{'s' * (now.workers > 1)}; "
+                f"{count} should make about {speed:.3g}"
+            ),
+            now=now,
+            figures={"workers_next": count},
+            prediction=Prediction(steps_per_second=speed, error_steps_per_second=error),
+        )
+    return None
+
+
+def _expected(now: _Measured, count: int, fewer: _Measured | None) -> tuple[float, float]:
+    """Speed at a count not tried yet: the last efficiency carried on, else between none and all.
+
+    Nothing is known of a first step up: its prediction is the middle of what is possible and its
+    error reaches both ends.
+    """
+    if fewer is None:
+        low, high = now.speed, now.speed * count / now.workers
+        return (low + high) / 2, (high - low) / 2
+    value, error = efficiency(fewer, now)
+    share = min(max(value, 0.0), 1.0)
+    added = now.speed / now.workers * (count - now.workers)
+    return now.speed + share * added, added * max(0.25, 1.645 * error)
+
+
+def _ninety(error: float, speed: float) -> float:
+    """Nine in ten samples of a count measured before fall within this; never less than 5 %."""
+    return max(1.645 * error, 0.05 * speed)
+
+
+def _plan(
+    *,
+    stage: Stage,
+    workers: int,
+    reason: PlanReason,
+    message: str,
+    now: _Measured,
+    figures: Mapping[str, float],
+    prediction: Prediction,
+) -> Plan:
+    return Plan(
+        stage=stage,
+        algorithm="scale_allreduce",
+        roles={Role.WORKER: RolePlan(replicas=workers)},
+        reason=reason,
+        message=message,
+        evidence=Evidence(
+            samples=now.samples,
+            last_sample_seconds=now.last_seconds,
+            figures={
+                "workers": now.workers,
+                "steps_per_second": now.speed,
+                "error_steps_per_second": now.error,
+                **figures,
+            },
+        ),
+        prediction=prediction,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="scale_allreduce",
+    version="1",
+    summary="Adds AllReduce workers while each adds enough speed, gives back those that do not.",
+    stages=frozenset({Stage.OPTIMIZE, Stage.ADJUST}),
+    triggers=frozenset({Trigger.SAMPLED, Trigger.INTERVAL, Trigger.PROPOSED}),
+    strategies=frozenset({Strategy.ALL_REDUCE}),
+    params=ScaleAllReduceParams,
+    plan=plan,
+)

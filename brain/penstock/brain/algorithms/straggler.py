@@ -1,0 +1,235 @@
+"""Relieve or move a pod that is much slower than its peers (DLRover, section 5.4).
+
+Workers are compared by the time of their steps: an outlier by its robust z-score that is slower by
+a ratio as well. It gets smaller shards, which costs nothing; one so slow that its share is hardly
+worth its pod is replaced, away from its node.
+
+Servers are compared by the time that an update takes them, for the CPU spent on it. A server that
+uses more of its CPU than the others is not a straggler but hot, and `hot_ps` gives it more; one
+that is slow and no busier than the others sits on a bad machine and is moved to another.
+"""
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from penstock.brain.planning import (
+    Algorithm,
+    Evidence,
+    History,
+    JobDescription,
+    Limits,
+    Params,
+    Plan,
+    PlanReason,
+    RankPlan,
+    RankSample,
+    RolePlan,
+    Trigger,
+)
+from penstock.brain.robust import robust_z
+from penstock.brain.sizes import in_force
+from penstock.crds.enums import Role, Stage, Strategy
+
+_BUSIER: Final = 1.3
+"""How many times the usual share of its CPU a server uses that is hot rather than slow."""
+
+_FEWEST_WORKERS: Final = 3
+"""Workers of which one can be told to be out of step."""
+_BUSY: Final = 0.5
+"""Share of its CPU above which a server that takes long is loaded, not slow."""
+
+
+class StragglerParams(Params):
+    """What is slow."""
+
+    z_score: Annotated[float, Field(gt=0)] = 3.5
+    """Robust standard deviations from the median beyond which a pod is an outlier."""
+    slow_ratio: Annotated[float, Field(gt=1)] = 1.4
+    """How many times the median time an outlier must take to count as slow."""
+    replace_ratio: Annotated[float, Field(gt=1)] = 2.0
+    """How many times the median time a worker must take to be replaced."""
+    least_spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Relative spread among pods that is taken for granted."""
+    enough_samples: Annotated[int, Field(ge=2)] = 3
+    """Latest samples in all of which a pod must have been slow."""
+    retry_seconds: Annotated[float, Field(ge=0)] = 600.0
+    """For how long a pod that has been replaced is not replaced again."""
+
+
+def plan(
+    history: History, job: JobDescription, limits: Limits, params: StragglerParams
+) -> Plan | None:
+    """A slow pod relieved or moved; None where all keep up, or too few can be compared."""
+    if len(history.samples) < params.enough_samples or not history.plans:
+        return None
+    if history.plans[-1].settled_seconds is None:
+        return None
+    latest = [
+        sample
+        for sample in history.samples[-params.enough_samples :]
+        if sample.time_seconds - sample.interval_seconds >= history.plans[-1].settled_seconds
+    ]
+    if len(latest) < params.enough_samples:
+        return None
+    servers = _always_slow([_server_times(sample.ranks(Role.PS)) for sample in latest], params)
+    servers = {
+        rank: ratio
+        for rank, ratio in servers.items()
+        if _may_replace(history, Role.PS, rank, params)
+    }
+    if servers:
+        nodes = {rank: latest[-1].ranks(Role.PS)[rank].node for rank in servers}
+        return _moved(history, Role.PS, servers, nodes, PlanReason.SLOW_SERVER)
+    workers = _always_slow([_worker_times(sample.ranks(Role.WORKER)) for sample in latest], params)
+    gone = {
+        rank: ratio
+        for rank, ratio in workers.items()
+        if ratio >= params.replace_ratio and _may_replace(history, Role.WORKER, rank, params)
+    }
+    weights = {rank: round(min(1.0, 1 / ratio), 2) for rank, ratio in workers.items()}
+    if gone:
+        nodes = {rank: latest[-1].ranks(Role.WORKER)[rank].node for rank in gone}
+        return _moved(history, Role.WORKER, gone, nodes, PlanReason.SLOW_WORKER, weights)
+    if not workers or weights == _last_weights(history):
+        return None
+    return Plan(
+        stage=Stage.ADJUST,
+        algorithm="straggler",
+        roles={},
+        reason=PlanReason.SLOW_WORKER,
+        message=f"{_named('worker', workers)}: smaller shards",
+        evidence=_evidence(history, workers),
+        shard_weights=weights,
+    )
+
+
+def _worker_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
+    times = {rank: row.step_seconds for rank, row in ranks.items() if row.step_seconds}
+    return times if len(times) >= _FEWEST_WORKERS else {}
+
+
+def _server_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
+    """Time of an update over the CPU spent on it: alike for all servers on machines alike."""
+    times, busy = {}, {}
+    for rank, row in ranks.items():
+        if row.step_seconds and row.milli_cpu > 0:
+            busy[rank] = row.milli_cpu / (row.milli_cpu_limit or 1)
+            times[rank] = row.step_seconds / busy[rank]
+    usual = median(busy.values()) if busy else 0.0
+    # A server that is busy, or busier than the others, is hot: it counts as one that keeps up.
+    unhindered = median(times.values()) if times else 0.0
+    return {
+        rank: time if busy[rank] <= min(_BUSIER * usual, _BUSY) else min(time, unhindered)
+        for rank, time in times.items()
+    }
+
+
+def _always_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[int, float]:
+    """The ranks slow in every row, with the least of their ratios to the median."""
+    slow: dict[int, float] | None = None
+    for times in rows:
+        own = _slow(times, params)
+        slow = (
+            own
+            if slow is None
+            else {rank: min(ratio, own[rank]) for rank, ratio in slow.items() if rank in own}
+        )
+    return slow or {}
+
+
+def _slow(times: Mapping[int, float], params: StragglerParams) -> dict[int, float]:
+    if len(times) < 3:
+        # Of two, nothing says which one is out of step; a large ratio does.
+        if len(times) < 2:
+            return {}
+        (low, _), (high, rank) = sorted((value, rank) for rank, value in times.items())
+        ratio = high / max(low, 1e-12)
+        return {rank: ratio} if ratio > params.replace_ratio else {}
+    centre = median(times.values())
+    if centre <= 0:
+        return {}
+    scores = robust_z(list(times.values()), floor=params.least_spread * centre)
+    return {
+        rank: value / centre
+        for (rank, value), score in zip(times.items(), scores, strict=True)
+        if score > params.z_score and value > params.slow_ratio * centre
+    }
+
+
+def _may_replace(history: History, role: Role, rank: int, params: StragglerParams) -> bool:
+    recent = history.now_seconds - params.retry_seconds
+    return not any(
+        applied.applied_seconds >= recent
+        and (own := applied.roles.get(role)) is not None
+        and rank in own.ranks
+        and own.ranks[rank].replace
+        for applied in history.plans
+    )
+
+
+def _last_weights(history: History) -> Mapping[int, float]:
+    return history.plans[-1].shard_weights if history.plans else {}
+
+
+def _moved(
+    history: History,
+    role: Role,
+    slow: Mapping[int, float],
+    nodes: Mapping[int, str],
+    reason: PlanReason,
+    weights: Mapping[int, float] | None = None,
+) -> Plan:
+    before = in_force(history).get(role, RolePlan()).ranks
+    ranks = {
+        rank: RankPlan(
+            replace=True,
+            # At most 16 nodes may be avoided: the latest count.
+            avoid_nodes=tuple(
+                dict.fromkeys(
+                    (
+                        *(before[rank].avoid_nodes if rank in before else ()),
+                        *filter(None, [nodes[rank]]),
+                    )
+                )
+            )[-16:],
+        )
+        for rank in slow
+    }
+    noun = "server" if role is Role.PS else "worker"
+    return Plan(
+        stage=Stage.ADJUST,
+        algorithm="straggler",
+        roles={role: RolePlan(ranks=ranks)},
+        reason=reason,
+        message=f"{_named(noun, slow)}: replaced on another node",
+        evidence=_evidence(history, slow),
+        shard_weights=weights or {},
+    )
+
+
+def _named(noun: str, slow: Mapping[int, float]) -> str:
+    listed = ", ".join(f"{rank} ({ratio:.1f}x)" for rank, ratio in sorted(slow.items())[:8])
+    return f"{noun} {listed} takes longer than the others"
+
+
+def _evidence(history: History, slow: Mapping[int, float]) -> Evidence:
+    return Evidence(
+        samples=len(history.samples),
+        last_sample_seconds=history.samples[-1].time_seconds,
+        figures={f"rank_{rank}_ratio": ratio for rank, ratio in slow.items()},
+    )
+
+
+ALGORITHM = Algorithm(
+    name="straggler",
+    version="1",
+    summary="Smaller shards for a slow worker; a slow pod on a bad machine is moved.",
+    stages=frozenset({Stage.OPTIMIZE, Stage.ADJUST}),
+    triggers=frozenset({Trigger.STRAGGLER, Trigger.INTERVAL, Trigger.PROPOSED}),
+    strategies=frozenset({Strategy.PARAMETER_SERVER, Strategy.ALL_REDUCE}),
+    params=StragglerParams,
+    plan=plan,
+)

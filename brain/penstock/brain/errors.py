@@ -1,0 +1,48 @@
+"""What the Brain refuses, and why; the API turns each into one stable type of problem."""
+
+
+class BrainError(Exception):
+    """The Brain cannot do what was asked; the text says what was wrong and what to do."""
+
+
+class JobNotFoundError(BrainError):
+    """No job has this uid."""
+
+    def __init__(self, uid: str) -> None:
+        super().__init__(f"no job has uid {uid!r}: register it with PUT /v1/jobs/{{uid}}")
+
+
+class JobFinishedError(BrainError):
+    """The job has ended and takes nothing more."""
+
+
+class JobConflictError(BrainError):
+    """The uid belongs to a job of another name, namespace or strategy."""
+
+
+class PlanNotFoundError(BrainError):
+    """The job has no plan of this id."""
+
+
+class NoPlanError(BrainError):
+    """The job has no plan in force."""
+
+
+class NoOverrideError(BrainError):
+    """No override stands that could be lifted."""
+
+
+class NoLedgerError(BrainError):
+    """No ledger has been stored for the job."""
+
+
+class StaleLedgerError(BrainError):
+    """The stored ledger is newer."""
+
+
+class PreconditionFailedError(BrainError):
+    """The plan in force is not the one that the caller has read."""
+
+
+class IdempotencyConflictError(BrainError):
+    """The key was used for something else."""

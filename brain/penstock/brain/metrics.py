@@ -1,0 +1,83 @@
+"""The Brain's metrics, in a registry of their own: names and meanings in one place."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from penstock.brain.optimizer import Decision
+from penstock.brain.planning import Trigger
+
+
+class BrainMetrics:
+    """Everything that a Brain counts."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.plans = Counter(
+            "penstock_brain_plans_total",
+            "Plans that came into force, by what made them.",
+            ["algorithm", "stage", "trigger"],
+            registry=self.registry,
+        )
+        self.runs = Counter(
+            "penstock_brain_algorithm_runs_total",
+            "Algorithms that were asked, by what came of it.",
+            ["algorithm", "outcome", "shadow"],
+            registry=self.registry,
+        )
+        self.run_seconds = Histogram(
+            "penstock_brain_algorithm_duration_seconds",
+            "Time that an algorithm took.",
+            ["algorithm"],
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+            registry=self.registry,
+        )
+        self.samples = Counter(
+            "penstock_brain_samples_total",
+            "Samples taken in.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.samples_dropped = Counter(
+            "penstock_brain_samples_dropped_total",
+            "Samples that trainers had to drop while the Brain was away.",
+            registry=self.registry,
+        )
+        self.overrides = Counter(
+            "penstock_brain_overrides_total",
+            "Plans that people made.",
+            ["policy"],
+            registry=self.registry,
+        )
+        self.failures = Counter(
+            "penstock_brain_failures_total",
+            "Rounds of a background task that failed and will be tried again.",
+            ["task"],
+            registry=self.registry,
+        )
+        self.jobs = Gauge(
+            "penstock_brain_jobs", "Jobs in the store.", ["phase"], registry=self.registry
+        )
+        self.administered = Gauge(
+            "penstock_brain_administered_jobs",
+            "Jobs that this Brain administers.",
+            registry=self.registry,
+        )
+        self.executors = Gauge(
+            "penstock_brain_executor_processes",
+            "Executor processes.",
+            ["state"],
+            registry=self.registry,
+        )
+        self.watchers = Gauge(
+            "penstock_brain_watchers",
+            "Streams that wait for plans.",
+            registry=self.registry,
+        )
+
+    def decided(self, decision: Decision, trigger: Trigger) -> None:
+        """Count one optimization."""
+        for run in decision.runs:
+            self.runs.labels(run.algorithm, run.outcome.value, str(run.shadow).lower()).inc()
+            self.run_seconds.labels(run.algorithm).observe(run.duration_seconds)
+        if decision.plan is not None:
+            plan = decision.plan
+            self.plans.labels(plan.algorithm, plan.stage.value, trigger.value).inc()

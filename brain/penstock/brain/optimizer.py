@@ -1,0 +1,159 @@
+"""Picks the algorithms for where a job stands and asks them in turn (DLRover, section 4.3).
+
+Stateless: everything it needs is in the `Case`, everything it found is in the `Decision`. The
+first plan that passes `penstock.brain.plancheck` and changes something is the decision; an
+algorithm that fails in any way is recorded and the next one is asked. Algorithms in shadow mode
+are asked as well, and their plans are only recorded.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from penstock.brain.executor import Outcome, Task, TaskRunner
+from penstock.brain.history import HistoryRecord
+from penstock.brain.plancheck import PlanRefusedError, check
+from penstock.brain.planning import (
+    AppliedPlan,
+    History,
+    JobDescription,
+    Limits,
+    Plan,
+    Trigger,
+)
+from penstock.brain.registry import Registered, Registry
+from penstock.brain.sizes import in_force
+from penstock.brain.stages import Policy, names_to_ask, stages_to_ask
+from penstock.crds.enums import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job at one moment, and what to ask about it."""
+
+    job: JobDescription
+    limits: Limits
+    record: HistoryRecord
+    trigger: Trigger
+    policy: Policy
+    shard_weights: Mapping[int, float]
+    """Those of the newest plan that says any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One algorithm that was asked."""
+
+    stage: Stage
+    algorithm: str
+    version: str
+    shadow: bool
+    outcome: Outcome
+    duration_seconds: float
+    detail: str = ""
+    plan: Plan | None = None
+    """What it answered, also where that was refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What should change, if anything, and everything that was asked."""
+
+    plan: Plan | None = None
+    version: str = ""
+    runs: tuple[Run, ...] = ()
+
+
+class Optimizer:
+    """Asks the algorithms of one registry, in one executor."""
+
+    def __init__(self, executor: TaskRunner) -> None:
+        self._executor = executor
+
+    async def decide(self, case: Case, registry: Registry) -> Decision:
+        """What should become of the job."""
+        known = case.record.without_samples()
+        runs: list[Run] = []
+        chosen: Run | None = None
+        stages = stages_to_ask(known, case.job.optimize)
+        asked: set[str] = set()
+        for stage, name in _in_order(stages, case.policy):
+            if name not in registry or not _fits(registry[name], stage, case):
+                continue
+            if registry[name].shadow or name in asked:
+                continue  # asked again at a later stage, it would answer the same
+            asked.add(name)
+            run = await self.ask(case, registry[name], stage)
+            runs.append(run)
+            if run.outcome is Outcome.PLANNED:
+                chosen = run
+                break
+        for name in registry:
+            entry = registry[name]
+            fitting = [each for each in stages if _fits(entry, each, case)]
+            if entry.shadow and fitting:
+                runs.append(await self.ask(case, entry, fitting[0]))
+        return Decision(
+            plan=None if chosen is None else chosen.plan,
+            version="" if chosen is None else chosen.version,
+            runs=tuple(runs),
+        )
+
+    async def ask(self, case: Case, entry: Registered, stage: Stage) -> Run:
+        """Ask one algorithm, and check what it answers."""
+        algorithm = entry.algorithm
+        result = await self._executor.run(
+            Task(entry=entry, record=case.record, job=case.job, limits=case.limits)
+        )
+        run = Run(
+            stage=stage,
+            algorithm=algorithm.name,
+            version=algorithm.version,
+            shadow=entry.shadow,
+            outcome=result.outcome,
+            duration_seconds=result.duration_seconds,
+            detail=result.detail,
+            plan=result.plan,
+        )
+        return run if result.plan is None else _checked(run, result.plan, case)
+
+
+def _in_order(stages: Iterable[Stage], policy: Policy) -> Iterable[tuple[Stage, str]]:
+    return ((stage, name) for stage in stages for name in names_to_ask(policy, stage))
+
+
+def _fits(entry: Registered, stage: Stage, case: Case) -> bool:
+    algorithm = entry.algorithm
+    return (
+        stage in algorithm.stages
+        and case.trigger in algorithm.triggers
+        and case.job.strategy in algorithm.strategies
+    )
+
+
+def _checked(run: Run, plan: Plan, case: Case) -> Run:
+    known = case.record.without_samples()
+    if plan.algorithm != run.algorithm:
+        detail = f"the plan says it is by {plan.algorithm!r}"
+        return replace(run, outcome=Outcome.REFUSED, detail=detail)
+    try:
+        check(plan, case.job, case.limits, known)
+    except PlanRefusedError as error:
+        return replace(run, outcome=Outcome.REFUSED, detail=str(error))
+    if not changes(plan, known, case.shard_weights):
+        return replace(run, outcome=Outcome.NO_PLAN, plan=None)
+    return run
+
+
+def changes(plan: Plan, history: History, shard_weights: Mapping[int, float]) -> bool:
+    """Whether the job would be any different under the plan."""
+    wanted = [applied.data_workers for applied in history.plans if applied.data_workers]
+    if plan.data_workers is not None and plan.data_workers not in wanted[-1:]:
+        return True
+    if dict(plan.shard_weights) != dict(shard_weights):
+        return True
+    if any(rank.replace for role in plan.roles.values() for rank in role.ranks.values()):
+        return True
+    applied = AppliedPlan(applied_seconds=history.now_seconds, roles=plan.roles, stage=plan.stage)
+    before = in_force(history)
+    after = in_force(replace(history, plans=(*history.plans, applied)))
+    return before != after

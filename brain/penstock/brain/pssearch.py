@@ -1,0 +1,146 @@
+"""The configuration of whole cores that a fitted model of a job thinks fastest.
+
+Constraints are DLRover's (3), (5) and (6): the job's quota, the largest pod, whole numbers. The
+servers of one number get the quota that the workers leave, in proportion to their work, so that the
+one with the largest tensor does not slow the others.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.brain.psmodel import Fit
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the search may choose: cores of the job and of a pod, counts of workers."""
+
+    cores: int
+    pod_cores: int
+    least_workers: int
+    most_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A configuration with its predicted speed, in steps per second."""
+
+    workers: int
+    worker_cores: int
+    server_cores: tuple[int, ...]
+    steps_per_second: float
+
+
+def best_workers(
+    fitted: Fit, bounds: Bounds, server_cores: Sequence[float], sizes: Iterable[int]
+) -> Choice | None:
+    """The best workers beside servers that stay as they are."""
+    left = bounds.cores - sum(server_cores)
+    pairs = [(count, size) for size in sizes for count in _counts(bounds, int(left // size))]
+    if not pairs:
+        return None
+    counts, cores = np.array(pairs, dtype=float).T
+    servers = np.broadcast_to(np.array(server_cores), (len(pairs), len(server_cores)))
+    top, reached = _top(fitted, counts, cores, servers)
+    whole = tuple(math.ceil(core) for core in server_cores)
+    return Choice(int(counts[top]), int(cores[top]), whole, reached)
+
+
+def best(fitted: Fit, bounds: Bounds, server_counts: Iterable[int]) -> Choice | None:
+    """The best workers and servers over all, for each of the counts of servers."""
+    choices = (_best_with(fitted, bounds, count) for count in server_counts)
+    found = [choice for choice in choices if choice is not None]
+    return max(found, key=lambda choice: choice.steps_per_second, default=None)
+
+
+def allocate(work: Sequence[float], cores: int, largest: int) -> tuple[int, ...]:
+    """`cores` whole cores over servers, so that the most loaded core has the least to do.
+
+    Each gets at least 1 and at most `largest`; what none may take is left over.
+    """
+    sizes = [1] * len(work)
+    free = cores - len(work)
+    total = sum(work)
+    for rank, part in enumerate(work):  # what is certain to be needed at once, the rest one by one
+        extra = max(0, min(math.floor(cores * part / total) - 2, largest) - 1)
+        extra = min(extra, free)
+        sizes[rank] += extra
+        free -= extra
+    while free > 0:
+        open_ranks = [rank for rank, size in enumerate(sizes) if size < largest]
+        if not open_ranks:
+            break
+        sizes[max(open_ranks, key=lambda rank: work[rank] / sizes[rank])] += 1
+        free -= 1
+    return tuple(sizes)
+
+
+def _best_with(fitted: Fit, bounds: Bounds, servers: int) -> Choice | None:
+    pairs = [
+        (count, size)
+        for size in worker_sizes(fitted, bounds)
+        for count in _counts(bounds, (bounds.cores - servers) // size)
+    ]
+    if not pairs:
+        return None
+    counts, cores = np.array(pairs, dtype=float).T
+    work = fitted.work_on(servers)
+    left = bounds.cores - counts * cores
+    # Fractions of a core first, for all pairs at once; whole cores for the best of them.
+    rough = _spread(work, left, bounds.pod_cores)
+    score = fitted.speeds(counts, cores, rough) @ fitted.weight
+    candidates = np.argsort(-score)[:24]
+    whole = np.array(
+        [allocate(work.tolist(), int(left[index]), bounds.pod_cores) for index in candidates],
+        dtype=float,
+    )
+    top, reached = _top(fitted, counts[candidates], cores[candidates], whole)
+    index = candidates[top]
+    sizes = tuple(int(size) for size in whole[top])
+    return Choice(int(counts[index]), int(cores[index]), sizes, reached)
+
+
+def worker_sizes(fitted: Fit, bounds: Bounds) -> range:
+    """Sizes of a worker that may be worth having: none is wider than the computation."""
+    widest = math.ceil(float(fitted.weight @ fitted.parallelism) + fitted.idle_cores)
+    return range(1, max(1, min(widest, bounds.pod_cores)) + 1)
+
+
+def _counts(bounds: Bounds, most: int) -> Iterable[int]:
+    """Counts of workers to try: all small ones, then steps of about 4 %."""
+    most = min(most, bounds.most_workers)
+    count = max(bounds.least_workers, 1)
+    while count <= most:
+        yield count
+        count += max(1, count // 25)
+    if most >= max(bounds.least_workers, 1):
+        yield most
+
+
+def _spread(work: Floats, left: Floats, largest: int) -> Floats:
+    """Fractional cores by work for each candidate, capped; what a cap leaves goes to the others."""
+    sizes = np.maximum(left[:, None] * work / work.sum(), 0.5)
+    for _ in range(3):
+        capped = np.minimum(sizes, largest)
+        spare = (sizes - capped).sum(axis=1, keepdims=True)
+        below = np.where(capped < largest, work, 0.0)
+        share = below / np.maximum(below.sum(axis=1, keepdims=True), 1e-12)
+        sizes = capped + spare * share
+    within: Floats = np.minimum(sizes, largest)
+    return within
+
+
+def _top(fitted: Fit, counts: Floats, cores: Floats, servers: Floats) -> tuple[int, float]:
+    """Index and speed of the best candidate; of equals within 0.1 %, the one of fewest cores."""
+    score = fitted.speeds(counts, cores, servers) @ fitted.weight
+    used = counts * cores + servers.sum(axis=1)
+    near = np.flatnonzero(score >= score.max() * 0.999)
+    top = int(near[np.argmin(used[near])])
+    return top, float(score[top])

@@ -1,0 +1,52 @@
+"""Statistics that a few wild values do not move.
+
+Samples of a training job come from a machine that others share: some are far off. Every average
+that decides something is taken here.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+_MAD_TO_SIGMA: Final = 1.4826
+"""Of a normal distribution, the standard deviation over the median absolute deviation."""
+
+
+def tightest_half_mean(values: Sequence[float]) -> float:
+    """Mean of the half of `values` nearest to their median (the middle value counts).
+
+    Up to half of the values may be arbitrary without moving it beyond the rest. Raises ValueError
+    on an empty sequence.
+    """
+    if not values:
+        raise ValueError("tightest_half_mean needs at least one value")
+    centre = median(values)
+    nearest = sorted(values, key=lambda value: (abs(value - centre), value))
+    half = nearest[: len(values) // 2 + 1]
+    return math.fsum(half) / len(half)
+
+
+def robust_sigma(values: Sequence[float]) -> float:
+    """Standard deviation estimated by the median absolute deviation; 0 for fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    centre = median(values)
+    return _MAD_TO_SIGMA * median([abs(value - centre) for value in values])
+
+
+def robust_z(values: Sequence[float], floor: float = 0.0) -> list[float]:
+    """How many robust standard deviations each value lies from the median.
+
+    `floor` is the least standard deviation to divide by, so that values that agree to a hair do
+    not make an outlier of the next hair; with a floor and a spread of 0 every score is 0.
+    """
+    if not values:
+        return []
+    centre = median(values)
+    sigma = max(robust_sigma(values), floor)
+    if sigma == 0:
+        return [
+            0.0 if value == centre else math.copysign(math.inf, value - centre) for value in values
+        ]
+    return [(value - centre) / sigma for value in values]

@@ -1,0 +1,1 @@
+"""What can be done with jobs, samples, plans and ledgers: one service for each, no HTTP in any."""

@@ -1,0 +1,138 @@
+"""The cluster as the scheduler sees it, kept for people: now, and over time.
+
+The scheduler pushes a whole snapshot every now and then. Of the past, one snapshot is kept for
+each minute of a day and each ten minutes of two weeks, with the fragmentation of every node alone.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.brain.rollups import MINUTE, TEN_MINUTES, start_of
+from penstock.brain.store.cluster import ClusterModels
+from penstock.brain.store.database import Database
+from penstock.brain.store.tables import AllocationRow
+
+_LARGEST_SECONDS: Final = 30.0
+"""How long the size of the largest node is remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The cluster at one moment; `nodes` as they were sent."""
+
+    time_seconds: float
+    stranded_gpus: float
+    stranded_cpu_cores: float
+    nodes: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragmentation:
+    """The fragmentation of every node at one moment, by name."""
+
+    time_seconds: float
+    stranded_gpus: float
+    stranded_cpu_cores: float
+    nodes: Mapping[str, float]
+
+
+class ClusterService:
+    """The read models of one Brain."""
+
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._clock = clock
+        self._largest: int | None = None
+        self._largest_read = float("-inf")
+
+    async def put(
+        self, snapshot: Snapshot, allocations: Sequence[tuple[float, str, Mapping[str, Any]]]
+    ) -> None:
+        """Store a snapshot and the decisions (time, key, content) since the last one.
+
+        A snapshot that is older than the one that is stored changes nothing but the past.
+        """
+        figures = {
+            "sent_seconds": snapshot.time_seconds,
+            "stranded_gpus": snapshot.stranded_gpus,
+            "stranded_cpu_cores": snapshot.stranded_cpu_cores,
+        }
+        history = _pack({node["name"]: node["fragmentation"] for node in snapshot.nodes})
+        async with self._database.write() as session:
+            models = ClusterModels(self._database, session)
+            await models.put(0, 0.0, {**figures, "content": _pack(list(snapshot.nodes))})
+            for resolution in (MINUTE, TEN_MINUTES):
+                start = start_of(snapshot.time_seconds, resolution)
+                await models.put(resolution, start, {**figures, "content": history})
+            await models.add_allocations(
+                {"time_seconds": at, "key": key, "content": json.dumps(content)}
+                for at, key, content in allocations
+            )
+
+    async def largest_node(self) -> int | None:
+        """Milli-cores of the largest node that takes pods, where the scheduler has said any."""
+        now = self._clock()
+        if now - self._largest_read >= _LARGEST_SECONDS or now < self._largest_read:
+            snapshot = await self.newest()
+            nodes = [] if snapshot is None else snapshot.nodes
+            sizes = [int(node["milli_cpu"]) for node in nodes if not node["cordoned"]]
+            self._largest = max(sizes, default=0) or None
+            self._largest_read = now
+        return self._largest
+
+    async def newest(self) -> Snapshot | None:
+        """The newest snapshot; None where the scheduler has sent none."""
+        async with self._database.read() as session:
+            row = await ClusterModels(self._database, session).newest()
+        if row is None:
+            return None
+        return Snapshot(
+            time_seconds=row.sent_seconds,
+            stranded_gpus=row.stranded_gpus,
+            stranded_cpu_cores=row.stranded_cpu_cores,
+            nodes=_unpack(row.content),
+        )
+
+    async def fragmentation(
+        self,
+        resolution: int,
+        *,
+        start: float | None,
+        end: float | None,
+        after: float | None,
+        limit: int,
+    ) -> list[Fragmentation]:
+        """Fragmentation over time, oldest first."""
+        async with self._database.read() as session:
+            rows = await ClusterModels(self._database, session).page(
+                resolution, start=start, end=end, after=after, limit=limit
+            )
+        return [
+            Fragmentation(
+                time_seconds=row.time_seconds,
+                stranded_gpus=row.stranded_gpus,
+                stranded_cpu_cores=row.stranded_cpu_cores,
+                nodes=_unpack(row.content),
+            )
+            for row in rows
+        ]
+
+    async def allocations(
+        self, *, since: float | None, before: int | None, limit: int
+    ) -> Sequence[AllocationRow]:
+        """Decisions of the scheduler, newest first."""
+        async with self._database.read() as session:
+            return await ClusterModels(self._database, session).allocations(
+                since=since, before=before, limit=limit
+            )
+
+
+def _pack(content: Any) -> bytes:
+    return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 1)
+
+
+def _unpack(content: bytes) -> Any:
+    return json.loads(zlib.decompress(content))

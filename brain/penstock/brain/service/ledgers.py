@@ -1,0 +1,37 @@
+"""Keeping the newest ledger of each trainer: opaque bytes with a sequence number."""
+
+from collections.abc import Callable
+
+from penstock.brain.errors import JobFinishedError, NoLedgerError
+from penstock.brain.jobstate import JobPhase
+from penstock.brain.store.database import Database
+from penstock.brain.store.jobs import Jobs
+from penstock.brain.store.ledgers import Ledgers
+from penstock.brain.store.tables import LedgerRow
+
+
+class LedgerService:
+    """The ledgers of one Brain."""
+
+    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def put(self, uid: str, sequence: int, content: bytes) -> None:
+        """Store a ledger. Raises JobNotFoundError, JobFinishedError or StaleLedgerError."""
+        async with self._database.write() as session:
+            jobs = Jobs(self._database, session)
+            row = await jobs.get(uid)
+            if JobPhase(row.phase).finished:
+                raise JobFinishedError(f"job {uid} has ended ({row.phase}): no ledger is taken")
+            await Ledgers(self._database, session).put(uid, sequence, content, self._clock())
+            await jobs.heard(uid, self._clock())
+
+    async def get(self, uid: str) -> LedgerRow:
+        """The newest ledger. Raises JobNotFoundError or NoLedgerError."""
+        async with self._database.read() as session:
+            await Jobs(self._database, session).get(uid)
+            row = await Ledgers(self._database, session).get(uid)
+        if row is None:
+            raise NoLedgerError(f"job {uid} has not stored a ledger")
+        return row

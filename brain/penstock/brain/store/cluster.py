@@ -1,0 +1,76 @@
+"""Every query on the read models of the cluster."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlmodel import col
+
+from penstock.brain.store.database import Database
+from penstock.brain.store.tables import AllocationRow, SnapshotRow
+
+
+class ClusterModels:
+    """The read models, within one transaction."""
+
+    def __init__(self, database: Database, session: AsyncSession) -> None:
+        self._database = database
+        self._session = session
+
+    async def put(self, resolution: int, start: float, values: Mapping[str, Any]) -> None:
+        """Store a snapshot for an interval, unless a newer one is there."""
+        row = {"resolution_seconds": resolution, "time_seconds": start, **values}
+        insert = self._database.insert(SnapshotRow).values(row)
+        await self._session.execute(
+            insert.on_conflict_do_update(
+                index_elements=["resolution_seconds", "time_seconds"],
+                set_={name: insert.excluded[name] for name in values},
+                where=col(SnapshotRow.sent_seconds) <= insert.excluded.sent_seconds,
+            )
+        )
+
+    async def newest(self) -> SnapshotRow | None:
+        """The newest snapshot."""
+        return await self._session.get(SnapshotRow, (0, 0.0), populate_existing=True)
+
+    async def page(
+        self,
+        resolution: int,
+        *,
+        start: float | None,
+        end: float | None,
+        after: float | None,
+        limit: int,
+    ) -> Sequence[SnapshotRow]:
+        """Snapshots of a time range, oldest first; `after` is the time of the last one seen."""
+        query = select(SnapshotRow).where(col(SnapshotRow.resolution_seconds) == resolution)
+        if start is not None:
+            query = query.where(col(SnapshotRow.time_seconds) >= start)
+        if end is not None:
+            query = query.where(col(SnapshotRow.time_seconds) < end)
+        if after is not None:
+            query = query.where(col(SnapshotRow.time_seconds) > after)
+        query = query.order_by(col(SnapshotRow.time_seconds)).limit(limit)
+        return (await self._session.scalars(query)).all()
+
+    async def add_allocations(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store decisions; one that is there already, by its key, stays as it is."""
+        values = [dict(row) for row in rows]
+        if values:
+            await self._session.execute(
+                self._database.insert(AllocationRow).on_conflict_do_nothing(index_elements=["key"]),
+                values,
+            )
+
+    async def allocations(
+        self, *, since: float | None, before: int | None, limit: int
+    ) -> Sequence[AllocationRow]:
+        """Decisions, the newest first; `before` is the id of the last one seen."""
+        query = select(AllocationRow)
+        if since is not None:
+            query = query.where(col(AllocationRow.time_seconds) >= since)
+        if before is not None:
+            query = query.where(col(AllocationRow.id) < before)
+        query = query.order_by(col(AllocationRow.id).desc()).limit(limit)
+        return (await self._session.scalars(query)).all()

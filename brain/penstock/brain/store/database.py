@@ -1,0 +1,120 @@
+"""Connections to SQLite (WAL) or PostgreSQL, and the one way to open a transaction.
+
+`Database.read` sees a consistent state and writes nothing; `Database.write` commits when its block
+ends and rolls back when it raises. On SQLite a writer takes the lock before it reads (BEGIN
+IMMEDIATE), since one that upgrades later can fail at any moment; writers of one process queue in
+the event loop rather than in SQLite's busy loop.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+
+_WRITE: Final = "penstock_write"
+_BUSY_MILLISECONDS: Final = 10_000
+
+
+class DatabaseError(Exception):
+    """The database cannot be used; the text says why and what to do."""
+
+
+class Database:
+    """One database; `close` it at the end."""
+
+    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+        """`url` as for SQLAlchemy: ``sqlite+aiosqlite:///FILE`` or ``postgresql+asyncpg://...``.
+
+        Raises DatabaseError for any other.
+        """
+        try:
+            parsed = make_url(url)
+        except ArgumentError as error:
+            raise DatabaseError(
+                f"--database={url!r} is not a database URL: expected sqlite+aiosqlite:///FILE or "
+                "postgresql+asyncpg://USER@HOST/NAME"
+            ) from error
+        if parsed.drivername not in {"sqlite+aiosqlite", "postgresql+asyncpg"}:
+            raise DatabaseError(
+                f"--database names {parsed.drivername!r}: expected sqlite+aiosqlite or "
+                "postgresql+asyncpg"
+            )
+        self.is_sqlite = parsed.drivername == "sqlite+aiosqlite"
+        if self.is_sqlite:
+            if not parsed.database or parsed.database == ":memory:":
+                raise DatabaseError("--database=sqlite needs a file: sqlite+aiosqlite:///FILE")
+            folder = Path(parsed.database).absolute().parent
+            if not folder.is_dir():
+                raise DatabaseError(f"--database: the folder {folder} does not exist")
+        self.url = parsed
+        self._engine: AsyncEngine = create_async_engine(
+            parsed,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_timeout=30,
+            pool_pre_ping=not self.is_sqlite,
+            connect_args={"timeout": 10} if not self.is_sqlite else {},
+        )
+        if self.is_sqlite:
+            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+        self._writing = self._engine.execution_options(**{_WRITE: True})
+        self._lock = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        """A transaction that only reads."""
+        async with AsyncSession(self._engine, expire_on_commit=False, autoflush=False) as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """A transaction that is committed at the end of the block."""
+        async with (
+            self._lock if self.is_sqlite else nullcontext(),
+            AsyncSession(self._writing, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    def insert(self, table: type[Any]) -> "sqlite.Insert | postgresql.Insert":
+        """An INSERT of this dialect, which knows ON CONFLICT."""
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """For migrations."""
+        return self._engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # SQLAlchemy's own BEGIN is replaced below; without this the driver would add another.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {_BUSY_MILLISECONDS}",
+        "journal_mode = WAL",
+        # Survives a crash of the process; a power cut may lose the last commits, never tear one.
+        "synchronous = NORMAL",
+        "foreign_keys = ON",
+        "journal_size_limit = 67108864",
+        "cache_size = -8192",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITE, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

@@ -1,0 +1,84 @@
+"""What finished jobs used: written once as a job ends, read for the plans of later ones."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlmodel import col
+
+from penstock.brain.jobstate import JobPhase
+from penstock.brain.planning import JobDescription, PastJob, RoleUsage, Signature
+from penstock.brain.store.tables import JobRow, UsageRow
+from penstock.crds.enums import Role, Strategy
+
+
+class PastJobs:
+    """The finished jobs, within one transaction."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, rows: Iterable[UsageRow]) -> None:
+        """Store what the roles of a job used."""
+        for row in rows:
+            await self._session.merge(row)
+
+    async def similar(self, job: JobDescription, since: float, limit: int) -> tuple[PastJob, ...]:
+        """Finished jobs that share any part of the signature, the newest `limit` of them."""
+        shared = [
+            column == value
+            for column, value in (
+                (col(JobRow.dataset), job.signature.dataset),
+                (col(JobRow.model), job.signature.model),
+                (col(JobRow.user_name), job.signature.user),
+            )
+            if value
+        ]
+        if not shared:
+            return ()
+        query = (
+            select(JobRow)
+            .where(
+                col(JobRow.phase).in_([JobPhase.SUCCEEDED.value, JobPhase.FAILED.value]),
+                col(JobRow.finished_seconds) >= since,
+                col(JobRow.strategy) == job.strategy.value,
+                col(JobRow.uid) != job.uid,
+                or_(*shared),
+            )
+            .order_by(col(JobRow.finished_seconds).desc())
+            .limit(limit)
+        )
+        found = {row.uid: row for row in (await self._session.scalars(query)).all()}
+        usages: dict[str, list[UsageRow]] = {}
+        uids = list(found)
+        for start in range(0, len(uids), 500):
+            rows = await self._session.scalars(
+                select(UsageRow).where(col(UsageRow.job_uid).in_(uids[start : start + 500]))
+            )
+            for row in rows.all():
+                usages.setdefault(row.job_uid, []).append(row)
+        return tuple(_past(found[uid], own) for uid, own in usages.items())
+
+
+def _past(job: JobRow, usages: list[UsageRow]) -> PastJob:
+    return PastJob(
+        uid=job.uid,
+        signature=Signature(
+            model=job.model, dataset=job.dataset, user=job.user_name, code=job.code
+        ),
+        strategy=Strategy(job.strategy),
+        finished_seconds=job.finished_seconds or job.last_seen_seconds,
+        succeeded=job.phase == JobPhase.SUCCEEDED.value,
+        steps_per_second=max((row.steps_per_second for row in usages), default=0.0),
+        roles={
+            Role(row.role): RoleUsage(
+                replicas=row.replicas,
+                milli_cpu=row.milli_cpu,
+                hottest_milli_cpu=row.hottest_milli_cpu,
+                peak_memory_bytes=row.peak_memory_bytes,
+                total_memory_bytes=row.total_memory_bytes,
+            )
+            for row in usages
+        },
+        out_of_memory=frozenset(Role(row.role) for row in usages if row.out_of_memory),
+    )

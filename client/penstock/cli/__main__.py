@@ -1,0 +1,5 @@
+"""Runs the command line as ``python -m penstock.cli``."""
+
+from penstock.cli.main import main
+
+main()

@@ -1,0 +1,285 @@
+"""Every call of the Brain's API as a value: what to send and how to read the answer.
+
+The two clients (`penstock.client.sync`, `penstock.client.asynchronous`) only carry these out, so
+they cannot differ in what they say. Unknown fields of an answer are ignored: a trainer in an old
+image must be able to talk to a newer Brain.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from penstock.api.schemas import (
+    AlgorithmPatch,
+    AlgorithmView,
+    Allocation,
+    ClusterSnapshot,
+    FragmentationView,
+    Job,
+    JobFinish,
+    JobRegistration,
+    ListResource,
+    NodeView,
+    Override,
+    Plan,
+    Problem,
+    Proposal,
+    ProposalRequest,
+    Resolution,
+    SampleBatch,
+    SampleReceipt,
+    SampleView,
+)
+from penstock.client.errors import ProtocolError, refusal
+
+T = TypeVar("T")
+
+MAX_ANSWER_BYTES: Final = 16 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete HTTP answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T]):
+    """One request and the reader of its answer."""
+
+    method: str
+    path: str
+    read: Callable[[Answer], T]
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    expected: frozenset[int] = frozenset({200, 201, 204})
+
+    @property
+    def name(self) -> str:
+        """The call for error messages."""
+        return f"{self.method} {self.path}"
+
+    def result(self, answer: Answer) -> T:
+        """What the answer says. Raises BrainRefusedError or ProtocolError."""
+        if answer.status not in self.expected:
+            raise refusal(self.name, _problem(answer))
+        try:
+            return self.read(answer)
+        except (ValidationError, ValueError) as error:
+            raise ProtocolError(f"{self.name}: the answer cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged(Generic[T]):
+    """A value and its ETag, to be given back as ``If-Match`` or ``If-None-Match``."""
+
+    value: T
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSnapshot:
+    """The trainer's ledger as it was stored last."""
+
+    sequence: int
+    content: bytes
+
+
+def register(uid: str, registration: JobRegistration) -> Call[Job]:
+    return _json("PUT", _job(uid), Job, registration)
+
+
+def job(uid: str) -> Call[Job]:
+    return _json("GET", _job(uid), Job)
+
+
+def jobs(
+    filters: Mapping[str, str | float | None], continue_: str | None
+) -> Call[ListResource[Job]]:
+    return _page("/v1/jobs", Job, {**filters, "continue": continue_})
+
+
+def finish(uid: str, end: JobFinish) -> Call[Job]:
+    return _json("POST", f"{_job(uid)}/finish", Job, end)
+
+
+def send_samples(uid: str, batch: SampleBatch) -> Call[SampleReceipt]:
+    return _json("POST", f"{_job(uid)}/samples", SampleReceipt, batch)
+
+
+def samples(
+    uid: str,
+    resolution: Resolution,
+    start: float | None,
+    end: float | None,
+    ranks: bool,
+    continue_: str | None,
+) -> Call[ListResource[SampleView]]:
+    query = {
+        "resolution": resolution.value,
+        "start": start,
+        "end": end,
+        "ranks": "true" if ranks else None,
+        "continue": continue_,
+    }
+    return _page(f"{_job(uid)}/samples", SampleView, query)
+
+
+def plans(uid: str, continue_: str | None) -> Call[ListResource[Plan]]:
+    return _page(f"{_job(uid)}/plans", Plan, {"continue": continue_})
+
+
+def plan(uid: str, plan_id: int) -> Call[Plan]:
+    return _json("GET", f"{_job(uid)}/plans/{plan_id}", Plan)
+
+
+def current_plan(uid: str, etag: str | None) -> Call[Tagged[Plan] | None]:
+    def read(answer: Answer) -> Tagged[Plan] | None:
+        return None if answer.status == 304 else _tagged_plan(answer)
+
+    return Call(
+        method="GET",
+        path=f"{_job(uid)}/plans/current",
+        read=read,
+        headers={} if etag is None else {"If-None-Match": etag},
+        expected=frozenset({200, 304}),
+    )
+
+
+def override(uid: str, body: Override, etag: str | None, key: str) -> Call[Tagged[Plan]]:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    if etag is not None:
+        headers["If-Match"] = etag
+    return Call(
+        method="POST",
+        path=f"{_job(uid)}/plans",
+        read=_tagged_plan,
+        headers=headers,
+        body=_dump(body),
+    )
+
+
+def lift_override(uid: str) -> Call[Plan | None]:
+    def read(answer: Answer) -> Plan | None:
+        return Plan.model_validate_json(answer.body, extra="ignore") if answer.body else None
+
+    return Call(method="DELETE", path=f"{_job(uid)}/override", read=read)
+
+
+def propose(uid: str, request: ProposalRequest) -> Call[Proposal]:
+    return _json("POST", f"{_job(uid)}/plans/propose", Proposal, request)
+
+
+def put_ledger(uid: str, sequence: int, content: bytes) -> Call[None]:
+    return Call(
+        method="PUT",
+        path=f"{_job(uid)}/ledger",
+        read=lambda _: None,
+        query={"sequence": str(sequence)},
+        headers={"Content-Type": "application/octet-stream"},
+        body=content,
+    )
+
+
+def ledger(uid: str) -> Call[LedgerSnapshot]:
+    def read(answer: Answer) -> LedgerSnapshot:
+        return LedgerSnapshot(int(answer.headers.get("ledger-sequence", "")), answer.body)
+
+    return Call(method="GET", path=f"{_job(uid)}/ledger", read=read)
+
+
+def algorithms() -> Call[ListResource[AlgorithmView]]:
+    return _page("/v1/algorithms", AlgorithmView, {})
+
+
+def configure_algorithm(name: str, patch: AlgorithmPatch) -> Call[AlgorithmView]:
+    return _json("PATCH", f"/v1/algorithms/{quote(name, safe='')}", AlgorithmView, patch)
+
+
+def put_snapshot(snapshot: ClusterSnapshot) -> Call[None]:
+    return Call(
+        method="PUT",
+        path="/v1/cluster/snapshot",
+        read=lambda _: None,
+        headers={"Content-Type": "application/json"},
+        body=_dump(snapshot),
+    )
+
+
+def nodes(continue_: str | None) -> Call[ListResource[NodeView]]:
+    return _page("/v1/cluster/nodes", NodeView, {"continue": continue_})
+
+
+def fragmentation(
+    resolution: Resolution, start: float | None, end: float | None, continue_: str | None
+) -> Call[ListResource[FragmentationView]]:
+    query = {"resolution": resolution.value, "start": start, "end": end, "continue": continue_}
+    return _page("/v1/cluster/fragmentation", FragmentationView, query)
+
+
+def allocations(since: float | None, continue_: str | None) -> Call[ListResource[Allocation]]:
+    query = {"since": since, "continue": continue_}
+    return _page("/v1/cluster/allocations", Allocation, query)
+
+
+def watch_path(uid: str) -> str:
+    """The path of the stream of a job's plans."""
+    return f"{_job(uid)}/plans/watch"
+
+
+def _job(uid: str) -> str:
+    return f"/v1/jobs/{quote(uid, safe='')}"
+
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _dump(body: BaseModel) -> bytes:
+    return body.model_dump_json(exclude_none=True).encode()
+
+
+def _json(
+    method: str, path: str, answer: type[ModelT], body: BaseModel | None = None
+) -> Call[ModelT]:
+    return Call(
+        method=method,
+        path=path,
+        read=lambda got: answer.model_validate_json(got.body, extra="ignore"),
+        headers={} if body is None else {"Content-Type": "application/json"},
+        body=None if body is None else _dump(body),
+    )
+
+
+def _page(
+    path: str, item: type[ModelT], query: Mapping[str, str | float | None]
+) -> Call[ListResource[ModelT]]:
+    adapter: TypeAdapter[ListResource[ModelT]] = TypeAdapter(ListResource[item])  # type: ignore[valid-type]
+    return Call(
+        method="GET",
+        path=path,
+        read=lambda got: adapter.validate_json(got.body, extra="ignore"),
+        query={name: str(value) for name, value in query.items() if value is not None},
+    )
+
+
+def _tagged_plan(answer: Answer) -> Tagged[Plan]:
+    return Tagged(
+        Plan.model_validate_json(answer.body, extra="ignore"), answer.headers.get("etag", "")
+    )
+
+
+def _problem(answer: Answer) -> Problem:
+    try:
+        return Problem.model_validate_json(answer.body)
+    except ValidationError:
+        text = answer.body[:200].decode(errors="replace")
+        detail: dict[str, Any] = {"type": "about:blank", "title": "Unexpected answer"}
+        status = answer.status if 400 <= answer.status <= 599 else 599
+        return Problem(status=status, detail=f"HTTP {answer.status}: {text}", **detail)

@@ -1,0 +1,318 @@
+"""Calls to the Kubernetes API with plain JSON in and out.
+
+A thin layer over `kubernetes.aio`, whose typed models cost a millisecond of CPU for each object and
+whose configuration, authentication and connection pool are what is wanted. Two kinds of failure
+matter to a controller and are told apart here: `ApiRefusedError`, a definite answer that nothing
+was done, and `ApiUnavailableError`, after which nobody knows whether anything was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from penstock.controller.metrics import Metrics
+from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL, VERSION
+
+Json = dict[str, Any]
+
+_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_PREFIXES: Final[Mapping[str, str]] = {
+    "pods": "/api/v1",
+    "secrets": "/api/v1",
+    "services": "/api/v1",
+    "serviceaccounts": "/api/v1",
+    "events": "/api/v1",
+    "rolebindings": _RBAC,
+    "leases": "/apis/coordination.k8s.io/v1",
+    ELASTICJOB_PLURAL: f"/apis/{GROUP}/{VERSION}",
+    SCALE_PLURAL: f"/apis/{GROUP}/{VERSION}",
+}
+_MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+REQUEST_TIMEOUT_SECONDS: Final = 30.0
+_PAGE: Final = 500
+_NOT_EXECUTED: Final = frozenset({429})
+"""Of the codes from 429 up, those that say that the request was not tried at all."""
+
+
+class ApiError(Exception):
+    """A call to the API server that did not succeed."""
+
+    def __init__(self, message: str, *, code: int, reason: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+
+
+class ApiRefusedError(ApiError):
+    """The API server answered that it did nothing.
+
+    ``retry_after`` is the number of seconds to wait where the server named one.
+    """
+
+    def __init__(
+        self, message: str, *, code: int, reason: str, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, code=code, reason=reason)
+        self.retry_after = retry_after
+
+
+class ApiUnavailableError(ApiError):
+    """No answer, or one (5xx) that leaves open whether anything was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The whole of a list, gathered from its pages."""
+
+    items: list[Json]
+    resource_version: str
+
+
+class Api:
+    """The API server, as one user sees it."""
+
+    def __init__(self, client: ApiClient, metrics: Metrics) -> None:
+        self._client = client
+        self._metrics = metrics
+
+    async def get(self, resource: str, namespace: str, name: str) -> Json:
+        """One object. Raises `ApiRefusedError` with code 404 where there is none."""
+        return await self._call("GET", resource, namespace, name)
+
+    async def ping(self, resource: str) -> None:
+        """The cheapest request that shows that the API server answers us for a kind."""
+        await self._call("GET", resource, None, query={"limit": "1"}, verb="list")
+
+    async def list(self, resource: str, namespace: str | None, selector: str = "") -> Page:
+        """All objects of a kind in a namespace, or in all, read page by page."""
+        items: list[Json] = []
+        token = ""
+        while True:
+            query = {"limit": str(_PAGE)}
+            if selector:
+                query["labelSelector"] = selector
+            if token:
+                query["continue"] = token
+            page = await self._call("GET", resource, namespace, query=query, verb="list")
+            items.extend(page.get("items") or ())
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                return Page(items, page["metadata"]["resourceVersion"])
+
+    async def create(self, resource: str, namespace: str, body: Mapping[str, Any]) -> Json:
+        """Create an object. Raises `ApiRefusedError` with code 409 where one of its name exists."""
+        return await self._call("POST", resource, namespace, body=body)
+
+    async def submit(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
+        """As `create`, for a caller who does not want the object back."""
+        await self._request("POST", resource, namespace, body=body)
+
+    async def patch(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        strategic: bool = False,
+    ) -> Json:
+        """Merge a patch into an object or one of its subresources."""
+        return await self._call(
+            "PATCH",
+            resource,
+            namespace,
+            name,
+            subresource=subresource,
+            body=body,
+            content_type=_STRATEGIC if strategic else _MERGE,
+        )
+
+    async def delete(self, resource: str, namespace: str, name: str, uid: str) -> Json:
+        """Delete an object, if it is still the one of that uid; its dependents follow."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        return await self._call("DELETE", resource, namespace, name, body=body)
+
+    async def log(self, namespace: str, pod: str, container: str, lines: int) -> str:
+        """The last lines of a container's log."""
+        query = {"container": container, "tailLines": str(lines)}
+        raw = await self._request("GET", "pods", namespace, pod, subresource="log", query=query)
+        return raw.decode("utf-8", "replace")
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: str,
+        namespace: str | None,
+        *,
+        resource_version: str,
+        selector: str = "",
+        timeout_seconds: int = 300,
+    ) -> AsyncIterator[AsyncIterator[Json]]:
+        """The changes of a kind after a resourceVersion, bookmarks included, until the server ends.
+
+        Raises:
+            ApiRefusedError: the server refuses the watch, for instance as too old (410).
+            ApiUnavailableError: the connection failed, or nothing came for longer than it should.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_seconds),
+        }
+        if selector:
+            query["labelSelector"] = selector
+        path = _path(resource, namespace, query=query)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=timeout_seconds + 30)
+        try:
+            answer = await self._send("GET", path, None, "", timeout)
+            try:
+                if answer.status != 200:
+                    raise _failure(answer, await answer.read())
+                yield _lines(answer)
+            finally:
+                answer.close()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ApiUnavailableError(_text(error), code=0, reason="Disconnected") from error
+
+    async def _call(
+        self,
+        method: str,
+        resource: str,
+        namespace: str | None,
+        name: str = "",
+        *,
+        subresource: str = "",
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        verb: str = "",
+    ) -> Json:
+        raw = await self._request(
+            method,
+            resource,
+            namespace,
+            name,
+            subresource=subresource,
+            query=query,
+            body=body,
+            content_type=content_type,
+            verb=verb,
+        )
+        result: Json = json.loads(raw)
+        return result
+
+    async def _request(
+        self,
+        method: str,
+        resource: str,
+        namespace: str | None,
+        name: str = "",
+        *,
+        subresource: str = "",
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        verb: str = "",
+    ) -> bytes:
+        path = _path(resource, namespace, name, subresource, query)
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
+        counted = resource + (f"/{subresource}" if subresource else "")
+        code = "none"
+        try:
+            answer = await self._send(method, path, body, content_type, timeout)
+            raw = await answer.read()
+            code = str(answer.status)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            text = f"{method} {path}: {_text(error)}"
+            raise ApiUnavailableError(text, code=0, reason="Disconnected") from error
+        finally:
+            self._metrics.requests.labels(verb or method.lower(), counted, code).inc()
+        if not 200 <= answer.status < 300:
+            raise _failure(answer, raw)
+        return raw
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", **self._client.default_headers}
+        if content_type:
+            headers["Content-Type"] = content_type
+        await self._client.update_params_for_auth(
+            headers, None, ["BearerToken"], path, method, body
+        )
+        answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+            method,
+            self._client.configuration.host + path,
+            headers=headers,
+            body=body,
+            _request_timeout=timeout,
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+def _path(
+    resource: str,
+    namespace: str | None,
+    name: str = "",
+    subresource: str = "",
+    query: Mapping[str, str] | None = None,
+) -> str:
+    parts = [_PREFIXES[resource]]
+    if namespace:
+        parts.append(f"namespaces/{quote(namespace)}")
+    parts.append(resource)
+    parts.extend(quote(part) for part in (name, subresource) if part)
+    path = "/".join(parts)
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[Json]:
+    while line := await answer.content.readline():
+        event: Json = json.loads(line)
+        yield event
+
+
+def _failure(answer: aiohttp.ClientResponse, raw: bytes) -> ApiError:
+    try:
+        status = json.loads(raw)
+    except ValueError:
+        status = {}
+    if not isinstance(status, dict):
+        status = {}
+    message = status.get("message") or raw[:200].decode("utf-8", "replace") or str(answer.reason)
+    reason = status.get("reason") or str(answer.reason or answer.status)
+    if answer.status >= 429 and answer.status not in _NOT_EXECUTED:
+        return ApiUnavailableError(message, code=answer.status, reason=reason)
+    retry_after = answer.headers.get("Retry-After", "")
+    return ApiRefusedError(
+        message,
+        code=answer.status,
+        reason=reason,
+        retry_after=float(retry_after) if retry_after.isdecimal() else None,
+    )
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__

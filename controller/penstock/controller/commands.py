@@ -1,0 +1,116 @@
+"""``penstock controller``: run the controller, or print the manifests that it needs."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+DEFAULT_PORT = -1  # stands for penstock.crds.ports.CONTROLLER_METRICS
+
+
+class LogFormat(StrEnum):
+    """How log lines are written to standard error."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def controller(
+    kubeconfig: Annotated[
+        Optional[Path],  # noqa: UP045  typer evaluates annotations
+        typer.Option(help="Kubeconfig of the cluster; else $KUBECONFIG or the cluster it runs in."),
+    ] = None,
+    namespace: Annotated[
+        str, typer.Option(help="Serve this namespace only; without it, all of them.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Address for health and metrics.")] = "127.0.0.1",
+    metrics_port: Annotated[
+        int,
+        typer.Option(min=-1, max=65535, help="Port for health and metrics; 0 takes a free one."),
+    ] = DEFAULT_PORT,
+    brain_url: Annotated[
+        str, typer.Option(help="Address of the Brain as trainers reach it; without it, no Brain.")
+    ] = "",
+    trainer_image: Annotated[
+        str, typer.Option(help="Image of the Elastic Trainer's container.")
+    ] = "penstock/runtime",
+    lease_namespace: Annotated[
+        str,
+        typer.Option(help="Namespace of the Leases; without it, its own or 'default'."),
+    ] = "",
+    lease_name: Annotated[
+        str, typer.Option(help="Name of the Lease for leader election.")
+    ] = "penstock-controller",
+    planner_lease_name: Annotated[
+        str, typer.Option(help="Name of the scheduler's Lease, in the same namespace.")
+    ] = "penstock-scheduler",
+    leader_election: Annotated[
+        bool, typer.Option(help="Contend for the Lease; without it, run one replica only.")
+    ] = True,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="How many jobs to work on at the same time.")
+    ] = 16,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Form of log lines on standard error.")
+    ] = LogFormat.TEXT,
+    print_manifests: Annotated[
+        bool,
+        typer.Option(help="Print the CRDs, roles, policies and priority classes, and end."),
+    ] = False,
+) -> None:
+    """Make a cluster's pods what its ElasticJobs and Scales say.
+
+    Prints the address of health and metrics when it is ready to lead. Ends with 0 on SIGTERM.
+    """
+    if print_manifests:
+        from penstock.controller.manifests import render
+
+        sys.stdout.write(render())
+        return
+    import asyncio
+
+    from penstock.controller.election import LeaseName
+    from penstock.controller.health import PortInUseError
+    from penstock.controller.logs import set_up_logging
+    from penstock.controller.operator import Options
+    from penstock.controller.reconcile import Settings
+    from penstock.controller.service import (
+        ConfigurationError,
+        ServiceOptions,
+        make_identity,
+        own_namespace,
+        serve,
+    )
+    from penstock.crds.ports import CONTROLLER_METRICS
+
+    lease_namespace = lease_namespace or own_namespace()
+    set_up_logging(log_format)
+    options = ServiceOptions(
+        operator=Options(
+            settings=Settings(trainer_image=trainer_image, brain_url=brain_url or None),
+            namespace=namespace or None,
+            workers=workers,
+            identity=make_identity(),
+            planner_lease=(lease_namespace, planner_lease_name),
+        ),
+        kubeconfig=kubeconfig,
+        host=host,
+        port=CONTROLLER_METRICS if metrics_port == DEFAULT_PORT else metrics_port,
+        lease=LeaseName(lease_namespace, lease_name) if leader_election else None,
+    )
+
+    def announce(url: str) -> None:
+        print(f"controller listening on {url}", flush=True)  # noqa: T201  the one line it prints
+
+    try:
+        orderly = asyncio.run(serve(options, announce))
+    except (ConfigurationError, PortInUseError) as error:
+        typer.echo(f"penstock controller: {error}", err=True)
+        raise typer.Exit(2) from error
+    if not orderly:
+        typer.echo("penstock controller: lost the Lease; start it again", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,107 @@
+"""kopf as far as the controller uses it: a watch of ElasticJobs and of Scales, and nothing else.
+
+Only ``on.event`` handlers, which neither add finalizers nor write annotations, and which do nothing
+but put what they are shown into the store. kopf reports no deletion that happened while its watch
+was broken, so the controller also compares complete lists now and then (`Operator.resync`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import kopf
+from kubernetes.aio.client import Configuration
+
+from penstock.controller.store import Store
+from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL, VERSION
+
+_BEARER: Final = "Bearer "
+
+
+def make_registry(
+    store: Store, configuration: Configuration, listed: Callable[[], None]
+) -> kopf.OperatorRegistry:
+    """Handlers that feed a store.
+
+    Args:
+        store: where events go.
+        configuration: the address and credentials of the API server.
+        listed: called for every object of a list with which kopf begins a watch anew.
+    """
+    registry = kopf.OperatorRegistry()
+
+    async def on_job(event: Any, **_: Any) -> None:
+        found = event["object"]
+        if event["type"] == "DELETED":
+            metadata = found["metadata"]
+            store.drop_job((metadata["namespace"], metadata["name"]), metadata["uid"])
+        else:
+            store.put_job(found)
+        if event["type"] is None:
+            listed()
+
+    async def on_scale(event: Any, **_: Any) -> None:
+        found = event["object"]
+        if event["type"] == "DELETED":
+            metadata = found["metadata"]
+            job = ((found.get("spec") or {}).get("jobRef") or {}).get("name", "")
+            store.drop_scale((metadata["namespace"], job), metadata["name"], metadata["uid"])
+        else:
+            store.put_scale(found)
+        if event["type"] is None:
+            listed()
+
+    async def on_login(**_: Any) -> kopf.ConnectionInfo:
+        token = await configuration.get_api_key_with_prefix("BearerToken") or ""
+        return kopf.ConnectionInfo(
+            server=configuration.host,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            token=token.removeprefix(_BEARER) or None,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
+            proxy_url=configuration.proxy,
+        )
+
+    kopf.on.event(GROUP, VERSION, ELASTICJOB_PLURAL, registry=registry)(on_job)
+    kopf.on.event(GROUP, VERSION, SCALE_PLURAL, registry=registry)(on_scale)
+    kopf.on.login(registry=registry)(on_login)
+    return registry
+
+
+def make_settings() -> kopf.OperatorSettings:
+    """kopf without peering, events, finalizers and its watch of namespaces and CRDs."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.watching.server_timeout = 240
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.watching.chunk_size = 500
+    settings.queueing.idle_timeout = 1
+    settings.queueing.exit_timeout = 0.5
+    settings.process.ultimate_exiting_timeout = None
+    return settings
+
+
+async def watch(
+    registry: kopf.OperatorRegistry,
+    namespace: str | None,
+    stop: asyncio.Event,
+    ready: asyncio.Event,
+) -> None:
+    """Watch until told to stop."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    await kopf.operator(
+        registry=registry,
+        settings=make_settings(),
+        standalone=True,
+        clusterwide=namespace is None,
+        namespaces=[] if namespace is None else [namespace],
+        stop_flag=stop,
+        ready_flag=ready,
+    )

@@ -1,0 +1,258 @@
+"""The controller at work: watches feed a store, the store names keys, workers reconcile them.
+
+One event loop, a few workers, no threads. Nothing is decided here. Passes begin only once complete
+lists of jobs, Scales and pods have been read, since a target computed from part of the Scales would
+be a wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from kubernetes.aio.client import ApiClient
+
+from penstock.controller import framework
+from penstock.controller.api import Api, ApiError, ApiRefusedError
+from penstock.controller.metrics import Metrics
+from penstock.controller.pod_watch import PodWatch
+from penstock.controller.queue import KeyedQueue
+from penstock.controller.reconcile import Settings
+from penstock.controller.reconcile.reading import read_time
+from penstock.controller.reconciler import Reconciler
+from penstock.controller.store import JobKey, Store
+from penstock.crds.group import ELASTICJOB_PLURAL, SCALE_PLURAL
+
+logger = logging.getLogger(__name__)
+
+PLANNER_DEAD_AFTER_SECONDS: Final = 30.0
+_PLANNER_CHECK_SECONDS: Final = 10.0
+_RESYNC_SECONDS: Final = 300.0
+_RESYNC_AFTER_LIST_SECONDS: Final = 3.0
+_CRDS_RETRY_SECONDS: Final = 2.0
+_COALESCE_SECONDS: Final = 0.02
+"""Changes seldom come alone: ten pods of a job that start are looked at together."""
+
+_BACKSTOP_SECONDS: Final = 600.0
+"""A job is looked at this often even if nothing ever names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run.
+
+    Attributes:
+        settings: what decisions depend on.
+        namespace: the one namespace to serve; None serves all.
+        workers: passes at the same time, each over another job.
+        identity: what tells this replica from others, in Events and in the Lease.
+        planner_lease: namespace and name of the Lease of the planner that places data workers.
+    """
+
+    settings: Settings
+    namespace: str | None = None
+    workers: int = 16
+    identity: str = "penstock-controller"
+    planner_lease: tuple[str, str] = ("penstock-system", "penstock-scheduler")
+
+
+def utc_now() -> datetime:
+    """The present time."""
+    return datetime.now(UTC)
+
+
+class _StoppedError(Exception):
+    """The framework was told to stop."""
+
+
+class Operator:
+    """One replica of the controller while it leads.
+
+    Args:
+        client: how to reach the API server.
+        options: how to run.
+        metrics: where to count.
+        clock: the present time.
+        random_source: for the jitter of pauses.
+        watching: called when the framework has begun to watch; it has then put its own signal
+            handlers in the place of everybody else's.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        options: Options,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        random_source: random.Random | None = None,
+        watching: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._watching = watching
+        self._options = options
+        self._metrics = metrics
+        self._clock = clock
+        self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
+        self.api = Api(client, metrics)
+        self.queue: KeyedQueue[JobKey] = KeyedQueue(self._random)
+        self.store = Store(self._changed)
+        self._reconciler = Reconciler(
+            self.api, self.store, options.settings, metrics, clock, options.identity
+        )
+        self._resync_soon = asyncio.Event()
+        self.synced = asyncio.Event()
+
+    def _changed(self, key: JobKey) -> None:
+        self.queue.add_after(key, _COALESCE_SECONDS)
+
+    async def run(self) -> None:
+        """Work until cancelled or told to stop, or until a part of it ends with an error."""
+        pods = PodWatch(self.api, self.store, self._metrics, self._options.namespace, self._random)
+        stop, ready = asyncio.Event(), asyncio.Event()
+        registry = framework.make_registry(
+            self.store, self._client.configuration, self._resync_soon.set
+        )
+        await self._resync_when_possible()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(pods.run(), name="pod watch")
+                await pods.synced.wait()
+                await self._look_at_planner()
+                self.synced.set()
+                for number in range(self._options.workers):
+                    group.create_task(self._work(), name=f"worker {number}")
+                group.create_task(self._resync_forever(), name="resync")
+                group.create_task(self._watch_planner(), name="planner's lease")
+                watch = framework.watch(registry, self._options.namespace, stop, ready)
+                group.create_task(self._until_stopped(watch), name="kopf")
+                await ready.wait()
+                self._watching()
+        except* _StoppedError:
+            logger.info("told to stop")
+        finally:
+            stop.set()
+            self.queue.close()
+
+    @staticmethod
+    async def _until_stopped(watch: Awaitable[None]) -> None:
+        """The framework runs for ever, unless it gets a signal before we have our handlers back."""
+        await watch
+        raise _StoppedError
+
+    # Observing
+
+    async def _resync_when_possible(self) -> None:
+        told = False
+        while True:
+            try:
+                await self.resync()
+            except ApiError as error:
+                if not told:
+                    hint = (
+                        "; install the CRDs with: penstock crds | kubectl apply -f -"
+                        if error.code == 404
+                        else ""
+                    )
+                    logger.warning("cannot list ElasticJobs and Scales: %s%s", error, hint)
+                    told = True
+                await asyncio.sleep(_CRDS_RETRY_SECONDS)
+            else:
+                return
+
+    async def resync(self) -> None:
+        """Read complete lists of jobs and Scales, and look at every job once."""
+        namespace = self._options.namespace
+        jobs = await self.api.list(ELASTICJOB_PLURAL, namespace)
+        scales = await self.api.list(SCALE_PLURAL, namespace)
+        self.store.replace(
+            jobs.items, int(jobs.resource_version), scales.items, int(scales.resource_version)
+        )
+        for key in self.store.job_keys():
+            self.queue.add(key)
+
+    async def _resync_forever(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_RESYNC_SECONDS):
+                    await self._resync_soon.wait()
+                await asyncio.sleep(_RESYNC_AFTER_LIST_SECONDS)  # kopf now watches again
+            except TimeoutError:
+                pass
+            self._resync_soon.clear()
+            try:
+                await self.resync()
+            except ApiError as error:
+                logger.warning("could not compare the lists of jobs and Scales: %s", error)
+                self._metrics.errors.labels(error.reason).inc()
+
+    async def _watch_planner(self) -> None:
+        while True:
+            await asyncio.sleep(_PLANNER_CHECK_SECONDS)
+            before = self._reconciler.planner_alive
+            await self._look_at_planner()
+            if before and not self._reconciler.planner_alive:
+                for key in self.store.job_keys():
+                    self.queue.add(key)
+
+    async def _look_at_planner(self) -> None:
+        namespace, name = self._options.planner_lease
+        try:
+            lease = await self.api.get("leases", namespace, name)
+        except ApiRefusedError:
+            self._reconciler.planner_alive = False
+            return
+        except ApiError as error:
+            logger.info("the planner's Lease could not be read: %s", error)
+            return
+        renewed = read_time((lease.get("spec") or {}).get("renewTime"))
+        age = None if renewed is None else (self._clock() - renewed).total_seconds()
+        self._reconciler.planner_alive = age is not None and age < PLANNER_DEAD_AFTER_SECONDS
+
+    # Working
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            self._metrics.queue_depth.set(len(self.queue))
+            try:
+                await self._pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _pass(self, key: JobKey) -> None:
+        begun = time.perf_counter()
+        try:
+            again = await self._reconciler.reconcile(key)
+        except ApiError as error:
+            retry = getattr(error, "retry_after", None) or 0.0
+            pause = self.queue.failed(key, retry)
+            self._metrics.errors.labels(error.reason).inc()
+            level = logging.DEBUG if error.code == 409 else logging.WARNING
+            logger.log(
+                level, "%s/%s: %s; next try in %.1f s", *key, error, pause, extra={"job": key}
+            )
+        except Exception as error:  # one bad object must not stop the others
+            pause = self.queue.failed(key)
+            self._metrics.errors.labels(type(error).__name__).inc()
+            logger.exception("%s/%s: fault in the controller; next try in %.1f s", *key, pause)
+        else:
+            self.queue.succeeded(key)
+            if key not in self.store.job_keys():
+                self.queue.forget(key)
+            if again is not None:
+                delay = (again - self._clock()).total_seconds()
+                self.queue.add_after(key, min(delay, _BACKSTOP_SECONDS))
+        self._metrics.reconcile_seconds.observe(time.perf_counter() - begun)
+
+    def report(self) -> None:
+        """Bring the gauges up to date; called before they are read."""
+        self._metrics.queue_depth.set(len(self.queue))
+        for kind, count in self.store.counts().items():
+            self._metrics.objects.labels(kind).set(count)

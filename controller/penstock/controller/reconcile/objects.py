@@ -1,0 +1,117 @@
+"""The objects that a job owns besides its pods: Secret, ServiceAccount, RoleBinding and Service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.controller.reconcile.actions import EnsureObject
+from penstock.controller.reconcile.observed import Job
+from penstock.crds import labels, ports
+from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
+from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX, TRAINER_ROLE_NAME
+
+TOKEN_KEY: Final = "token"
+
+
+def owner_reference(job: Job) -> dict[str, Any]:
+    """The one owner reference of everything that a job owns: deleting the job deletes it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": ELASTICJOB_KIND,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def job_labels(job: Job) -> dict[str, str]:
+    """The labels that every object of a job has."""
+    return {
+        labels.JOB: job.name,
+        labels.JOB_UID: job.uid,
+        labels.MANAGED_BY: labels.MANAGED_BY_VALUE,
+    }
+
+
+def metadata(job: Job, name: str) -> dict[str, Any]:
+    """Metadata of an object that a job owns."""
+    return {
+        "name": name,
+        "namespace": job.namespace,
+        "labels": job_labels(job),
+        "ownerReferences": [owner_reference(job)],
+    }
+
+
+def token_secret_name(job: Job) -> str:
+    """The Secret that holds the job's token under `TOKEN_KEY`."""
+    return f"{job.name}-token"
+
+
+def trainer_account_name(job: Job) -> str:
+    """The ServiceAccount of the job's trainer; admission policies go by this name."""
+    return f"{job.name}{SERVICE_ACCOUNT_SUFFIX}"
+
+
+def object_key(manifest: Mapping[str, Any]) -> str:
+    """Kind and name: what a refusal of this object is remembered by."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def job_objects(job: Job) -> list[EnsureObject]:
+    """The job's own objects, in the order in which they are made."""
+    account = trainer_account_name(job)
+    return [
+        EnsureObject(
+            "secrets",
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": metadata(job, token_secret_name(job)),
+                "type": "Opaque",
+                "immutable": True,
+            },
+            needs_token=True,
+        ),
+        EnsureObject(
+            "serviceaccounts",
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": metadata(job, account),
+                "automountServiceAccountToken": False,
+            },
+        ),
+        EnsureObject(
+            "rolebindings",
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding",
+                "metadata": metadata(job, account),
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": TRAINER_ROLE_NAME,
+                },
+                "subjects": [
+                    {"kind": "ServiceAccount", "name": account, "namespace": job.namespace}
+                ],
+            },
+        ),
+        EnsureObject(
+            "services",
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": metadata(job, job.name),
+                "spec": {
+                    "clusterIP": "None",
+                    "publishNotReadyAddresses": True,
+                    "selector": {labels.JOB_UID: job.uid},
+                    "ports": [{"name": "trainer", "port": ports.TRAINER}],
+                },
+            },
+        ),
+    ]

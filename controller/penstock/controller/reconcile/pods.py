@@ -1,0 +1,328 @@
+"""Pod manifests: a role's template with what makes it one incarnation of one rank of one job.
+
+What Penstock sets wins over the template: labels, owner, host name and subdomain, the environment
+of `penstock.crds.environment` in every container, ``restartPolicy: Never`` (a container that ends
+is replaced by a new incarnation of its pod, never restarted in place) and, where the target names
+them, the first container's cpu and memory as requests and limits. All else is the template's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.controller.reconcile.objects import (
+    TOKEN_KEY,
+    job_labels,
+    owner_reference,
+    token_secret_name,
+    trainer_account_name,
+)
+from penstock.controller.reconcile.observed import Job, Settings, role_in_names
+from penstock.controller.reconcile.quota import template_of
+from penstock.controller.reconcile.targets import RankTarget
+from penstock.crds import environment, labels, ports, quantity
+from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.enums import TRAINER_ROLE, Role
+from penstock.crds.group import GROUP
+
+SPARE_PRIORITY_CLASS: Final = "penstock-spare"
+DATA_PRIORITY_CLASS: Final = "penstock-data"
+
+TRAINER_CONTAINER: Final = "trainer"
+STATE_PATH: Final = "/var/lib/penstock/state"
+STATE_VOLUME: Final = "penstock-state"
+KUBERNETES_TOKEN_PATH: Final = f"/var/run/secrets/{GROUP}/kubernetes"
+BRAIN_TOKEN_PATH: Final = f"/var/run/secrets/{GROUP}/brain"
+
+_REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
+"""A probe has one of several handlers: two probes merged would be an invalid one."""
+
+Json = dict[str, Any]
+
+
+def pod_name(job: Job, role: str, rank: int, incarnation: int) -> str:
+    """The name of one incarnation of a rank. It is written, never read: labels say what a pod is.
+
+    It may be longer than a host name; the pod's ``hostname`` is always short enough.
+    """
+    return f"{job.name}-{role_in_names(role)}-{rank}-{incarnation}"
+
+
+def trainer_address(job: Job) -> str:
+    """HOST:PORT of the job's trainer, the same over all its incarnations."""
+    return f"{TRAINER_ROLE}-0.{job.name}.{job.namespace}.svc:{ports.TRAINER}"
+
+
+def replica_pod(
+    job: Job,
+    spec: ElasticJobSpec,
+    role: Role,
+    rank: int,
+    incarnation: int,
+    target: RankTarget,
+    *,
+    spare: bool = False,
+    gated: bool = False,
+) -> Json:
+    """The pod of one incarnation of a rank.
+
+    Args:
+        job: the job.
+        spec: its spec.
+        role: the role.
+        rank: the rank within the role.
+        incarnation: the incarnation, recorded in the job's status beforehand.
+        target: resources and nodes to avoid.
+        spare: whether the rank is beyond the quota and may be preempted first.
+        gated: whether the planner is to place the pod.
+    """
+    pod = _from_template(job, template_of(spec, role), role.value, rank, incarnation)
+    pod_spec = pod["spec"]
+    pod_spec.setdefault("automountServiceAccountToken", False)
+    _set_resources(pod_spec["containers"][0], target)
+    if target.avoid_nodes:
+        _avoid_nodes(pod_spec, target.avoid_nodes)
+    if spare:
+        pod_spec["priorityClassName"] = SPARE_PRIORITY_CLASS
+        pod_spec.pop("priority", None)
+    if role is Role.DATA_WORKER:
+        if role not in spec.replica_specs.by_role():
+            _run_data_worker(pod_spec)
+        pod_spec.setdefault("priorityClassName", DATA_PRIORITY_CLASS)
+    if gated:
+        gates = pod_spec.setdefault("schedulingGates", [])
+        if not any(gate.get("name") == labels.PLACEMENT_GATE for gate in gates):
+            gates.append({"name": labels.PLACEMENT_GATE})
+    return pod
+
+
+def trainer_pod(job: Job, spec: ElasticJobSpec, settings: Settings, incarnation: int) -> Json:
+    """The pod of one incarnation of the job's Elastic Trainer.
+
+    ``spec.trainer.template`` is laid over the default template: maps merge, containers, volumes and
+    environment variables merge by name, probes and other lists replace.
+    """
+    template = _default_trainer_template(job, spec, settings)
+    overlay = spec.trainer.template if spec.trainer else None
+    merged = _overlay(template, overlay) if overlay else template
+    pod = _from_template(job, merged, TRAINER_ROLE, 0, incarnation)
+    variables = [
+        _plain(environment.STATE_DIR, STATE_PATH),
+        _plain(environment.KUBERNETES_TOKEN_FILE, f"{KUBERNETES_TOKEN_PATH}/token"),
+        _plain(environment.BRAIN_TOKEN_FILE, f"{BRAIN_TOKEN_PATH}/token"),
+    ]
+    if settings.brain_url:
+        variables.append(_plain(environment.BRAIN_URL, settings.brain_url))
+    for container in pod["spec"]["containers"]:
+        if container["name"] == TRAINER_CONTAINER:
+            _set_variables(container, variables)
+    pod["spec"]["serviceAccountName"] = trainer_account_name(job)
+    return pod
+
+
+def _default_trainer_template(job: Job, spec: ElasticJobSpec, settings: Settings) -> Json:
+    state: list[Json] = [] if spec.state_volume else [{"name": STATE_VOLUME, "emptyDir": {}}]
+    return {
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": TRAINER_CONTAINER,
+                    "image": settings.trainer_image,
+                    "command": ["penstock", "trainer"],
+                    "ports": [{"name": "trainer", "containerPort": ports.TRAINER}],
+                    "readinessProbe": {
+                        "httpGet": {"path": "/healthz", "port": ports.TRAINER},
+                        "periodSeconds": 2,
+                        "failureThreshold": 5,
+                    },
+                    "resources": {
+                        "requests": {"cpu": "100m", "memory": "256Mi"},
+                        "limits": {"memory": "2Gi"},
+                    },
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": [
+                        {"name": spec.state_volume or STATE_VOLUME, "mountPath": STATE_PATH},
+                        {"name": "kubernetes-token", "mountPath": KUBERNETES_TOKEN_PATH},
+                        {"name": "brain-token", "mountPath": BRAIN_TOKEN_PATH},
+                    ],
+                }
+            ],
+            "volumes": [
+                *state,
+                {
+                    "name": "kubernetes-token",
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}},
+                            {
+                                "configMap": {
+                                    "name": "kube-root-ca.crt",
+                                    "optional": True,
+                                    "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                                }
+                            },
+                        ]
+                    },
+                },
+                {
+                    "name": "brain-token",
+                    "projected": {
+                        "sources": [
+                            {
+                                "serviceAccountToken": {
+                                    "path": "token",
+                                    "audience": environment.BRAIN_AUDIENCE,
+                                    "expirationSeconds": 3600,
+                                }
+                            }
+                        ]
+                    },
+                },
+            ],
+        }
+    }
+
+
+def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> Json:
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        if key in _REPLACED_WHOLE:
+            merged[key] = value
+        elif isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = _overlay(below, value)
+        elif isinstance(below, list) and isinstance(value, list) and _named(below + value):
+            merged[key] = _overlay_named(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _named(items: list[Any]) -> bool:
+    return all(isinstance(item, Mapping) and "name" in item for item in items)
+
+
+def _overlay_named(below: list[Any], top: list[Any]) -> list[Any]:
+    """Merge by name; volumeMounts, which may share a name, by name and mountPath."""
+    merged = {(item["name"], item.get("mountPath")): item for item in below}
+    for item in top:
+        key = (item["name"], item.get("mountPath"))
+        merged[key] = _overlay(merged[key], item) if key in merged else item
+    return list(merged.values())
+
+
+def _copy(value: Any) -> Any:
+    """A deep copy of JSON data; several times faster than one of anything."""
+    if isinstance(value, Mapping):
+        return {key: _copy(below) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_copy(below) for below in value]
+    return value
+
+
+def _from_template(
+    job: Job, template: Mapping[str, Any], role: str, rank: int, incarnation: int
+) -> Json:
+    pod_spec: Json = _copy(template["spec"])
+    given = template.get("metadata") or {}
+    in_names = role_in_names(role)
+    pod_spec.update(restartPolicy="Never", hostname=f"{in_names}-{rank}", subdomain=job.name)
+    variables = _identity(job, role, rank, incarnation)
+    for container in (*(pod_spec.get("initContainers") or ()), *pod_spec["containers"]):
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        _set_variables(container, variables)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job, role, rank, incarnation),
+            "namespace": job.namespace,
+            "labels": {
+                **(given.get("labels") or {}),
+                **job_labels(job),
+                labels.ROLE: in_names,
+                labels.RANK: str(rank),
+                labels.INCARNATION: str(incarnation),
+            },
+            "annotations": dict(given.get("annotations") or {}),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def _identity(job: Job, role: str, rank: int, incarnation: int) -> list[Json]:
+    return [
+        _plain(environment.JOB_NAME, job.name),
+        _plain(environment.JOB_NAMESPACE, job.namespace),
+        _plain(environment.JOB_UID, job.uid),
+        {
+            "name": environment.JOB_TOKEN,
+            "valueFrom": {"secretKeyRef": {"name": token_secret_name(job), "key": TOKEN_KEY}},
+        },
+        _plain(environment.ROLE, role),
+        _plain(environment.RANK, str(rank)),
+        _plain(environment.INCARNATION, str(incarnation)),
+        _from_field(environment.POD_NAME, "metadata.name"),
+        _from_field(environment.POD_IP, "status.podIP"),
+        _from_field(environment.NODE_NAME, "spec.nodeName"),
+        _plain(environment.TRAINER_ADDRESS, trainer_address(job)),
+    ]
+
+
+def _plain(name: str, value: str) -> Json:
+    return {"name": name, "value": value}
+
+
+def _from_field(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _set_variables(container: Json, variables: list[Json]) -> None:
+    """Penstock's variables first, so that the template's own may refer to them as ``$(NAME)``."""
+    ours = {variable["name"] for variable in variables}
+    kept = [one for one in container.get("env") or () if one.get("name") not in ours]
+    container["env"] = [*variables, *kept]
+
+
+def _set_resources(container: Json, target: RankTarget) -> None:
+    wanted: dict[str, str] = {}
+    if target.cpu_milli is not None:
+        wanted["cpu"] = quantity.format_milli_cpu(target.cpu_milli)
+    if target.memory_bytes is not None:
+        wanted["memory"] = quantity.format_bytes(target.memory_bytes)
+    if wanted:
+        resources = container.setdefault("resources", {})
+        for kind in ("requests", "limits"):
+            resources[kind] = {**(resources.get(kind) or {}), **wanted}
+
+
+def _avoid_nodes(pod_spec: Json, nodes: tuple[str, ...]) -> None:
+    """Add "not on these nodes" to every alternative of the required node affinity."""
+    required = (
+        pod_spec.setdefault("affinity", {})
+        .setdefault("nodeAffinity", {})
+        .setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    terms = required.setdefault("nodeSelectorTerms", [])
+    if not terms:
+        terms.append({})
+    for term in terms:
+        term.setdefault("matchFields", []).extend(
+            {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes
+        )
+
+
+def _run_data_worker(pod_spec: Json) -> None:
+    """Turn a worker's pod into a data worker: its image and files, our command, no probes."""
+    first = pod_spec["containers"][0]
+    first["command"] = ["penstock", "data-worker"]
+    for key in ("args", "readinessProbe", "livenessProbe", "startupProbe", "lifecycle"):
+        first.pop(key, None)
+    pod_spec["containers"] = [first]

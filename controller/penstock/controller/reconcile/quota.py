@@ -1,0 +1,140 @@
+"""The job-wide cap ``resourceLimits`` (C_total of DLRover, section 4): what a target would request.
+
+Counted are the pods of all roles. Not counted are spare workers, which are beyond the quota by
+definition, and the trainer, whose small request is the same for every target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.controller.reconcile.targets import RoleTarget, Target
+from penstock.crds import quantity
+from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.enums import Role
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+
+def parse(resource: str, text: str | int) -> int:
+    """A quantity in the unit that is counted with: milli-cores for cpu, else whole units.
+
+    Raises:
+        ValueError: the text is not a quantity; the message holds the text and the rule.
+    """
+    return quantity.parse_milli_cpu(text) if resource == CPU else quantity.parse_bytes(text)
+
+
+def show(resource: str, amount: int) -> str:
+    """The amount as a quantity, for messages."""
+    if resource == CPU:
+        return quantity.format_milli_cpu(amount)
+    return quantity.format_bytes(amount)
+
+
+def template_of(spec: ElasticJobSpec, role: Role) -> Mapping[str, Any]:
+    """The pod template of a role: for data workers that are not declared, the worker's.
+
+    Accelerators are left out of the latter, as a data worker has none.
+    """
+    declared = spec.replica_specs.by_role().get(role)
+    if declared is not None:
+        return declared.template
+    return without_accelerators(spec.replica_specs.worker.template)
+
+
+def without_accelerators(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A template whose containers ask for nothing but cpu, memory and ephemeral storage."""
+    pod = template["spec"]
+    containers = [
+        {**container, "resources": _without_extended(container.get("resources") or {})}
+        for container in pod["containers"]
+    ]
+    kept = {key: value for key, value in pod.items() if key != "resourceClaims"}
+    return {**template, "spec": {**kept, "containers": containers}}
+
+
+def _without_extended(resources: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {CPU, MEMORY, "ephemeral-storage"}
+    return {
+        kind: {
+            name: amount for name, amount in (resources.get(kind) or {}).items() if name in plain
+        }
+        for kind in ("requests", "limits")
+        if resources.get(kind)
+    }
+
+
+def template_requests(template: Mapping[str, Any]) -> list[dict[str, int]]:
+    """What each container of a template requests, a limit standing in for a missing request.
+
+    Raises:
+        ValueError: a quantity does not parse; the message names the container and the resource.
+    """
+    requests: list[dict[str, int]] = []
+    for container in template["spec"]["containers"]:
+        resources = container.get("resources") or {}
+        merged = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        amounts: dict[str, int] = {}
+        for resource, text in merged.items():
+            try:
+                amounts[resource] = parse(resource, text)
+            except ValueError as error:
+                name = container.get("name", "?")
+                raise ValueError(f"containers[{name}].resources: {resource}: {error}") from error
+        requests.append(amounts)
+    return requests
+
+
+def _role_requests(spec: ElasticJobSpec, role: Role, target: RoleTarget) -> dict[str, int]:
+    first, *others = template_requests(template_of(spec, role))
+    if target.cpu_milli is not None:
+        first[CPU] = target.cpu_milli
+    if target.memory_bytes is not None:
+        first[MEMORY] = target.memory_bytes
+    total = {resource: amount * target.replicas for resource, amount in first.items()}
+    for container in others:
+        for resource, amount in container.items():
+            total[resource] = total.get(resource, 0) + amount * target.replicas
+    for rank, own in target.ranks.items():
+        if rank >= target.replicas:
+            continue
+        for resource, other in ((CPU, own.cpu_milli), (MEMORY, own.memory_bytes)):
+            if other is not None:
+                total[resource] = total.get(resource, 0) + other - first.get(resource, 0)
+    return total
+
+
+def requests(spec: ElasticJobSpec, target: Target) -> dict[str, int]:
+    """What all pods of a target together request, by resource."""
+    total: dict[str, int] = {}
+    for role, role_target in target.roles.items():
+        if role_target.replicas:
+            for resource, amount in _role_requests(spec, role, role_target).items():
+                total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def excess(spec: ElasticJobSpec, target: Target) -> dict[str, tuple[int, int]]:
+    """The resources of which a target requests more than the job may: (requested, limit)."""
+    limits = spec.resource_limits or {}
+    if not limits:
+        return {}
+    wanted = requests(spec, target)
+    over: dict[str, tuple[int, int]] = {}
+    for resource, text in limits.items():
+        limit = parse(resource, text)
+        if wanted.get(resource, 0) > limit:
+            over[resource] = (wanted[resource], limit)
+    return over
+
+
+def describe(over: Mapping[str, tuple[int, int]]) -> str:
+    """The excess in words: resource, amount, limit."""
+    return "; ".join(
+        f"spec.resourceLimits[{resource}]: the replicas request {show(resource, wanted)} of at most"
+        f" {show(resource, limit)}"
+        for resource, (wanted, limit) in sorted(over.items())
+    )

@@ -1,0 +1,47 @@
+"""How long the controller waits for what, in one place; every wait of a job has its bound here."""
+
+from datetime import timedelta
+from typing import Final
+
+PLAN_AFTER_TRAINER_READY: Final = timedelta(seconds=30)
+"""A job starts without a plan when its trainer has been Ready for this long and brought none."""
+
+PLAN_AFTER_ACCEPTANCE: Final = timedelta(minutes=5)
+"""A job starts without a plan this long after acceptance, whatever became of its trainer."""
+
+PENDING_TOO_LONG: Final = timedelta(seconds=60)
+"""A pod that could not be scheduled for this long is no longer waited for."""
+
+STARTUP_BLOCKED_LIMIT: Final = timedelta(minutes=10)
+"""A pod whose image or configuration is bad fails the job after this long."""
+
+PREPARATION: Final = timedelta(minutes=10)
+"""How long the trainer may take to prepare a Scale that needs its consent."""
+
+DEAD_POD_RETENTION: Final = timedelta(minutes=5)
+"""How long a pod that has ended and been replaced is kept, for its log."""
+
+DATA_WORKER_BACK_OFF: Final = timedelta(seconds=5)
+"""Wait before the first replacement of a data worker; doubles with each, up to the next bound."""
+
+DATA_WORKER_BACK_OFF_LIMIT: Final = timedelta(minutes=5)
+
+DATA_WORKER_FAILURES: Final = 3
+"""So many failures of data workers within the next window move the input to the workers."""
+
+DATA_WORKER_WINDOW: Final = timedelta(minutes=5)
+
+FINISH_GRACE: Final = timedelta(minutes=5)
+"""How long workers may take to exit after the trainer has reported the data exhausted."""
+
+STATUS_INTERVAL: Final = timedelta(seconds=1)
+"""Counts in a job's status are written at most this often; conditions are written at once."""
+
+SCALE_HISTORY: Final = 50
+"""Most Scales of one job that no longer count but have not reached the end of their TTL."""
+
+LONE_SCALE_GRACE: Final = timedelta(seconds=30)
+"""A Scale whose job cannot be found is given this long before it is refused."""
+
+OBJECTS_RECHECK: Final = timedelta(minutes=10)
+"""How long a job's Secret, ServiceAccount, RoleBinding and Service are taken to be still there."""

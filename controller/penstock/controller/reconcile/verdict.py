@@ -1,0 +1,129 @@
+"""The conditions Running and Scaling: what a job's plans for its roles add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.controller.reconcile.conditions import Conditions
+from penstock.controller.reconcile.observed import Refusal
+from penstock.controller.reconcile.ranks import RolePlan
+from penstock.controller.reconcile.targets import Target, bounds
+from penstock.crds.conditions import JobCondition, JobReason
+from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.enums import TRAINER_ROLE, Role
+
+FORBIDDEN = 403
+_SHOWN = 5
+
+
+def set_running(
+    conditions: Conditions,
+    spec: ElasticJobSpec,
+    target: Target,
+    plans: Mapping[str, RolePlan],
+    *,
+    input_is_local: bool,
+) -> None:
+    """Running is True while at least minReplicas workers are Ready or have succeeded."""
+    workers = plans[Role.WORKER]
+    replicas = target.role(Role.WORKER).replicas
+    there = sum(
+        rank in workers.succeeded or (pod.live and pod.ready)
+        for rank, pod in workers.current.items()
+        if rank < replicas
+    )
+    enough = max(1, min(bounds(spec, Role.WORKER)[0], replicas))
+    text = f"{there} of {replicas} workers are ready; at least {enough} are needed"
+    if there < enough:
+        conditions.set(JobCondition.RUNNING, False, JobReason.WAITING_FOR_WORKERS, text)
+    elif input_is_local:
+        text += "; data workers kept failing, so the input pipeline runs in the workers"
+        conditions.set(JobCondition.RUNNING, True, JobReason.INPUT_RUNS_LOCALLY, text)
+    else:
+        conditions.set(JobCondition.RUNNING, True, JobReason.ENOUGH_WORKERS, text)
+
+
+def set_scaling(
+    conditions: Conditions,
+    spec: ElasticJobSpec,
+    target: Target,
+    plans: Mapping[str, RolePlan],
+    refusals: Mapping[str, Refusal],
+) -> None:
+    """Scaling is True while pods come or go; False says that they have, or why they cannot."""
+    kind = JobCondition.SCALING
+    refused = [one for one in refusals.values() if one.code == FORBIDDEN]
+    blocked = [one for plan in plans.values() for one in plan.blocked]
+    if refused:
+        text = f"{refused[0].what}: {refused[0].message}"
+        conditions.set(kind, False, JobReason.POD_REFUSED, text)
+        return
+    if blocked:
+        reason, text = blocked[0]
+        conditions.set(kind, False, reason, _more(text, len(blocked)))
+        return
+    short = _too_few(spec, target, plans)
+    if short:
+        conditions.set(kind, False, JobReason.UNSCHEDULABLE, short)
+        return
+    coming = _coming(target, plans)
+    if coming:
+        conditions.set(kind, True, JobReason.CHANGING, coming)
+        return
+    overdue = [one for plan in plans.values() for one in plan.unschedulable.values()]
+    if overdue:
+        text = _more(f"the job trains with what there is; {overdue[0].detail}", len(overdue))
+        conditions.set(kind, False, JobReason.PARTIALLY_SCHEDULED, text)
+    else:
+        conditions.set(kind, False, JobReason.SETTLED)
+
+
+def _more(text: str, count: int) -> str:
+    return text if count == 1 else f"{text} (and {count - 1} more)"
+
+
+def _too_few(spec: ElasticJobSpec, target: Target, plans: Mapping[str, RolePlan]) -> str:
+    """Why fewer than minReplicas of a role can be placed, or ""."""
+    for name, plan in plans.items():
+        if name == TRAINER_ROLE:
+            replicas, least = 1, 1
+        else:
+            role = Role(name)
+            replicas = target.role(role).replicas
+            least = min(bounds(spec, role)[0], replicas)
+        overdue = {rank: one for rank, one in plan.unschedulable.items() if rank < replicas}
+        if overdue and replicas - len(overdue) < least:
+            first = next(iter(overdue.values()))
+            return _more(
+                f"{name}: only {replicas - len(overdue)} of at least {least} can be placed;"
+                f" {first.detail}",
+                len(overdue),
+            )
+    return ""
+
+
+def _coming(target: Target, plans: Mapping[str, RolePlan]) -> str:
+    """What is still under way, in words, or "".
+
+    Waited for are pods of the quota that are not Ready and pods that are leaving. Not waited for
+    are spare workers, pods that are overdue, and data workers that the planner has not placed.
+    """
+    told: list[str] = []
+    for name, plan in plans.items():
+        replicas = 1 if name == TRAINER_ROLE else target.role(Role(name)).replicas
+        waiting: list[int] = []
+        for rank in sorted(plan.wanted):
+            pod = plan.current.get(rank)
+            spare = name == Role.WORKER and rank >= replicas
+            if spare or rank in plan.succeeded or rank in plan.unschedulable:
+                continue
+            if pod is None or not (pod.gated or (pod.live and pod.ready)):
+                waiting.append(rank)
+        if waiting:
+            shown = ", ".join(str(rank) for rank in waiting[:_SHOWN])
+            more = f" and {len(waiting) - _SHOWN} more" if len(waiting) > _SHOWN else ""
+            told.append(f"{name}: waits for rank {shown}{more}")
+        leaving = plan.leaving + len(plan.remove)
+        if leaving:
+            told.append(f"{name}: {leaving} leaving")
+    return "; ".join(told)

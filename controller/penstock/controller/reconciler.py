@@ -1,0 +1,115 @@
+"""One pass over one key: take what the store holds, decide, carry out.
+
+It knows of no queue and no watch, so that tests drive it against a server of their own, pass by
+pass, through every crash and every late event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from penstock.controller.api import Api, ApiRefusedError
+from penstock.controller.executor import Executor
+from penstock.controller.memory import Memory
+from penstock.controller.metrics import Metrics
+from penstock.controller.reconcile import Observed, Settings, reconcile
+from penstock.controller.reconcile.actions import RequeueAt
+from penstock.controller.reconcile.lone import reconcile_lone_scale
+from penstock.controller.reconcile.observed import Job, Scale
+from penstock.controller.store import JobKey, Store
+from penstock.crds.group import ELASTICJOB_PLURAL
+
+
+class Reconciler:
+    """Reconciles keys, one at a time for each key, and remembers what came of it."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+        identity: str,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._executor = Executor(api, store, metrics, clock, identity)
+        self._memories: dict[JobKey, tuple[str, Memory]] = {}
+        self.planner_alive = False
+
+    async def reconcile(self, key: JobKey) -> datetime | None:
+        """One pass.
+
+        Returns:
+            When to look again even if nothing happens, or None.
+
+        Raises:
+            ApiError: an action failed; look again after a pause.
+        """
+        job = self._store.job(key)
+        scales = self._store.scales(key)
+        lone = [scale for scale in scales if job is None or scale.job_uid != job.uid]
+        again = await self._lone_scales(key, lone)
+        if job is None:
+            self._memories.pop(key, None)
+            return again
+        due = await self._job(key, job, tuple(one for one in scales if one.job_uid == job.uid))
+        return min((when for when in (again, due) if when is not None), default=None)
+
+    async def _job(self, key: JobKey, job: Job, scales: tuple[Scale, ...]) -> datetime | None:
+        now = self._clock()
+        memory = self._memory(key, job.uid)
+        pods = self._store.pods(key, job.uid)
+        memory.observe(job.generation, frozenset(pod.uid for pod in pods))
+        observed = Observed(
+            job=job,
+            scales=scales,
+            pods=pods,
+            reserved=frozenset(memory.reserved),
+            refusals=dict(memory.refusals),
+            logs=dict(memory.logs),
+            unresizable=frozenset(memory.unresizable),
+            objects_ready=memory.objects_ready(now),
+            planner_alive=self.planner_alive,
+            status_written_at=memory.status_written_at,
+        )
+        begun = time.perf_counter()
+        actions = reconcile(observed, self._settings, now)
+        self._metrics.decide_seconds.observe(time.perf_counter() - begun)
+        return await self._executor.carry_out(key, job, memory, actions)
+
+    async def _lone_scales(self, key: JobKey, scales: list[Scale]) -> datetime | None:
+        again: datetime | None = None
+        for scale in scales:
+            actions = reconcile_lone_scale(scale, self._clock())
+            if any(not isinstance(action, RequeueAt) for action in actions):
+                await self._confirm_missing(key, scale)
+            due = await self._executor.carry_out(key, None, Memory(), actions)
+            again = min((when for when in (again, due) if when is not None), default=None)
+        return again
+
+    async def _confirm_missing(self, key: JobKey, scale: Scale) -> None:
+        """Look for a lone Scale's job once more before it is refused; the watch may be late."""
+        try:
+            found = await self._api.get(ELASTICJOB_PLURAL, *key)
+        except ApiRefusedError as error:
+            if error.code != 404:
+                raise
+            return
+        self._store.put_job(found)
+        if found["metadata"]["uid"] == scale.job_uid:
+            text = "the job of a Scale was seen late"
+            raise ApiRefusedError(text, code=409, reason="JobSeenLate")
+
+    def _memory(self, key: JobKey, uid: str) -> Memory:
+        known = self._memories.get(key)
+        if known is None or known[0] != uid:
+            known = (uid, Memory())
+            self._memories[key] = known
+        return known[1]

@@ -1,0 +1,281 @@
+"""ElasticJob: a training job whose replicas may grow, shrink and be replaced while it runs.
+
+The only definition of the resource: `penstock.crds.schema` derives the CRD from it. Rules between
+fields and on changes are CEL, evaluated by the API server, and every rule guards the optional
+fields that it reads with ``has()``.
+"""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from penstock.crds.enums import Guarantee, Offload, Optimize, Strategy
+from penstock.crds.fields import (
+    INT32_MAX,
+    JOB_NAME,
+    Count,
+    Flag,
+    Int32,
+    Int64,
+    NullsAreAbsent,
+    Quantity,
+    VolumeName,
+)
+from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL
+from penstock.crds.jobstatus import ElasticJobStatus
+from penstock.crds.meta import ObjectMeta
+from penstock.crds.replicaspec import ReplicaSpecs
+from penstock.crds.resource import AGE, Column, CustomResource, ScaleSubresource
+from penstock.crds.structural import Keywords, Model, Rule
+from penstock.crds.template import PodTemplateOverlay
+
+_MANAGER: Final = (
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+    r"/[A-Za-z0-9/._~%!$&()*+,;=:-]+$"
+)
+_RESOURCE_NAME: Final = (
+    "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+
+
+def _immutable(field: str) -> Rule:
+    """An optional field that may be neither set, changed nor removed after creation."""
+    return Rule(
+        cel=f"has(self.{field}) == has(oldSelf.{field}) && "
+        f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
+        message=f"{field} is immutable: after creation it can be neither set, changed nor removed",
+        field_path=f".{field}",
+    )
+
+
+_SignatureText = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class Signature(Model):
+    """What makes two jobs similar, for the Brain's history."""
+
+    model: _SignatureText | None = Field(default=None, description="The model that is trained.")
+    dataset: _SignatureText | None = Field(
+        default=None, description="The data that it learns from."
+    )
+    user: _SignatureText | None = Field(default=None, description="The person or team that trains.")
+    code: _SignatureText | None = Field(
+        default=None, description="The program's version: a commit, or the digest of an image."
+    )
+
+
+class FailurePolicy(Model):
+    """How often a rank may be replaced, counted per rank."""
+
+    max_restarts: Annotated[Int32, Field(ge=0, le=1000)] = Field(
+        default=3, description="Failures that each rank may have before the job fails."
+    )
+    max_preemptions: Annotated[Int32, Field(ge=0, le=100_000)] = Field(
+        default=100,
+        description="Preemptions, evictions and lost nodes that each rank may have before the job "
+        "fails; none of them counts as a failure.",
+    )
+
+
+class Trainer(Model):
+    """The Elastic Trainer: the pod that hands out the data, watches the job and asks the Brain."""
+
+    template: PodTemplateOverlay | None = Field(
+        default=None,
+        description="Pod template laid over the one that Penstock makes; give only what differs.",
+    )
+
+
+class Input(Model):
+    """The input pipeline: who gets which samples, and where they are prepared."""
+
+    guarantee: Annotated[
+        Guarantee,
+        Keywords(
+            Rule(
+                cel="self == oldSelf",
+                message="input.guarantee is immutable: create a new job to change it",
+            )
+        ),
+    ] = Field(
+        default=Guarantee.EXACTLY_ONCE,
+        description="What is promised about each sample of an epoch; immutable. ExactlyOnce: it is"
+        " consumed once, whatever fails. AtMostOnce: once handed out, it counts as consumed."
+        " Unsharded: every worker sees all samples, in an order of its own.",
+    )
+    offload: Offload = Field(
+        default=Offload.AUTO,
+        description="Whether data workers prepare the batches. Auto: when that is what the training"
+        " waits for. Always: from the start. Never: in the training processes only.",
+    )
+    skip_bad: Flag = Field(
+        default=False,
+        description="Whether an epoch goes on without the samples that failed three times on"
+        " different holders; if not, it ends with an error that names them.",
+    )
+    lease_seconds: Annotated[Int32, Field(ge=1, le=3600)] = Field(
+        default=20,
+        description="Seconds for which a worker holds samples that were handed to it, unless it"
+        " renews; after that they go to another.",
+    )
+
+
+_RESOURCE_KEYS: Final = Rule(
+    cel=f"self.all(name, name.matches('{_RESOURCE_NAME}'))",
+    message="each key must be the name of a resource, such as cpu, memory or nvidia.com/gpu",
+)
+_SERVERS_NEEDED: Final = Rule(
+    cel="self.strategy != 'ParameterServer' || has(self.replicaSpecs.ps)",
+    message="with strategy ParameterServer, replicaSpecs.ps is required",
+    field_path=".replicaSpecs",
+)
+_SERVERS_REFUSED: Final = Rule(
+    cel="self.strategy == 'ParameterServer' || !has(self.replicaSpecs.ps)",
+    message="replicaSpecs.ps needs strategy ParameterServer",
+    field_path=".replicaSpecs.ps",
+)
+_LOCAL_HAS_ONE_WORKER: Final = Rule(
+    cel="self.strategy != 'Local' || (self.replicaSpecs.worker.minReplicas <= 1 && "
+    "self.replicaSpecs.worker.replicas <= 1 && "
+    "(!has(self.replicaSpecs.worker.maxReplicas) || self.replicaSpecs.worker.maxReplicas <= 1) && "
+    "self.replicaSpecs.worker.spareReplicas == 0)",
+    message="with strategy Local there is one worker: its replicas, minReplicas and maxReplicas "
+    "must not be greater than 1, and it has no spareReplicas",
+    field_path=".replicaSpecs.worker",
+)
+_STATE_VOLUME_EXISTS: Final = Rule(
+    cel="!has(self.stateVolume) || (has(self.trainer) && has(self.trainer.template) && "
+    "has(self.trainer.template.spec) && has(self.trainer.template.spec.volumes) && "
+    "self.trainer.template.spec.volumes.exists(volume, volume.name == self.stateVolume))",
+    message="stateVolume must be the name of a volume in trainer.template.spec.volumes",
+    field_path=".stateVolume",
+)
+
+
+class ElasticJobSpec(Model):
+    """What the job should be; written by its owner."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _immutable("managedBy"),
+        _immutable("stateVolume"),
+        _SERVERS_NEEDED,
+        _SERVERS_REFUSED,
+        _LOCAL_HAS_ONE_WORKER,
+        _STATE_VOLUME_EXISTS,
+    )
+
+    strategy: Annotated[
+        Strategy,
+        Keywords(
+            Rule(
+                cel="self == oldSelf",
+                message="strategy is immutable: create a new job to change it",
+            )
+        ),
+    ] = Field(
+        description="How the replicas train together; immutable. AllReduce: workers exchange"
+        " gradients. ParameterServer: servers hold the parameters. Local: one worker."
+    )
+    optimize: Optimize = Field(
+        default=Optimize.AUTO,
+        description="What the Brain may do. Auto: plan, and adjust while the job runs. Initial:"
+        " plan once, as the job is created. Manual: nothing; the job is what this spec says.",
+    )
+    suspend: Flag = Field(
+        default=False,
+        description="Whether the job is suspended: workers hand back their work, the pods are"
+        " removed and the state is kept. Set to false, the job goes on at the same targets.",
+    )
+    managed_by: Annotated[str, Field(min_length=1, max_length=63, pattern=_MANAGER)] | None = Field(
+        default=None,
+        description="Another controller that runs the job, as DOMAIN/NAME; Penstock then leaves it"
+        " alone. Immutable.",
+    )
+    resource_limits: (
+        Annotated[
+            dict[
+                str,
+                Annotated[Quantity, Keywords(description="A quantity, such as 500m, 4 or 1.5Gi.")],
+            ],
+            Field(max_length=8),
+            Keywords(_RESOURCE_KEYS),
+            NullsAreAbsent,
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Most that all pods of the job together may request: cpu, memory, and"
+        " accelerators by their resource names.",
+    )
+    signature: Signature | None = Field(
+        default=None,
+        description="How the Brain finds similar past jobs: the more of these fields agree, the"
+        " more similar.",
+    )
+    failure_policy: FailurePolicy = Field(
+        default=FailurePolicy(),
+        description="How often each rank may fail or be preempted before the job fails.",
+    )
+    active_deadline_seconds: Annotated[Int64, Field(ge=1, le=INT32_MAX)] | None = Field(
+        default=None,
+        description="Seconds after startTime at which the job fails if it has not ended; time spent"
+        " suspended does not count.",
+    )
+    ttl_seconds_after_finished: Count | None = Field(
+        default=None,
+        description="Seconds after its end at which the job is deleted; without it, never.",
+    )
+    replica_specs: ReplicaSpecs = Field(description="The roles of the job.")
+    trainer: Trainer | None = Field(default=None, description="The Elastic Trainer's own pod.")
+    input: Input = Field(default=Input(), description="The input pipeline.")
+    state_volume: VolumeName | None = Field(
+        default=None,
+        description="Name of a volume in trainer.template.spec.volumes that keeps the trainer's"
+        " journal and the index of checkpoints; without it they die with the trainer's pod."
+        " Immutable.",
+    )
+
+
+class ElasticJob(Model):
+    """A training job whose replicas may grow, shrink and be replaced while it runs."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"size(self.metadata.name) <= 63 && self.metadata.name.matches('{JOB_NAME}')",
+            message="metadata.name must be an RFC 1035 label: at most 63 lower-case letters,"
+            " digits and hyphens, the first a letter, the last a letter or a digit",
+            field_path=".metadata.name",
+        ),
+    )
+
+    api_version: Literal["penstock.dev/v1alpha1"] = API_VERSION
+    kind: Literal["ElasticJob"] = ELASTICJOB_KIND
+    metadata: ObjectMeta
+    spec: ElasticJobSpec = Field(description="What the job should be.")
+    status: ElasticJobStatus | None = Field(
+        default=None, description="What the job was last seen to be; written by the controller."
+    )
+
+
+ELASTICJOB: Final = CustomResource(
+    model=ElasticJob,
+    kind=ELASTICJOB_KIND,
+    plural=ELASTICJOB_PLURAL,
+    short_names=("ej",),
+    categories=("all", "elastic"),
+    columns=(
+        Column("State", ".status.state", "The conditions in one word."),
+        Column("Workers", ".status.workers", "Ready and desired training workers."),
+        Column("Data", ".status.dataWorkers", "Ready and desired data workers."),
+        Column("Plan", ".status.plan.name", "The Scale that was applied last."),
+        Column("PS", ".status.ps", "Ready and desired parameter servers.", wide=True),
+        Column("Strategy", ".spec.strategy", "How the replicas train together.", wide=True),
+        Column("Optimize", ".spec.optimize", "What the Brain may do.", wide=True),
+        AGE,
+    ),
+    scale=ScaleSubresource(
+        spec_replicas_path=".spec.replicaSpecs.worker.replicas",
+        status_replicas_path=".status.replicas.worker.created",
+        label_selector_path=".status.selector",
+    ),
+)

@@ -1,0 +1,26 @@
+"""Environment variables that the controller sets on a job's pods, for what runs in them.
+
+Values are strings; the comment beside each name gives its form.
+"""
+
+from typing import Final
+
+JOB_NAME: Final = "PENSTOCK_JOB_NAME"
+JOB_NAMESPACE: Final = "PENSTOCK_JOB_NAMESPACE"
+JOB_UID: Final = "PENSTOCK_JOB_UID"
+JOB_TOKEN: Final = "PENSTOCK_JOB_TOKEN"  # the name of a variable, from the job's Secret
+ROLE: Final = "PENSTOCK_ROLE"  # as in spec.replicaSpecs, or "trainer"
+RANK: Final = "PENSTOCK_RANK"  # decimal, unique within the role
+INCARNATION: Final = "PENSTOCK_INCARNATION"  # decimal, grows by one with each replacement
+POD_NAME: Final = "PENSTOCK_POD_NAME"  # downward API
+POD_IP: Final = "PENSTOCK_POD_IP"  # downward API
+NODE_NAME: Final = "PENSTOCK_NODE_NAME"  # downward API
+TRAINER_ADDRESS: Final = "PENSTOCK_TRAINER_ADDRESS"  # HOST:PORT of the job's trainer
+BRAIN_URL: Final = "PENSTOCK_BRAIN_URL"  # trainer only; absent: no Brain
+KUBERNETES_TOKEN_FILE: Final = "PENSTOCK_KUBERNETES_TOKEN_FILE"  # trainer only
+BRAIN_TOKEN_FILE: Final = "PENSTOCK_BRAIN_TOKEN_FILE"  # trainer only; see BRAIN_AUDIENCE
+STATE_DIR: Final = "PENSTOCK_STATE_DIR"  # trainer only: stateVolume or an emptyDir
+CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script keeps its checkpoints
+
+BRAIN_AUDIENCE: Final = "penstock-brain"
+"""Audience of the projected token with which a job's trainer calls the Brain."""

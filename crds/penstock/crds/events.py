@@ -1,0 +1,61 @@
+"""Reasons of the Kubernetes Events that Penstock records: one catalogue, with what each one means.
+
+An Event is for a person who looks at ``kubectl describe``; no program reads it back.
+"""
+
+from enum import StrEnum
+from typing import Self
+
+
+class EventReason(StrEnum):
+    """Reasons of the Events on an ElasticJob.
+
+    Attributes:
+        severity: the type of the Event, Normal or Warning.
+        meaning: one sentence for the documentation.
+    """
+
+    _value_: str
+    severity: str
+    meaning: str
+
+    def __new__(cls, value: str, severity: str = "", meaning: str = "") -> Self:
+        """Each member is written as (word, severity, meaning)."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.severity = severity
+        member.meaning = meaning
+        return member
+
+    ACCEPTED = ("Accepted", "Normal", "The spec is in order; the job's objects are being made.")
+    REFUSED = ("Refused", "Warning", "The spec cannot be carried out; the message says why.")
+    PLANNED = ("Planned", "Normal", "A plan is there, or none was wanted.")
+    BRAIN_UNAVAILABLE = (
+        "BrainUnavailable",
+        "Warning",
+        "No plan came in time: the job starts with what its spec says.",
+    )
+    PODS_CREATED = ("PodsCreated", "Normal", "How many pods of which roles were created.")
+    PODS_REMOVED = ("PodsRemoved", "Normal", "How many pods of which roles are being drained.")
+    PODS_REPLACED = (
+        "PodsReplaced",
+        "Warning",
+        "Which ranks failed or were lost and are replaced, and why.",
+    )
+    RUNNING = ("Running", "Normal", "Enough workers are ready.")
+    UNSCHEDULABLE = ("Unschedulable", "Warning", "Fewer than minReplicas pods find a node.")
+    STARTUP_BLOCKED = (
+        "StartupBlocked",
+        "Warning",
+        "An image or the configuration of a container is bad.",
+    )
+    SCALE_REFUSED = ("ScaleRefused", "Warning", "A Scale does not count; the message says why.")
+    SCALE_WRITTEN = ("ScaleWritten", "Warning", "The controller asks for a change of its own.")
+    GATES_LIFTED = (
+        "GatesLifted",
+        "Warning",
+        "No planner is alive: data workers are scheduled without it.",
+    )
+    SUSPENDED = ("Suspended", "Normal", "The job is suspended and its pods are gone.")
+    SUCCEEDED = ("Succeeded", "Normal", "The job has succeeded.")
+    FAILED = ("Failed", "Warning", "The job has failed; the message says why.")

@@ -1,0 +1,125 @@
+"""What an ElasticJob was last seen to be: the status that the controller writes."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.crds.enums import Role, Source
+from penstock.crds.fields import (
+    EXACT_INT_MAX,
+    ByRank,
+    CamelCase,
+    Count,
+    DisplayCount,
+    Generation,
+    Int64,
+    Name,
+    NullsAreAbsent,
+    PerRole,
+    Timestamp,
+)
+from penstock.crds.meta import Conditions
+from penstock.crds.structural import Model
+
+
+def _zero(count: int) -> bool:
+    return count == 0
+
+
+class ReplicaStatus(Model):
+    """How many pods a role has."""
+
+    desired: Count | None = Field(default=None, description="How many there should be.")
+    created: Count | None = Field(
+        default=None, description="How many pods exist and have not ended."
+    )
+    ready: Count | None = Field(default=None, description="How many pods are Ready.")
+    succeeded: Count | None = Field(default=None, description="How many ranks have succeeded.")
+    failed: Count | None = Field(default=None, description="How many ranks have failed for good.")
+
+
+class RankStatus(Model):
+    """What has become of one rank; zero is not written."""
+
+    incarnation: Count = Field(
+        default_factory=int,
+        exclude_if=_zero,
+        description="Incarnation of the rank's newest pod, from 0; recorded before that pod is"
+        " created.",
+    )
+    restarts: Count = Field(
+        default_factory=int,
+        exclude_if=_zero,
+        description="Failures so far, which failurePolicy.maxRestarts bounds.",
+    )
+    preemptions: Count = Field(
+        default_factory=int,
+        exclude_if=_zero,
+        description="Preemptions, evictions and lost nodes so far, which"
+        " failurePolicy.maxPreemptions bounds.",
+    )
+
+
+class AppliedPlan(Model):
+    """The Scale that was applied last."""
+
+    name: Name | None = Field(default=None, description="Name of the Scale.")
+    source: Source | None = Field(default=None, description="Who wrote it.")
+    reason: CamelCase | None = Field(default=None, description="Why, in one CamelCase word.")
+
+
+_RanksOfRole = Annotated[
+    ByRank[Annotated[RankStatus, Field(description="One rank.")]], NullsAreAbsent
+]
+
+
+class ElasticJobStatus(Model):
+    """What the job was last seen to be; written by the controller."""
+
+    observed_generation: Generation | None = Field(
+        default=None, description="The metadata.generation that this status is about."
+    )
+    conditions: Conditions | None = Field(
+        default=None,
+        description="Accepted, Planned, Running, Scaling, Suspended, Succeeded and Failed.",
+    )
+    state: Annotated[CamelCase, Field(max_length=32)] | None = Field(
+        default=None,
+        description="The conditions in one word: Pending, Planning, Running, Scaling, Suspended,"
+        " Succeeded or Failed. For people; no program should read it.",
+    )
+    workers: DisplayCount | None = Field(
+        default=None, description="Ready and desired workers for display, such as 3/4."
+    )
+    ps: DisplayCount | None = Field(
+        default=None, description="Ready and desired parameter servers for display, such as 2/2."
+    )
+    data_workers: DisplayCount | None = Field(
+        default=None, description="Ready and desired data workers for display, such as 1/2."
+    )
+    replicas: Annotated[dict[Role, ReplicaStatus], PerRole("Number of {role}.")] | None = Field(
+        default=None, description="Number of pods by role."
+    )
+    ranks: (
+        Annotated[
+            dict[Role, _RanksOfRole],
+            PerRole("The {role}, by rank."),
+        ]
+        | None
+    ) = Field(default=None, description="What each rank has been through, where that is not zero.")
+    trainer: RankStatus | None = Field(
+        default=None, description="What the Elastic Trainer's own pod has been through."
+    )
+    plan: AppliedPlan | None = Field(default=None, description="The Scale that was applied last.")
+    selector: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="Label selector of the workers' pods, for the scale subresource."
+    )
+    start_time: Timestamp | None = Field(default=None, description="When the job was accepted.")
+    suspended_seconds: Annotated[Int64, Field(ge=0, le=EXACT_INT_MAX)] | None = Field(
+        default=None,
+        description="Seconds that the job has spent suspended so far, which activeDeadlineSeconds"
+        " does not count.",
+    )
+    completion_time: Timestamp | None = Field(
+        default=None, description="When the job succeeded or failed."
+    )

@@ -1,0 +1,22 @@
+"""Labels, annotations and scheduling gates that Penstock puts on objects.
+
+Nothing is ever parsed out of an object's name: what a pod is, its labels say.
+"""
+
+from typing import Final
+
+from penstock.crds.group import GROUP
+
+JOB: Final = f"{GROUP}/job"
+JOB_UID: Final = f"{GROUP}/job-uid"
+ROLE: Final = f"{GROUP}/role"
+RANK: Final = f"{GROUP}/rank"
+INCARNATION: Final = f"{GROUP}/incarnation"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY_VALUE: Final = "penstock"
+
+PLACEMENT_GATE: Final = f"{GROUP}/placement"
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+PLAN: Final = f"{GROUP}/plan"
+"""Annotation of a Scale: the id of the Brain's plan that it carries out."""

@@ -1,0 +1,69 @@
+"""The generated YAML files: what is in each, and whether the committed ones are up to date.
+
+The files in the source tree are for people and for ``kubectl apply``; programs call
+`Manifest.objects`. One test, and ``penstock crds --check``, hold the two together.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from penstock.crds.elasticjob import ELASTICJOB
+from penstock.crds.policy import trainer_policy
+from penstock.crds.scale import SCALE
+from penstock.crds.schema import crd
+
+SOURCE_FOLDER: Final = Path(__file__).parents[2]
+"""Folder of the committed files in a source checkout."""
+
+_HEADER: Final = "# Generated from the models by `penstock crds --write`; do not edit.\n"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One generated file: its short name, the name of the file, and what is in it."""
+
+    name: str
+    file_name: str
+    objects: Callable[[], list[dict[str, Any]]]
+
+    def render(self) -> str:
+        """The file's text: the same for the same models."""
+        documents = yaml.dump_all(
+            self.objects(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True
+        )
+        return _HEADER + documents
+
+    def drift(self, folder: Path) -> str:
+        """What of the file in that folder is out of date, as a unified diff; empty: nothing.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        committed = (folder / self.file_name).read_text(encoding="utf-8")
+        lines = unified_diff(
+            committed.splitlines(keepends=True),
+            self.render().splitlines(keepends=True),
+            fromfile=str(folder / self.file_name),
+            tofile="generated",
+        )
+        return "".join(lines)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes equal parts out in full: ``&`` and ``*`` are not for readers."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+MANIFESTS: Final = (
+    Manifest("elasticjob", "elasticjob.crd.yaml", lambda: [crd(ELASTICJOB)]),
+    Manifest("scale", "scale.crd.yaml", lambda: [crd(SCALE)]),
+    Manifest("policy", "trainer-policy.yaml", trainer_policy),
+)
+"""Every generated file, in the order in which they are applied."""

@@ -1,0 +1,9 @@
+"""TCP ports on which Penstock's parts listen unless told otherwise."""
+
+from typing import Final
+
+TRAINER: Final = 8476
+BRAIN: Final = 8477
+CONTROLLER_METRICS: Final = 8478
+SCHEDULER_METRICS: Final = 8479
+EMBEDDED_API_SERVER: Final = 8480

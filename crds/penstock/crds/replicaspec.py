@@ -1,0 +1,127 @@
+"""The roles of an ElasticJob: how many pods each has, between which bounds, from which template."""
+
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from penstock.crds.enums import Role
+from penstock.crds.fields import MAX_REPLICAS, Int32, Replicas
+from penstock.crds.structural import Model, Rule
+from penstock.crds.template import PodTemplate
+
+_MIN_WITHIN_MAX: Final = Rule(
+    cel="!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+    message="minReplicas must not be greater than maxReplicas",
+    field_path=".minReplicas",
+)
+_REPLICAS_WITHIN_BOUNDS: Final = Rule(
+    cel="self.replicas == 0 || (self.minReplicas <= self.replicas && "
+    "(!has(self.maxReplicas) || self.replicas <= self.maxReplicas))",
+    message="replicas must be 0, which leaves the number to the plan, or from minReplicas to "
+    "maxReplicas",
+    field_path=".replicas",
+)
+_SPARES_WITHIN_RANKS: Final = Rule(
+    cel="self.spareReplicas + (has(self.maxReplicas) ? self.maxReplicas : self.replicas)"
+    f" <= {MAX_REPLICAS}",
+    message=f"spareReplicas and maxReplicas (replicas where there is none) must not add up to more "
+    f"than {MAX_REPLICAS}",
+    field_path=".spareReplicas",
+)
+NO_SPARES: Final = Rule(
+    cel="!has(self.spareReplicas) || self.spareReplicas == 0",
+    message="only the role worker can have spareReplicas",
+    field_path=".spareReplicas",
+)
+
+
+def _zero(count: int) -> bool:
+    return count == 0
+
+
+class ReplicaSpec(Model):
+    """One role of a job: how many pods, between which bounds, made from which template."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (_MIN_WITHIN_MAX, _REPLICAS_WITHIN_BOUNDS, NO_SPARES)
+
+    replicas: Replicas = Field(
+        default=0,
+        description="Number of replicas. 0 leaves it to the plan, and to minReplicas while there is"
+        " no plan; any other number is fixed and overrides every plan.",
+    )
+    min_replicas: Replicas = Field(default=1, description="Least number that a plan may choose.")
+    max_replicas: Replicas | None = Field(
+        default=None,
+        description="Greatest number that a plan may choose; without it, resourceLimits and "
+        f"{MAX_REPLICAS} are the bounds.",
+    )
+    spare_replicas: Replicas = Field(
+        default_factory=int,  # no default in the schema: for other roles the field says nothing
+        exclude_if=_zero,
+        description="Only the role worker can have spares; 0 elsewhere.",
+    )
+    template: PodTemplate = Field(
+        description="Template of the role's pods. A change reaches new incarnations only."
+    )
+
+
+class WorkerSpec(ReplicaSpec):
+    """The training workers: at least one, and the only role with spares."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _MIN_WITHIN_MAX,
+        _REPLICAS_WITHIN_BOUNDS,
+        _SPARES_WITHIN_RANKS,
+    )
+
+    min_replicas: Annotated[Int32, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        default=1, description="Least number that a plan may choose."
+    )
+    max_replicas: Annotated[Int32, Field(ge=1, le=MAX_REPLICAS)] | None = Field(
+        default=None,
+        description="Greatest number that a plan may choose; without it, resourceLimits and "
+        f"{MAX_REPLICAS} are the bounds. As the job is created, it also fixes into how many slots "
+        "a training step is cut (64 without it).",
+    )
+    spare_replicas: Replicas = Field(
+        default=0,
+        description="Workers beyond maxReplicas and beyond the quota, at a lower priority and so "
+        "the first to be preempted.",
+    )
+
+
+class DataWorkerSpec(ReplicaSpec):
+    """The data workers, of which a plan may choose none."""
+
+    min_replicas: Replicas = Field(default=0, description="Least number that a plan may choose.")
+
+
+class ReplicaSpecs(Model):
+    """The roles of a job; only the training workers are required."""
+
+    worker: WorkerSpec = Field(
+        description="The training workers, which compute the gradients; rank 0 is the chief."
+    )
+    ps: ReplicaSpec | None = Field(
+        default=None,
+        description="The parameter servers, which hold the parameters; exactly with strategy "
+        "ParameterServer.",
+    )
+    data_worker: DataWorkerSpec | None = Field(
+        default=None,
+        description="The data workers, which read and prepare batches for the training workers. "
+        "Without it they are made from the worker's template, less its accelerators.",
+    )
+    evaluator: ReplicaSpec | None = Field(
+        default=None, description="The evaluators, which test checkpoints beside the training."
+    )
+
+    def by_role(self) -> dict[Role, ReplicaSpec]:
+        """The roles that the job declares, in the order of `Role`."""
+        specs: dict[Role, ReplicaSpec | None] = {
+            Role.WORKER: self.worker,
+            Role.PS: self.ps,
+            Role.DATA_WORKER: self.data_worker,
+            Role.EVALUATOR: self.evaluator,
+        }
+        return {role: spec for role, spec in specs.items() if spec is not None}

@@ -1,0 +1,11 @@
+"""The HTTP side of the embedded cluster: see :func:`serve`."""
+
+from penstock.local.apiserver.server import (
+    RunningServer,
+    ServeOptions,
+    build_app,
+    kubeconfig,
+    serve,
+)
+
+__all__ = ["RunningServer", "ServeOptions", "build_app", "kubeconfig", "serve"]

@@ -1,0 +1,170 @@
+"""The commands of this room: ``penstock up``, ``down``, ``demo`` and ``cluster``.
+
+Only options and messages live here; what the commands do is in the modules that they import when
+they run, so that ``penstock --help`` stays fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.crds.ports import EMBEDDED_API_SERVER
+
+HomeOption = Annotated[
+    Path, typer.Option("--home", help="Folder for the kubeconfig, the logs and the Brain's store.")
+]
+NodesOption = Annotated[
+    Path | None,
+    typer.Option("--nodes", help="YAML file with the nodes of the embedded cluster."),
+]
+BrainConfigOption = Annotated[
+    Path | None, typer.Option("--brain-config", help="Configuration file of the Brain.")
+]
+
+DEFAULT_HOME = Path(".penstock")
+DEFAULT_NODES = Path(__file__).with_name("nodes.yaml")
+DEMO_JOB = Path("examples/digits/job.yaml")
+
+
+def up(
+    home: HomeOption = DEFAULT_HOME,
+    nodes: NodesOption = None,
+    brain_config: BrainConfigOption = None,
+    external: Annotated[
+        bool, typer.Option("--external", help="Use the cluster of $KUBECONFIG, not an own one.")
+    ] = False,
+    brain_url: Annotated[
+        str | None,
+        typer.Option(help="Address by which pods of an external cluster reach this Brain."),
+    ] = None,
+    any_ports: Annotated[
+        bool, typer.Option("--any-ports", help="Listen on free ports, not on the usual ones.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay in the foreground until interrupted.")
+    ] = False,
+) -> None:
+    """Start a control plane on this machine and leave it running."""
+    from penstock.local import lifecycle
+    from penstock.local.components import ANY_PORTS, Ports, Settings
+    from penstock.local.home import Home
+
+    settings = Settings(
+        home=Home(home),
+        ports=ANY_PORTS if any_ports else Ports(),
+        kubeconfig=_external_kubeconfig() if external else None,
+        nodes_file=nodes,
+        brain_config=brain_config,
+        advertised_brain_url=brain_url,
+    )
+    with _errors_in_one_line():
+        if foreground:
+            asyncio.run(lifecycle.run_in_foreground(settings, typer.echo))
+        else:
+            lifecycle.start_in_background(settings, typer.echo)
+
+
+def down(
+    home: HomeOption = DEFAULT_HOME,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Also remove the folder: objects, history and logs.")
+    ] = False,
+) -> None:
+    """Stop the control plane that ``penstock up`` started."""
+    from penstock.local import lifecycle
+    from penstock.local.home import Home
+
+    with _errors_in_one_line():
+        lifecycle.stop(Home(home), purge, typer.echo)
+
+
+def demo(
+    home: HomeOption = DEFAULT_HOME / "demo",
+    job: Annotated[Path, typer.Option(help="Manifest of the job to train.")] = DEMO_JOB,
+    timeout_seconds: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds after which the demo gives up.")
+    ] = 300.0,
+    kill: Annotated[bool, typer.Option(help="Kill one worker on the way.")] = True,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the control plane up until Ctrl-C.")
+    ] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
+) -> None:
+    """Train a real job end to end on an embedded cluster and show what happens."""
+    from penstock.local.demo.run import DemoOptions, run_demo
+    from penstock.local.home import Home
+
+    options = DemoOptions(Home(home), job, timeout_seconds, kill, json_output, keep)
+    with _errors_in_one_line():
+        report = run_demo(options)
+        faults = report.faults()
+        for fault in faults:
+            typer.echo(f"penstock: {fault}", err=True)
+        if faults:
+            raise typer.Exit(1)
+
+
+def cluster(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the API server; 0 takes a free one.")
+    ] = EMBEDDED_API_SERVER,
+    kubeconfig: Annotated[Path, typer.Option(help="Where to write the kubeconfig.")] = DEFAULT_HOME
+    / "kubeconfig",
+    pods_folder: Annotated[
+        Path, typer.Option(help="Where pods keep their files and logs.")
+    ] = DEFAULT_HOME / "pods",
+    database: Annotated[
+        Path | None, typer.Option(help="SQLite file that keeps the objects; default: none does.")
+    ] = None,
+    nodes: NodesOption = None,
+    rbac: Annotated[bool, typer.Option("--rbac", help="Enforce roles and bindings.")] = False,
+) -> None:
+    """Run the embedded cluster alone, in the foreground."""
+    from penstock.local.cluster import ClusterOptions
+    from penstock.local.foreground import run_cluster
+    from penstock.local.nodes import NodeDeclarationError, read_nodes_file
+
+    try:
+        options = ClusterOptions(
+            nodes=read_nodes_file(nodes or DEFAULT_NODES),
+            folder=pods_folder,
+            database=database,
+            port=port,
+            rbac=rbac,
+        )
+        asyncio.run(run_cluster(options, kubeconfig, typer.echo))
+    except (OSError, NodeDeclarationError) as error:
+        message = error.strerror if isinstance(error, OSError) else error
+        typer.echo(f"penstock cluster: {message}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _external_kubeconfig() -> Path:
+    paths = os.environ.get("KUBECONFIG", str(Path.home() / ".kube" / "config")).split(os.pathsep)
+    existing = [Path(path) for path in paths if Path(path).is_file()]
+    if not existing:
+        raise typer.BadParameter(f"no kubeconfig at {paths[0]}; set KUBECONFIG")
+    return existing[0]
+
+
+class _errors_in_one_line:  # noqa: N801  reads as a statement
+    """Turns the room's own errors into one line on standard error and exit code 1."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from penstock.local.demo.scenario import DemoError
+        from penstock.local.home import HomeError
+        from penstock.local.supervisor import StartError
+
+        if isinstance(error, DemoError | HomeError | StartError):
+            typer.echo(f"penstock: {error}", err=True)
+            raise typer.Exit(1) from None

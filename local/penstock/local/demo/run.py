@@ -1,0 +1,128 @@
+"""Brings a control plane up, runs the demo on it, and takes it down again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from penstock.local.components import ANY_PORTS, BRAIN, Settings, control_plane
+from penstock.local.demo.observer import Connection, Observer
+from penstock.local.demo.report import Report
+from penstock.local.demo.scenario import Demo, DemoError
+from penstock.local.demo.screen import console_for, live_screen, print_report
+from penstock.local.home import Home
+from penstock.local.lifecycle import installer
+from penstock.local.supervisor import supervised
+
+BRAIN_CONFIG = Path(__file__).with_name("brain.yaml")
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What a person may choose about the demo."""
+
+    home: Home
+    job: Path
+    timeout_seconds: float
+    kill_a_worker: bool
+    json_output: bool
+    keep: bool
+
+
+def run_demo(options: DemoOptions) -> Report:
+    """Run the demo and print its report; raises HomeError, StartError or DemoError."""
+    manifest = read_job(options.job)
+    console = console_for(options.json_output)
+    report = asyncio.run(_run(options, manifest, console))
+    print_report(report, console)
+    if options.json_output:
+        print(json.dumps(report.as_json()))  # noqa: T201  the result is the output
+    else:
+        for line in how_to_look(options):
+            console.print(line, markup=False, soft_wrap=True)
+    return report
+
+
+def read_job(path: Path) -> dict[str, Any]:
+    """The one manifest in a YAML file; raises DemoError with what to do."""
+    try:
+        manifest = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise DemoError(
+            f"no job at {path}; run the demo where Penstock was cloned, or name one with --job"
+        ) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DemoError(f"{path} cannot be read as YAML: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("kind") != "ElasticJob":
+        raise DemoError(f"{path} does not hold one ElasticJob")
+    if not isinstance(metadata := manifest.get("metadata"), dict) or not metadata.get("name"):
+        raise DemoError(f"the ElasticJob in {path} has no metadata.name; give it one")
+    return manifest
+
+
+def how_to_look(options: DemoOptions) -> list[str]:
+    """The kubectl and curl lines with which a person repeats the demo by hand."""
+    return [
+        "",
+        "To look at it yourself:",
+        "  penstock up && export KUBECONFIG=$PWD/.penstock/kubeconfig",
+        f"  kubectl apply -f {options.job}",
+        "  kubectl get ej,scales,pods",
+        "  kubectl describe ej/digits",
+        "  kubectl logs -f -l penstock.dev/role=worker",
+        "  kubectl wait --for=condition=Succeeded ej/digits --timeout=5m",
+        "  penstock down",
+    ]
+
+
+async def _run(options: DemoOptions, manifest: dict[str, Any], console: Console) -> Report:
+    home = options.home
+    home.create()
+    settings = Settings(home=home, ports=ANY_PORTS, brain_config=BRAIN_CONFIG)
+    with home.lock():
+        say: Callable[[str], None] = lambda name: console.print(f"{name} is up")  # noqa: E731
+        async with supervised(home, control_plane(settings), say, installer(home)) as addresses:
+            connection = Connection.from_kubeconfig(home.kubeconfig)
+            console.print(f"applying {options.job}", markup=False)
+            console.print(
+                f"watch it with: kubectl --kubeconfig {home.kubeconfig} get ej,pods --watch",
+                markup=False,
+                soft_wrap=True,
+            )
+            metadata = manifest["metadata"]
+            observer = Observer(
+                connection,
+                addresses[BRAIN],
+                namespace=metadata.get("namespace", "default"),
+                job=metadata["name"],
+            )
+            try:
+                with live_screen(console) as show:
+                    demo = Demo(
+                        observer=observer,
+                        manifest=manifest,
+                        timeout_seconds=options.timeout_seconds,
+                        show=show,
+                        kill_a_worker=options.kill_a_worker,
+                    )
+                    report = await demo.run()
+            finally:
+                await observer.close()
+            if options.keep:
+                console.print("the control plane stays up until you press Ctrl-C")
+                await _until_interrupted()
+            return report
+
+
+async def _until_interrupted() -> None:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return

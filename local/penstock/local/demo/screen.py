@@ -1,0 +1,130 @@
+"""What a person sees during the demo and at its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from penstock.local.demo.report import PlanEntry, Report, Throughput
+from penstock.local.demo.scenario import View
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SPARK_WIDTH = 60
+
+Show = Callable[[View], None]
+
+
+@contextmanager
+def live_screen(console: Console) -> Iterator[Show]:
+    """Draw every view in place on a terminal; elsewhere print a line for whatever is new."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4, transient=True) as live:
+            yield lambda view: live.update(draw(view))
+    else:
+        yield Lines(console).show
+
+
+class Lines:
+    """Progress as plain lines, for logs: one for each change worth knowing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said: set[str] = set()
+
+    def show(self, view: View) -> None:
+        """Print what this view tells for the first time."""
+        self._say(view, f"job {view.state}, workers {view.workers}")
+        for plan in view.plans:
+            self._say(view, f"plan: {plan.workers} workers, {plan.reason}: {plan.message}")
+        for pod in view.pods:
+            if pod.phase != "Pending":
+                self._say(view, f"pod {pod.name} {pod.phase} on {pod.node}")
+        for note in view.notes:
+            self._say(view, note)
+
+    def _say(self, view: View, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._console.print(f"{view.seconds:6.1f} s  {line}", soft_wrap=True, markup=False)
+
+
+def draw(view: View) -> Panel:
+    """One frame: state, pods, plans and the speed so far."""
+    head = Text.assemble(
+        (view.state, "bold green" if view.state == "Running" else "bold"),
+        f"   workers {view.workers}   step {view.step}   {view.seconds:.0f} s",
+    )
+    pods = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("POD", "STATUS", "NODE"):
+        pods.add_column(title)
+    for pod in view.pods:
+        style = "green" if pod.ready else "red" if pod.phase == "Failed" else "yellow"
+        pods.add_row(pod.name, Text(pod.phase, style), pod.node)
+    parts: list[Text | Table] = [head, pods]
+    if view.plans:
+        parts.append(plan_table(view.plans))
+    if view.speeds:
+        latest = view.speeds[-1].samples_per_second
+        parts.append(Text(f"{spark(view.speeds)}  {latest:.0f} samples/s"))
+    parts.extend(Text(note, "magenta") for note in view.notes)
+    return Panel(Group(*parts), title="penstock demo", border_style="blue")
+
+
+def spark(speeds: tuple[Throughput, ...]) -> str:
+    """The last speeds as a line of bars."""
+    values = [speed.samples_per_second for speed in speeds[-_SPARK_WIDTH:]]
+    top = max(values, default=0.0) or 1.0
+    return "".join(_BARS[min(len(_BARS) - 1, int(v / top * (len(_BARS) - 1)))] for v in values)
+
+
+def plan_table(plans: tuple[PlanEntry, ...]) -> Table:
+    """The timeline of plans, with the speed before and after each."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("TIME", "STAGE", "WORKERS", "REASON", "BEFORE", "AFTER"):
+        right = title in {"TIME", "WORKERS", "BEFORE", "AFTER"}
+        table.add_column(title, justify="right" if right else "left")
+    for plan in plans:
+        table.add_row(
+            f"{plan.time_seconds:.0f} s",
+            plan.stage or plan.source,
+            str(plan.workers),
+            f"{plan.reason} ({plan.algorithm})" if plan.algorithm else plan.reason,
+            _speed(plan.samples_per_second_before),
+            _speed(plan.samples_per_second_after),
+        )
+    return table
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The end of the demo, for a person."""
+    console.print()
+    console.print(plan_table(report.plans))
+    console.print("[dim]speeds are medians in samples per second[/dim]\n")
+    for plan in report.plans:
+        console.print(f"  {plan.time_seconds:.0f} s  {plan.message}", markup=False)
+    console.print()
+    if report.audit is not None:
+        audit = report.audit
+        console.print(
+            f"samples seen {audit.samples_seen}, lost {audit.samples_lost}, "
+            f"repeated {audit.samples_repeated}; accuracy {audit.accuracy:.3f}"
+        )
+    console.print(f"workers killed and replaced: {report.worker_restarts}")
+    colour = "green" if report.job.state == "Succeeded" else "red"
+    console.print(f"job [{colour}]{report.job.state}[/{colour}] after {report.seconds:.0f} s")
+
+
+def console_for(json_output: bool) -> Console:
+    """Standard output; standard error when standard output is for the JSON object."""
+    return Console(file=sys.stderr if json_output else sys.stdout, highlight=False)
+
+
+def _speed(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"

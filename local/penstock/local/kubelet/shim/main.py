@@ -1,0 +1,261 @@
+"""The shim's loop: requests from the kubelet, output of containers, ends of processes, timers.
+
+One thread, one selector. Requests and events are JSON, one per line, over the socket whose file
+descriptor is the argument. Every request names an operation (``op``) and a container (``id``);
+``start`` is answered by ``started`` or ``failed``, the end of a container is told once, by
+``exited``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from penstock.local.kubelet.shim.container import Container, Execution, exit_code
+from penstock.local.kubelet.shim.processes import process_table
+
+_PR_SET_CHILD_SUBREAPER = 36
+_MEMORY_POLL_SECONDS = 0.2
+_THROTTLE_PERIOD_SECONDS = 0.1
+_IDLE_SECONDS = 5.0
+
+Json = dict[str, Any]
+
+
+class Shim:
+    """All containers of one cluster."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._received = b""
+        self._selector = selectors.DefaultSelector()
+        self._containers: dict[str, Container] = {}
+        self._executions: dict[str, Execution] = {}
+        self._next_memory_poll = 0.0
+
+    def run(self) -> None:
+        """Serve until the kubelet is gone, then leave nothing behind."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_read, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        self._selector.register(self._control, selectors.EVENT_READ, self._read_requests)
+        self._selector.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
+        try:
+            while True:
+                for key, _ in self._selector.select(self._wait_seconds()):
+                    key.data()
+                self._reap()
+                self._poll_memory()
+                self._throttle()
+                self._expire_executions()
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            self._kill_everything()
+
+    def _wait_seconds(self) -> float:
+        now = time.monotonic()
+        if any(container.throttle_percent is not None for container in self._containers.values()):
+            return _THROTTLE_PERIOD_SECONDS / 20
+        waits = [_IDLE_SECONDS]
+        if any(container.memory_bytes for container in self._containers.values()):
+            waits.append(self._next_memory_poll - now)
+        waits += [execution.deadline - now for execution in self._executions.values()]
+        return max(0.0, min(waits))
+
+    def _read_requests(self) -> None:
+        data = self._control.recv(1 << 20)
+        if not data:
+            raise EOFError
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._serve(json.loads(line))
+
+    def _send(self, event: Json) -> None:
+        self._control.sendall(json.dumps(event).encode() + b"\n")
+
+    def _serve(self, request: Json) -> None:
+        operation = request["op"]
+        if operation == "start":
+            self._start(request)
+            return
+        if operation == "exec":
+            self._execute(request)
+            return
+        container = self._containers.get(request["id"])
+        if container is None:
+            return  # it has ended; its `exited` is on the way or was read already
+        match operation:
+            case "terminate":
+                container.signal_main(request["signal"])
+            case "kill":
+                container.out_of_memory |= bool(request.get("out_of_memory"))
+                container.kill()
+            case "signal":
+                container.signal_all(request["signal"])
+                container.is_paused = request["signal"] == signal.SIGSTOP
+            case "throttle":
+                container.throttle_percent = request["percent"]
+                if request["percent"] is None:
+                    container.throttle(True, time.monotonic())
+            case "limits":
+                container.memory_bytes = request["memory_bytes"]
+                container.set_cores(request["cores"])
+            case "largest-file":
+                container.set_largest_file(request["bytes"])
+            case "inspect":
+                pids = sorted(process.pid for process in container.processes())
+                self._send({"event": "inspected", "id": container.id, "pids": pids})
+
+    def _start(self, request: Json) -> None:
+        try:
+            container = Container(request)
+        except (OSError, ValueError) as error:
+            missing = getattr(error, "filename", None)
+            self._send(
+                {
+                    "event": "failed",
+                    "id": request["id"],
+                    "errno": getattr(error, "errno", None) or 0,
+                    "error": getattr(error, "strerror", None) or str(error),
+                    "is_cwd": missing == request["cwd"],
+                }
+            )
+            return
+        self._containers[container.id] = container
+        for pipe in container.pipes:
+            self._selector.register(pipe, selectors.EVENT_READ, self._copier(container, pipe))
+        self._send({"event": "started", "id": container.id, "pid": container.pid})
+
+    def _copier(self, container: Container, pipe: int) -> Any:
+        def copy() -> None:
+            if not container.copy_output(pipe):
+                self._selector.unregister(pipe)
+
+        return copy
+
+    def _execute(self, request: Json) -> None:
+        try:
+            execution = Execution(request, time.monotonic() + request["timeout_seconds"])
+        except (OSError, ValueError) as error:
+            self._send_execution(request["id"], 128, str(error), timed_out=False)
+            return
+        self._executions[execution.id] = execution
+
+        def copy() -> None:
+            if not execution.copy_output():
+                self._selector.unregister(execution.pipe)
+
+        self._selector.register(execution.pipe, selectors.EVENT_READ, copy)
+
+    def _reap(self) -> None:
+        for container in list(self._containers.values()):
+            if container.process.poll() is not None:
+                self._finish(container)
+        for execution in list(self._executions.values()):
+            if execution.process.poll() is not None:
+                self._finish_execution(execution)
+        # Orphans of containers become children of this process: reap those that nobody polls.
+        known = {container.pid for container in self._containers.values()}
+        known |= {execution.process.pid for execution in self._executions.values()}
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and (
+                found.si_pid not in known
+            ):
+                os.waitpid(found.si_pid, os.WNOHANG)
+
+    def _finish(self, container: Container) -> None:
+        container.kill()  # a container ends with its main process
+        for pipe in container.pipes:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(pipe)
+        container.drain()
+        for stream in (container.process.stdout, container.process.stderr):
+            assert stream is not None
+            stream.close()
+        del self._containers[container.id]
+        code, number = exit_code(container.process.returncode)
+        self._send(
+            {
+                "event": "exited",
+                "id": container.id,
+                "code": code,
+                "signal": number,
+                "out_of_memory": container.out_of_memory and number == signal.SIGKILL,
+            }
+        )
+
+    def _finish_execution(self, execution: Execution) -> None:
+        execution.kill()
+        execution.copy_output()
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(execution.pipe)
+        assert execution.process.stdout is not None
+        execution.process.stdout.close()
+        del self._executions[execution.id]
+        code, _ = exit_code(execution.process.returncode)
+        output = execution.output.decode(errors="replace")
+        self._send_execution(execution.id, code, output, timed_out=execution.timed_out)
+
+    def _send_execution(self, name: str, code: int, output: str, *, timed_out: bool) -> None:
+        event = {"event": "executed", "id": name, "code": code, "output": output}
+        self._send(event | {"timed_out": timed_out})
+
+    def _poll_memory(self) -> None:
+        now = time.monotonic()
+        limited = [c for c in self._containers.values() if c.memory_bytes is not None]
+        if not limited or now < self._next_memory_poll:
+            return
+        table = process_table()
+        for container in limited:
+            if container.is_beyond_memory(table):
+                container.out_of_memory = True
+                container.kill()
+        # What looking costs must stay a small part of what the containers may use.
+        took = time.monotonic() - now
+        self._next_memory_poll = now + max(_MEMORY_POLL_SECONDS, 20 * took)
+
+    def _throttle(self) -> None:
+        now = time.monotonic()
+        phase_percent = 100 * (now % _THROTTLE_PERIOD_SECONDS) / _THROTTLE_PERIOD_SECONDS
+        for container in self._containers.values():
+            if container.throttle_percent is not None and not container.is_paused:
+                container.throttle(phase_percent < container.throttle_percent, now)
+
+    def _expire_executions(self) -> None:
+        now = time.monotonic()
+        for execution in self._executions.values():
+            if now >= execution.deadline and not execution.timed_out:
+                execution.timed_out = True
+                execution.deadline = now + _IDLE_SECONDS
+                execution.kill()
+
+    def _kill_everything(self) -> None:
+        for container in self._containers.values():
+            container.kill()
+        for execution in self._executions.values():
+            execution.kill()
+
+
+def main(control_descriptor: int) -> None:
+    """Serve the inherited socket until its other end is closed."""
+    # Handlers, not SIG_IGN: what is ignored would be ignored by the containers as well.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    os.set_inheritable(control_descriptor, False)
+    with socket.socket(fileno=control_descriptor) as control:
+        Shim(control).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

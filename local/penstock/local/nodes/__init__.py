@@ -1,0 +1,10 @@
+"""Nodes of the embedded cluster: declared as data, and looked after when they go."""
+
+from penstock.local.nodes.declaration import (
+    NodeDeclaration,
+    NodeDeclarationError,
+    read_nodes_file,
+    this_machine,
+)
+
+__all__ = ["NodeDeclaration", "NodeDeclarationError", "read_nodes_file", "this_machine"]

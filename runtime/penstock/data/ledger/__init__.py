@@ -1,0 +1,35 @@
+"""The shard ledger: one pure state machine for both readings of "who may process which samples".
+
+`SampleOrder` says which samples a slot holds, `Ledger` who may process it and what is done, and
+`penstock.data.ledger.journal` how that survives a crash. Nothing here does I/O or reads a clock.
+"""
+
+from penstock.data.ledger.errors import (
+    LedgerError,
+    QuarantineError,
+    SnapshotError,
+    StaleLeaseError,
+)
+from penstock.data.ledger.ledger import Lease, Ledger, LedgerOptions, fence_floor_at
+from penstock.data.ledger.order import SampleOrder, Slot
+from penstock.data.ledger.permutation import Permutation, derive_seed
+from penstock.data.ledger.ranges import Range, RangeSet
+from penstock.data.ledger.sizing import lease_slots
+
+__all__ = [
+    "Lease",
+    "Ledger",
+    "LedgerError",
+    "LedgerOptions",
+    "Permutation",
+    "QuarantineError",
+    "Range",
+    "RangeSet",
+    "SampleOrder",
+    "Slot",
+    "SnapshotError",
+    "StaleLeaseError",
+    "derive_seed",
+    "fence_floor_at",
+    "lease_slots",
+]

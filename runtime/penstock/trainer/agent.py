@@ -1,0 +1,211 @@
+"""The agent: starts a worker's training process, looks after it and speaks for it to the trainer.
+
+Used as one uses torchrun: ``penstock run -- python train.py``. It works for any program, whether or
+not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. The program
+inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
+pod's log, and it dies with the agent, however the agent dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import httpx
+import psutil
+
+from penstock.crds import environment as names
+from penstock.trainer.protocol import (
+    AGENT_PATH,
+    AgentReply,
+    AgentReport,
+    ProcessState,
+    ProtocolError,
+    Usage,
+    decode,
+    encode,
+    request_headers,
+)
+from penstock.trainer.settings import PodIdentity
+
+LOG = logging.getLogger("penstock.agent")
+
+REPORT_SECONDS = 1.0
+LAST_REPORT_SECONDS = 2.0
+REQUEST_TIMEOUT_SECONDS = 5.0
+SIGNALLED = 128
+HUNG = 1
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessMeter:
+    """CPU and memory of a process and all its descendants."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._cpu_seconds: dict[int, float] = {}
+        self._measured = time.monotonic()
+
+    def read(self) -> Usage | None:
+        """Mean cores used since the last call and memory now; None when the process is gone."""
+        try:
+            tree = [self._root, *self._root.children(recursive=True)]
+        except psutil.Error:
+            return None
+        memory, spent, seconds = 0, 0.0, {}
+        for process in tree:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+                spent += seconds[process.pid] - self._cpu_seconds.get(process.pid, 0.0)
+                memory += process.memory_info().rss
+        now = time.monotonic()
+        span, self._measured = now - self._measured, now
+        self._cpu_seconds = seconds
+        return Usage(cpu_cores=max(0.0, spent) / span if span > 0 else 0.0, memory_bytes=memory)
+
+
+class Agent:
+    """Runs one command to its end; see the module's docstring."""
+
+    def __init__(
+        self, identity: PodIdentity, trainer: str | None, grace_seconds: float = 25.0
+    ) -> None:
+        self._identity = identity
+        self._trainer = trainer
+        self._grace_seconds = grace_seconds
+        self._draining = asyncio.Event()
+        self._hung = asyncio.Event()
+        self._told_away = False
+
+    async def run(self, command: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+        """Run the command and return its exit code: 128 + N when a signal N ended it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._draining.set)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=self._child_environment(environ),
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        except FileNotFoundError:
+            LOG.error("%s: no such program", command[0])
+            return NOT_FOUND
+        except PermissionError:
+            LOG.error("%s: not executable", command[0])
+            return NOT_EXECUTABLE
+        reporting = asyncio.create_task(self._report(process.pid))
+        watching = [
+            reporting,
+            asyncio.create_task(self._drain(process)),
+            asyncio.create_task(self._end_hung(process)),
+        ]
+        code = await process.wait()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        _kill_group(process.pid, signal.SIGKILL)  # what the program left behind
+        code = SIGNALLED - code if code < 0 else code
+        if self._hung.is_set():
+            code = HUNG  # its own fault, not somebody's who killed it
+        await self._last_report(code)
+        return code
+
+    def _child_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        child = {**environ, "PYTHONUNBUFFERED": "1"}
+        if self._trainer is not None:
+            child[names.TRAINER_ADDRESS] = self._trainer
+        return child
+
+    async def _drain(self, process: asyncio.subprocess.Process) -> None:
+        """Pass SIGTERM on; what ignores it is killed when the grace period is over."""
+        await self._draining.wait()
+        _kill_group(process.pid, signal.SIGTERM)
+        await asyncio.sleep(self._grace_seconds)
+        LOG.warning("the program ignored SIGTERM for %.0f s: killing it", self._grace_seconds)
+        _kill_group(process.pid, signal.SIGKILL)
+
+    async def _end_hung(self, process: asyncio.subprocess.Process) -> None:
+        """A program that hangs does not hear SIGTERM either."""
+        await self._hung.wait()
+        _kill_group(process.pid, signal.SIGKILL)
+
+    async def _report(self, pid: int) -> None:
+        if self._trainer is None:
+            return
+        meter = ProcessMeter(pid)
+        async with self._client() as client:
+            while True:
+                await self._send(client, ProcessState.RUNNING, None, meter.read())
+                await asyncio.sleep(REPORT_SECONDS)
+
+    async def _last_report(self, code: int) -> None:
+        if self._trainer is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_SECONDS), self._client() as client:
+                await self._send(client, ProcessState.EXITED, code, None)
+
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=f"http://{self._trainer}",
+            headers=request_headers(self._identity.token),
+            timeout=REQUEST_TIMEOUT_SECONDS,
+        )
+
+    async def _send(
+        self,
+        client: httpx.AsyncClient,
+        state: ProcessState,
+        exit_code: int | None,
+        usage: Usage | None,
+    ) -> None:
+        report = AgentReport(
+            role=self._identity.role,
+            rank=self._identity.rank,
+            incarnation=self._identity.incarnation,
+            node=self._identity.node,
+            pod=self._identity.pod,
+            state=state,
+            exit_code=exit_code,
+            draining=self._draining.is_set(),
+            usage=usage,
+        )
+        try:
+            response = await client.post(AGENT_PATH, content=encode(report))
+            response.raise_for_status()
+            reply = decode(AgentReply, response.content)
+        except (httpx.HTTPError, ProtocolError) as error:
+            if not self._told_away:
+                LOG.warning("the trainer at %s did not take a report: %r", self._trainer, error)
+            self._told_away = True
+            return
+        self._told_away = False
+        if reply.hung_seconds is not None and not self._hung.is_set():
+            LOG.error("the program has not ended its step for %.0f s", reply.hung_seconds)
+            self._hung.set()
+        if reply.superseded and not self._draining.is_set():
+            LOG.warning("a newer pod has this rank: ending")
+            self._draining.set()
+
+
+def _die_with_parent() -> None:
+    """In the child: ask Linux to kill it when the agent is no more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _kill_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)

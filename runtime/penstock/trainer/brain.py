@@ -1,0 +1,213 @@
+"""The trainer's line to the Brain: samples out, plans in, a copy of the ledger kept.
+
+The Brain may be away for as long as it likes: samples wait in a bounded buffer (the oldest go first
+and are counted), plans are asked for again, and training does not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from penstock.api.schemas import JobRegistration, Plan
+from penstock.api.schemas.samples import RankSample, Sample
+from penstock.client import (
+    AsyncBrainClient,
+    BrainError,
+    ConflictError,
+    NotFoundError,
+    RetryPolicy,
+    SampleBuffer,
+)
+from penstock.crds.enums import Role
+from penstock.data.ledger.journal import begin
+from penstock.trainer.coordinator import Coordinator
+
+LOG = logging.getLogger("penstock.trainer")
+
+SAMPLE_SECONDS = 3.0
+PLAN_SECONDS = 2.0
+LEDGER_SECONDS = 3.0
+REGISTER_RETRY_SECONDS = 3.0
+FAREWELL_SECONDS = 8.0
+MAX_LEDGER_BYTES = 1 << 20
+SHORT = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
+
+
+class BrainLink:
+    """One job's line to the Brain; each loop is a task of the service."""
+
+    def __init__(self, client: AsyncBrainClient, uid: str, coordinator: Coordinator) -> None:
+        self._client = client
+        self._uid = uid
+        self._coordinator = coordinator
+        self._buffer = SampleBuffer()
+        self._registered = asyncio.Event()
+        self._sequence = 0
+        self._troubles: set[str] = set()
+
+    async def stored_ledger(self) -> bytes | None:
+        """The ledger that an earlier trainer left with the Brain, if it can be had now."""
+        try:
+            snapshot = await self._client.ledger(self._uid)
+        except BrainError as error:
+            LOG.warning("the Brain's copy of the ledger cannot be read: %s", error)
+            return None
+        if snapshot is None:
+            return None
+        self._sequence = snapshot.sequence
+        return snapshot.content
+
+    def number_from(self, incarnation: int) -> None:
+        """Number ledger copies above those of every earlier life of the trainer."""
+        self._sequence = max(self._sequence, incarnation << 32)
+
+    async def register(self, describe: Callable[[], JobRegistration | None]) -> None:
+        """Keep the job registered: once, and again when the Brain has forgotten it."""
+        while True:
+            description = describe()
+            if description is not None and not self._registered.is_set():
+                try:
+                    await self._client.register(self._uid, description)
+                    self._registered.set()
+                    self._well("register")
+                    LOG.info("registered with the Brain")
+                except BrainError as error:
+                    self._trouble("register", error)
+            await asyncio.sleep(REGISTER_RETRY_SECONDS if description else 0.2)
+
+    async def follow_plans(self, apply: Callable[[Plan], Awaitable[None]]) -> None:
+        """Hand each new plan in force to ``apply``, again until that succeeds."""
+        etag: str | None = None
+        while True:
+            await self._registered.wait()
+            try:
+                tagged = await self._client.current_plan(self._uid, etag)
+                self._well("plan")
+                if tagged is not None:
+                    await apply(tagged.value)
+                    etag = tagged.etag
+            except NotFoundError:
+                etag = None
+            except BrainError as error:
+                self._trouble("plan", error)
+            await asyncio.sleep(PLAN_SECONDS)
+
+    async def send_samples(self) -> None:
+        """Measure every few seconds and send what is waiting."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            now = time.monotonic()
+            self._buffer.add(self._measure(now - last, now))
+            last = now
+            if self._registered.is_set():
+                await self._send_waiting()
+
+    async def keep_ledger(self) -> None:
+        """Leave a copy of the ledger with the Brain every few seconds while it changes."""
+        kept: bytes | None = None
+        while True:
+            await asyncio.sleep(LEDGER_SECONDS)
+            content = self._ledger_copy()
+            if content is None or content == kept or not self._registered.is_set():
+                continue
+            self._sequence += 1
+            try:
+                await self._client.put_ledger(self._uid, self._sequence, content)
+                self._well("ledger")
+                kept = content
+            except ConflictError as error:
+                self._trouble("ledger", error)
+                await self.stored_ledger()  # learn the newest number
+            except BrainError as error:
+                self._trouble("ledger", error)
+
+    async def finish(self, message: str) -> None:
+        """Say that the job succeeded, with its last samples; gives up after a few seconds."""
+        if not self._registered.is_set():
+            return
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._send_waiting()
+                await self._client.finish(self._uid, "Succeeded", message[:1024])
+        except (BrainError, TimeoutError) as error:
+            LOG.warning("the Brain was not told of the end: %r", error)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _send_waiting(self) -> None:
+        while (batch := self._buffer.batch()) is not None:
+            try:
+                await self._client.send_samples(self._uid, batch)
+                self._well("samples")
+            except NotFoundError:
+                self._registered.clear()  # the Brain lost its store: register again
+                return
+            except BrainError as error:
+                self._trouble("samples", error)
+                return
+            self._buffer.confirm(batch)
+
+    def _measure(self, interval: float, now: float) -> Sample:
+        coordinator = self._coordinator
+        order = coordinator.order
+        speed = coordinator.progress.steps_per_second(now, max(interval, 1.0) * 1.5)
+        committed = coordinator.committed_steps()
+        return Sample(
+            time=time.time(),
+            step=committed,
+            epoch=committed // order.steps_per_epoch if order else 0,
+            steps_per_second=speed,
+            samples_per_second=speed * order.samples_per_step if order else 0.0,
+            world_size=coordinator.world_size() or self._running_workers(),
+            interval_seconds=max(interval, 0.001),
+            roles=self._ranks(now),
+        )
+
+    def _running_workers(self) -> int:
+        """Workers of a job whose script does not use the API."""
+        if self._coordinator.data is not None:
+            return 0
+        used = self._coordinator.usage(time.monotonic())
+        return sum(role == Role.WORKER for role, _ in used)
+
+    def _ranks(self, now: float) -> dict[Role, dict[int, RankSample]]:
+        known = {role.value: role for role in Role}
+        found: dict[Role, dict[int, RankSample]] = {}
+        speeds = {m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members}
+        slots = self._coordinator.slots_by_rank()
+        for (name, rank), usage in self._coordinator.usage(now).items():
+            report = self._coordinator.agents[name, rank].report
+            if name not in known:
+                continue
+            slot_seconds = speeds.get(rank) if known[name] is Role.WORKER else None
+            found.setdefault(known[name], {})[rank] = RankSample(
+                cpu_cores=usage.cpu_cores,
+                memory_bytes=usage.memory_bytes,
+                step_seconds=slot_seconds * slots.get(rank, 0) if slot_seconds else None,
+                node=report.node,
+                incarnation=report.incarnation,
+            )
+        return found
+
+    def _ledger_copy(self) -> bytes | None:
+        ledger, extra = self._coordinator.ledger, self._coordinator.extra()
+        if ledger is None or extra is None:
+            return None
+        content = begin(ledger, extra)
+        return content if len(content) <= MAX_LEDGER_BYTES else None
+
+    def _trouble(self, what: str, error: Exception) -> None:
+        if what not in self._troubles:
+            LOG.warning("the Brain (%s): %s; trying on", what, error)
+            self._troubles.add(what)
+
+    def _well(self, what: str) -> None:
+        if what in self._troubles:
+            LOG.info("the Brain (%s) answers again", what)
+            self._troubles.discard(what)

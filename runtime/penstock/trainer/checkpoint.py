@@ -1,0 +1,184 @@
+"""Checkpoints: model, optimizer, ledger position and sample counts in one file, or none of them.
+
+A checkpoint is written to a temporary file, synced, and renamed; its last bytes are a checksum of
+all the others. So a file under its final name is whole or detectably damaged, and a damaged one is
+passed over for the one before it, in one line of the log. Writing happens on a thread of its own,
+from a copy of the state that was taken between two steps; the newest ``keep`` files stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import struct
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from penstock.trainer.state import PackedState, StateError, pack, payload_bytes, unpack
+
+LOG = logging.getLogger("penstock.checkpoint")
+
+MAGIC = b"PNSTKCP1"
+_HEAD = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
+_DIGEST_BYTES = 32
+_NAME = re.compile(r"step-([0-9]{12})\.penstock")
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be written or read; says which file and why."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint on disk: its file and the number of steps that its model has seen."""
+
+    path: Path
+    step: int
+
+
+class CheckpointDir:
+    """The checkpoints of one job in one folder. Only the group's first member writes there."""
+
+    def __init__(self, folder: Path, keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
+        self.folder = folder
+        self._keep = keep
+        self._writer: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def list(self) -> list[Saved]:
+        """All checkpoints by name, newest first; not checked."""
+        if not self.folder.is_dir():
+            return []
+        named = [(path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir()]
+        found = [Saved(path, int(match[1])) for path, match in named if match]
+        return sorted(found, key=lambda saved: saved.step, reverse=True)
+
+    def newest(self) -> Saved | None:
+        """The newest checkpoint that is whole; damaged ones are named in the log."""
+        for saved in self.list():
+            try:
+                _verify(saved.path)
+            except CheckpointError as error:
+                LOG.warning("%s: taking the one before it", error)
+                continue
+            return saved
+        return None
+
+    def save(self, step: int, state: Any, *, wait: bool = False) -> None:
+        """Write a state as of ``step``; the state is copied before this returns.
+
+        A writer that is still busy with the last one is waited for.
+
+        Raises:
+            CheckpointError: this or the last one could not be written.
+            StateError: the state has no plain form.
+        """
+        packed = pack(state)
+        self.wait()
+        self._writer = threading.Thread(
+            target=self._write, args=(step, packed), name="penstock-checkpoint"
+        )
+        self._writer.start()
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is on disk. Raises CheckpointError if it is not."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise CheckpointError(f"a checkpoint was not written: {failure}") from failure
+
+    def _write(self, step: int, packed: PackedState) -> None:
+        try:
+            write(self.folder / f"step-{step:012d}.penstock", packed)
+            for old in self.list()[self._keep :]:
+                old.path.unlink(missing_ok=True)
+        except OSError as error:
+            self._failure = error
+
+
+def write(path: Path, packed: PackedState) -> None:
+    """Write one checkpoint so that it is there as a whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    try:
+        with temporary.open("wb") as file:
+            head = _HEAD.pack(MAGIC, len(packed.header), packed.payload_bytes)
+            for part in (head, packed.header, *map(_bytes_of, packed.tensors)):
+                digest.update(part)
+                file.write(part)
+            file.write(digest.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path) -> Any:
+    """The state in a checkpoint.
+
+    Raises:
+        CheckpointError: the file is missing, cut off or damaged.
+    """
+    header, payload = _verify(path)
+    try:
+        flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else _nothing()
+        return unpack(header, flat)
+    except StateError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _verify(path: Path) -> tuple[bytes, bytes]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    if len(data) < _HEAD.size + _DIGEST_BYTES:
+        raise CheckpointError(f"{path}: cut off after {len(data)} bytes")
+    magic, header_bytes, tensor_bytes = _HEAD.unpack_from(data)
+    if magic != MAGIC:
+        raise CheckpointError(f"{path}: not a checkpoint of Penstock")
+    if len(data) != _HEAD.size + header_bytes + tensor_bytes + _DIGEST_BYTES:
+        raise CheckpointError(f"{path}: cut off after {len(data)} bytes")
+    digest = hashlib.blake2b(data[:-_DIGEST_BYTES], digest_size=_DIGEST_BYTES).digest()
+    if digest != data[-_DIGEST_BYTES:]:
+        raise CheckpointError(f"{path}: the checksum does not match, the file is damaged")
+    start = _HEAD.size + header_bytes
+    header = data[_HEAD.size : start]
+    try:
+        if payload_bytes(header) != tensor_bytes:
+            raise CheckpointError(f"{path}: header and tensors do not fit each other")
+    except StateError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return header, data[start : start + tensor_bytes]
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _nothing() -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

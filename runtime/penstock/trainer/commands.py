@@ -1,0 +1,94 @@
+"""``penstock trainer`` and ``penstock run``: the two commands inside a job's pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+run = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def trainer(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.")] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="Where the journal lives; default: none outside a pod.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Outside a cluster: how many workers to expect.")
+    ] = None,
+    min_workers: Annotated[int | None, typer.Option(help="Train only with this many.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Micro-batches per step.")] = None,
+    lease_seconds: Annotated[float | None, typer.Option(help="Term of a lease.")] = None,
+    hang_seconds: Annotated[
+        float | None, typer.Option(help="End a program that holds up the others for so long.")
+    ] = None,
+    static_shares: Annotated[
+        bool, typer.Option("--static-shares", help="Divide steps evenly whatever the speeds.")
+    ] = False,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Run a job's Elastic Trainer: who trains together, and who gets which samples."""
+    from dataclasses import replace
+
+    from penstock.trainer import service
+    from penstock.trainer.logs import configure
+    from penstock.trainer.settings import SettingsError, trainer_settings
+
+    try:
+        configure(log_format)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    chosen: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "state_dir": state_dir,
+        "workers": workers,
+        "min_workers": min_workers,
+        "slots_per_step": slots,
+        "lease_seconds": lease_seconds,
+        "hang_seconds": hang_seconds,
+        "static_shares": static_shares,
+    }
+    try:
+        settings = replace(
+            trainer_settings(), **{key: value for key, value in chosen.items() if value is not None}
+        )
+        service.run(settings)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@run.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    help="Run a training program as one worker of a job: penstock run -- python train.py",
+)
+def _run(
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
+    trainer_address: Annotated[
+        str | None, typer.Option("--trainer", help="HOST:PORT of the job's trainer.")
+    ] = None,
+    grace_seconds: Annotated[
+        float, typer.Option(help="Time that SIGTERM leaves the program before it is killed.")
+    ] = 25.0,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    import asyncio
+
+    from penstock.trainer import settings
+    from penstock.trainer.agent import Agent
+    from penstock.trainer.logs import configure
+
+    try:
+        configure(log_format)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        agent = Agent(
+            settings.pod_identity(), trainer_address or settings.trainer_address(), grace_seconds
+        )
+    except settings.SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+    raise typer.Exit(asyncio.run(agent.run(command)))

@@ -1,0 +1,283 @@
+"""The control channel of a group: how its members agree on each step before they reduce gradients.
+
+Every step ends with one small exchange through the group's first member: each member says what it
+consumed and whether it wants to leave, and all get the same verdict. The exchange is over plain
+sockets rather than a collective of the training framework, because such a collective cannot be
+interrupted: a member that stands still would hold all others until a time-out that must be longer
+than the slowest step. Here everyone keeps asking `interrupted` while waiting. When the verdict has
+come, all members have arrived, and the collective that follows takes only the transfer's time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack
+
+from penstock.trainer.protocol import PROTOCOL_VERSION
+
+POLL_SECONDS = 0.1
+MAX_FRAME_BYTES = 1 << 30
+_LENGTH = struct.Struct("<I")
+
+Interrupted = Callable[[], bool]
+Json = dict[str, Any]
+
+
+class GroupBrokenError(Exception):
+    """The group cannot go on: a member is gone, or the trainer says so.
+
+    ``lost`` names the members, by their index, whose connection ended.
+    """
+
+    def __init__(self, message: str, lost: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.lost = lost
+
+
+class Listener:
+    """The listening socket of one session, open for its whole life at one address."""
+
+    def __init__(self, host: str) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=1024)
+        self._socket.setblocking(False)
+        port = self._socket.getsockname()[1]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+    def accept(
+        self, token: str, generation: int, size: int, interrupted: Interrupted, timeout: float
+    ) -> Leader:
+        """Take in the other ``size - 1`` members of a group.
+
+        Connections with another token, generation or version are closed.
+
+        Raises:
+            GroupBrokenError: interrupted, or not all came in time.
+        """
+        members: dict[int, Channel] = {}
+        hellos: dict[int, Json] = {}
+        waiting: dict[socket.socket, Channel] = {}
+        deadline = time.monotonic() + timeout
+        try:
+            while len(members) < size - 1:
+                _check(interrupted, deadline, f"{len(members) + 1} of {size} members came")
+                for connection in _readable([self._socket, *waiting]):
+                    if connection is self._socket:
+                        self._accept_one(waiting)
+                        continue
+                    channel = waiting.pop(connection)
+                    try:
+                        hello = channel.receive(lambda: False, timeout=2.0)
+                    except GroupBrokenError:
+                        channel.close()
+                        continue
+                    index = hello.get("index")
+                    if not _welcome(hello, token, generation, size) or index in members:
+                        channel.close()
+                        continue
+                    assert isinstance(index, int)
+                    channel.peer = index
+                    members[index], hellos[index] = channel, hello
+        except GroupBrokenError:
+            for channel in members.values():
+                channel.close()
+            raise
+        finally:
+            for channel in waiting.values():
+                channel.close()
+        return Leader(members, hellos)
+
+    def _accept_one(self, waiting: dict[socket.socket, Channel]) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return
+        waiting[connection] = Channel(connection)
+
+
+class Channel:
+    """One connection between a member and the leader: framed msgpack, interruptible."""
+
+    def __init__(self, connection: socket.socket, peer: int | None = None) -> None:
+        self.peer = peer  # index of the member at the other end, once it is known
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connection
+        self._buffer = bytearray()
+
+    def send(self, message: Json, interrupted: Interrupted, timeout: float) -> None:
+        """Send one message. Raises GroupBrokenError."""
+        payload: bytes = msgpack.packb(message)
+        self.send_frame(_LENGTH.pack(len(payload)) + payload, interrupted, timeout)
+
+    def send_frame(self, data: bytes, interrupted: Interrupted, timeout: float) -> None:
+        """Send a message that is framed already. Raises GroupBrokenError."""
+        view = memoryview(data)
+        deadline = time.monotonic() + timeout
+        while view:
+            try:
+                view = view[self.socket.send(view) :]
+            except BlockingIOError:
+                _check(interrupted, deadline, "a member takes nothing")
+                _writable(self.socket)
+            except OSError as error:
+                raise self._ended(str(error)) from error
+
+    def receive(self, interrupted: Interrupted, timeout: float) -> Json:
+        """The next message. Raises GroupBrokenError."""
+        deadline = time.monotonic() + timeout
+        while (message := self.take()) is None:
+            if not _readable([self.socket]):
+                _check(interrupted, deadline, "a member says nothing")
+        return message
+
+    def take(self) -> Json | None:
+        """A message if one is there already; never waits. Raises GroupBrokenError."""
+        try:
+            while chunk := self.socket.recv(1 << 20):
+                self._buffer += chunk
+            ended = True
+        except BlockingIOError:
+            ended = False
+        except OSError as error:
+            raise self._ended(str(error)) from error
+        message = self._parse()
+        if message is None and ended:
+            raise self._ended("it closed its connection")
+        return message
+
+    def _ended(self, why: str) -> GroupBrokenError:
+        if self.peer is None:
+            return GroupBrokenError(f"a connection ended: {why}")
+        return GroupBrokenError(f"member {self.peer} is gone: {why}", lost=(self.peer,))
+
+    def _parse(self) -> Json | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer)
+        if length > MAX_FRAME_BYTES:
+            raise GroupBrokenError(f"a frame of {length} bytes; at most {MAX_FRAME_BYTES}")
+        end = _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        try:
+            message = msgpack.unpackb(bytes(self._buffer[_LENGTH.size : end]), strict_map_key=False)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise GroupBrokenError(f"a message is no msgpack: {error}") from error
+        del self._buffer[:end]
+        if not isinstance(message, dict):
+            raise GroupBrokenError("a message is no map")
+        return message
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+
+class Leader:
+    """The group's first member: gathers from all and answers all alike."""
+
+    def __init__(self, members: dict[int, Channel], hellos: Mapping[int, Json]) -> None:
+        self._members = members
+        self.hellos = dict(hellos)
+
+    def gather(self, own: Json, interrupted: Interrupted, timeout: float) -> list[Json]:
+        """One message of each member, in order, our own first. Raises GroupBrokenError."""
+        found: dict[int, Json] = {0: own}
+        deadline = time.monotonic() + timeout
+        pending = dict(self._members)
+        while pending:
+            _check(interrupted, deadline, f"members {sorted(pending)} have not arrived")
+            by_socket = {channel.socket: index for index, channel in pending.items()}
+            for connection in _readable(list(by_socket)):
+                index = by_socket[connection]
+                message = pending[index].take()
+                if message is not None:
+                    found[index] = message
+                    del pending[index]
+        return [found[index] for index in sorted(found)]
+
+    def publish(self, message: Json, interrupted: Interrupted, timeout: float) -> None:
+        """Send the same message to all. Raises GroupBrokenError."""
+        payload: bytes = msgpack.packb(message)
+        framed = _LENGTH.pack(len(payload)) + payload
+        for channel in self._members.values():
+            channel.send_frame(framed, interrupted, timeout)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for channel in self._members.values():
+            channel.close()
+
+
+def connect(
+    address: str,
+    hello: Mapping[str, Any],
+    token: str,
+    interrupted: Interrupted,
+    timeout: float,
+) -> Channel:
+    """Connect to the leader of a group and introduce ourselves.
+
+    Raises:
+        GroupBrokenError: interrupted, or the leader cannot be reached in time.
+    """
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + timeout
+    while True:
+        _check(interrupted, deadline, f"the leader at {address} cannot be reached")
+        try:
+            connection = socket.create_connection((host.strip("[]"), int(port)), timeout=2.0)
+            break
+        except OSError:
+            time.sleep(POLL_SECONDS)
+    channel = Channel(connection, peer=0)
+    introduction = {"version": PROTOCOL_VERSION, "token": token, **hello}
+    try:
+        channel.send(introduction, interrupted, timeout)
+    except GroupBrokenError:
+        channel.close()
+        raise
+    return channel
+
+
+def _welcome(hello: Json, token: str, generation: int, size: int) -> bool:
+    index = hello.get("index")
+    return (
+        hello.get("version") == PROTOCOL_VERSION
+        and hmac.compare_digest(str(hello.get("token", "")).encode(), token.encode())
+        and hello.get("generation") == generation
+        and isinstance(index, int)
+        and 0 < index < size
+    )
+
+
+def _check(interrupted: Interrupted, deadline: float, what: str) -> None:
+    if interrupted():
+        raise GroupBrokenError(f"the trainer ended this group ({what})")
+    if time.monotonic() > deadline:
+        raise GroupBrokenError(f"out of time: {what}")
+
+
+def _readable(sockets: list[socket.socket]) -> list[socket.socket]:
+    with selectors.DefaultSelector() as selector:
+        for each in sockets:
+            selector.register(each, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(POLL_SECONDS)]  # type: ignore[misc]
+
+
+def _writable(connection: socket.socket) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_WRITE)
+        selector.select(POLL_SECONDS)

@@ -1,0 +1,507 @@
+"""The trainer's memory and decisions, without I/O: membership, ledger, figures of one job.
+
+`Coordinator` joins the rendezvous (who trains together) with the ledger (what is done) and turns
+each report into orders. It is single-threaded and takes the time as an argument; the server calls
+it, the service ticks it and carries its events to the journal and its snapshots to the Brain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.crds.enums import Guarantee, Role
+from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
+from penstock.trainer.holders import Holders
+from penstock.trainer.protocol import (
+    AgentReply,
+    AgentReport,
+    DataSpec,
+    Directive,
+    EpochAudit,
+    Group,
+    LeaseReply,
+    LeaseRequest,
+    Phase,
+    ProcessState,
+    SessionReply,
+    SessionReport,
+    Usage,
+)
+from penstock.trainer.rendezvous import Rendezvous, Timing
+from penstock.trainer.shares import improved
+from penstock.trainer.stragglers import stragglers
+
+DEFAULT_SLOTS_PER_STEP = 64
+LEAD_SECONDS = 60.0
+MIN_LEAD_STEPS = 64
+MAX_LEAD_STEPS = 1 << 16
+SHARES_EVERY_SECONDS = 5.0
+MAX_AGENTS = 16384
+RECOVERY_SECONDS = 5.0
+HANG_SECONDS = 1800.0
+"""A program that keeps the others from the end of a step for this long is ended by its agent."""
+
+
+class RefusedError(Exception):
+    """A report that cannot be true or does not fit the job; says which field."""
+
+
+@dataclass
+class JobFacts:
+    """What the job's spec says, as far as the coordinator needs it."""
+
+    slots_per_step: int | None = None
+    lease_seconds: float = 20.0
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    skip_bad: bool = False
+    min_workers: int = 1
+
+
+@dataclass
+class Agent:
+    """The newest report of one agent."""
+
+    report: AgentReport
+    seen: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of a job, for people and for the Brain."""
+
+    data: DataSpec | None
+    total_steps: int
+    committed_steps: int
+    epoch: int
+    world_size: int
+    training: bool
+    group: int
+    samples_seen: int
+    samples_lost: int
+    samples_repeated: int
+    epochs_audited: int
+    quarantined: list[tuple[int, int]]
+    stragglers: dict[int, float]  # rank: its time for a slot as a multiple of the median
+    result: dict[str, Any] | None
+    message: str
+
+
+@dataclass
+class Progress:
+    """Committed steps over time, from which speeds are computed."""
+
+    points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=4096))
+
+    def note(self, now: float, committed: int) -> None:
+        """The group has committed this many steps; after a rollback the past is dropped."""
+        if self.points and committed < self.points[-1][1]:
+            self.points.clear()
+        self.points.append((now, committed))
+
+    def steps_per_second(self, now: float, window_seconds: float) -> float:
+        """Mean speed over the last ``window_seconds``."""
+        recent = [point for point in self.points if point[0] >= now - window_seconds]
+        if len(recent) < 2:
+            return 0.0
+        span = recent[-1][0] - recent[0][0]
+        return (recent[-1][1] - recent[0][1]) / span if span > 0 else 0.0
+
+
+class Coordinator:
+    """One job's trainer, without its sockets, files and clock."""
+
+    def __init__(
+        self,
+        facts: JobFacts,
+        identity: str,
+        timing: Timing | None = None,
+        fence_floor: int = 0,
+    ) -> None:
+        self.facts = facts
+        self.fence_floor = fence_floor
+        self.identity = identity
+        self.rendezvous = Rendezvous(facts.slots_per_step or DEFAULT_SLOTS_PER_STEP, timing)
+        self.rendezvous.min_workers = facts.min_workers
+        self.ledger: Ledger | None = None
+        self.order: SampleOrder | None = None
+        self.data: DataSpec | None = None
+        self.agents: dict[tuple[str, int], Agent] = {}
+        self.audits: dict[int, EpochAudit] = {}
+        self.result: dict[str, Any] | None = None
+        self.progress = Progress()
+        self.shares: tuple[int, ...] = ()
+        self.hang_seconds = HANG_SECONDS
+        self.holders = Holders(lambda options: Ledger(options, fence_floor))
+        self._shares_at = float("-inf")
+
+    # ------------------------------------------------------------------ sessions
+
+    def session(self, report: SessionReport, now: float) -> SessionReply:
+        """Take in a session's report and give its orders.
+
+        Raises:
+            RefusedError: the report does not fit the job, for instance another dataset size.
+        """
+        if self.facts.guarantee is Guarantee.UNSHARDED:
+            raise RefusedError(
+                "input.guarantee: Unsharded; workers that share their steps cannot each have all "
+                "data: lease it with penstock.trainer.shards, or choose another guarantee"
+            )
+        self._open_data(report.data)
+        assert self.order is not None
+        if (report.committed or 0) > self.order.total_steps:
+            raise RefusedError(
+                f"committed: {report.committed}; the job has {self.order.total_steps} steps"
+            )
+        if not self.rendezvous.report(report, now):
+            return self._reply(Directive.REFUSED, None, message=f"{report.member} was replaced")
+        self._take_audits(report)
+        self._acknowledge(report, now)
+        self.advance(now)
+        directive, group = self.rendezvous.directive(report.member)
+        return self._reply(directive, group, message=self.rendezvous.waiting_message(now))
+
+    def advance(self, now: float) -> None:
+        """Look at everything anew: on each report and a few times per second."""
+        formed = self.rendezvous.decide(now)
+        if formed is not None:
+            self._begin(formed, now)
+        if self.ledger is not None:
+            self.ledger.expire(now)
+            self._extend_lead(now)
+        self._balance(now)
+
+    def _open_data(self, data: DataSpec) -> None:
+        if self.data is not None:
+            self._require_same(data)
+            return
+        slots = data.slots_per_step or self.facts.slots_per_step or DEFAULT_SLOTS_PER_STEP
+        slots = min(slots, data.global_batch)
+        self.data = data
+        self.order = order_of(data, slots)
+        self.rendezvous.slots_per_step = slots
+        if self.ledger is None:
+            self.ledger = Ledger(self._options(self.order), self.fence_floor)
+
+    def _require_same(self, data: DataSpec) -> None:
+        assert self.data is not None
+        for name in DataSpec.model_fields:
+            ours, theirs = getattr(self.data, name), getattr(data, name)
+            if ours != theirs:
+                raise RefusedError(
+                    f"data.{name}: {theirs}; the job began with {ours}, and the order of samples "
+                    "stays as it was for the whole job"
+                )
+
+    def _options(self, order: SampleOrder) -> LedgerOptions:
+        """A weaker guarantee changes something only for holders that lease on their own.
+
+        A group's model takes its history along, so that it always has each sample exactly once.
+        """
+        weaker = self.holders.active and self.facts.guarantee is Guarantee.AT_MOST_ONCE
+        return LedgerOptions(
+            total_slots=order.total_slots,
+            lease_seconds=self.facts.lease_seconds,
+            guarantee=Guarantee.AT_MOST_ONCE if weaker else Guarantee.EXACTLY_ONCE,
+            skip_bad=self.facts.skip_bad,
+        )
+
+    def _begin(self, group: Group, now: float) -> None:
+        """A new group: the ledger takes its model's word, and it alone holds leases from now on."""
+        assert self.ledger is not None
+        assert self.order is not None
+        position = group.start_step * self.order.slots_per_step
+        if self.ledger.watermark != position or self.ledger.leases():
+            self.ledger.adopt(position)
+        epoch = group.start_step // self.order.steps_per_epoch
+        for audited in [number for number in self.audits if number >= epoch]:
+            del self.audits[audited]
+        self.shares = group.shares
+        self.progress.note(now, group.start_step)
+
+    def _holder(self, group: Group) -> str:
+        return f"group-{group.number}"
+
+    def _acknowledge(self, report: SessionReport, now: float) -> None:
+        group, ledger, order = self.rendezvous.group, self.ledger, self.order
+        if group is None or ledger is None or order is None or report.committed is None:
+            return
+        if report.generation != group.number or not self.rendezvous.training:
+            return
+        position = report.committed * order.slots_per_step
+        if position > ledger.watermark:
+            self._complete_up_to(ledger, group, position)
+            self.progress.note(now, report.committed)
+        ledger.renew(self._holder(group), now)
+
+    def _complete_up_to(self, ledger: Ledger, group: Group, position: int) -> None:
+        for lease in ledger.leases(self._holder(group)):
+            if lease.start < position:
+                ledger.complete(lease.fence, lease.start, min(lease.stop, position))
+        if ledger.watermark < position:  # a lease of an earlier life of this trainer, or expired
+            ledger.adopt(position)
+
+    def _extend_lead(self, now: float) -> None:
+        """Keep the group supplied with steps for a minute, so that it can go on without us."""
+        group, ledger, order = self.rendezvous.group, self.ledger, self.order
+        if group is None or ledger is None or order is None or not self.rendezvous.training:
+            return
+        if self.holders.active:
+            return
+        holder = self._holder(group)
+        speed = self.progress.steps_per_second(now, 30.0)
+        lead = min(max(int(speed * LEAD_SECONDS), MIN_LEAD_STEPS), MAX_LEAD_STEPS)
+        want = ledger.watermark + lead * order.slots_per_step
+        have = self.lease_stop_step * order.slots_per_step
+        while have < min(want, order.total_slots):
+            lease = ledger.lease(holder, now, want - have, align=order.slots_per_step)
+            if lease is None:
+                return
+            have = lease.stop
+
+    @property
+    def lease_stop_step(self) -> int:
+        """Steps below it may be committed by the group."""
+        group, ledger, order = self.rendezvous.group, self.ledger, self.order
+        if group is None or ledger is None or order is None:
+            return 0
+        stops = [lease.stop for lease in ledger.leases(self._holder(group))]
+        return max(stops, default=ledger.watermark) // order.slots_per_step
+
+    def _balance(self, now: float) -> None:
+        group = self.rendezvous.group
+        if group is None or now - self._shares_at < SHARES_EVERY_SECONDS:
+            return
+        self._shares_at = now
+        if len(self.shares) != len(group.members):  # a group that was adopted, not formed by us
+            self.shares = group.shares
+        speeds = [self.rendezvous.slot_seconds(m) for m in self.rendezvous.group_members]
+        better = improved(self.rendezvous.slots_per_step, self.shares, speeds)
+        if better is not None:
+            self.shares = better
+            self.rendezvous.revision += 1
+
+    def _take_audits(self, report: SessionReport) -> None:
+        for audit in report.audits:
+            self.audits[audit.epoch] = audit
+        if report.result is not None:
+            self.result = report.result
+
+    def _reply(self, directive: Directive, group: Group | None, message: str = "") -> SessionReply:
+        order = self.order
+        if directive is Directive.WAIT and self._others_finished():
+            directive = Directive.FINISH
+        return SessionReply(
+            trainer=self.identity,
+            revision=self.rendezvous.revision,
+            directive=directive,
+            group=group,
+            slots_per_step=order.slots_per_step if order else DEFAULT_SLOTS_PER_STEP,
+            lease_seconds=self.facts.lease_seconds,
+            lease_stop_step=self.lease_stop_step if group is not None else 0,
+            shares=self.shares if group is not None else (),
+            audited_epochs=self._audited(),
+            message=message,
+        )
+
+    def _others_finished(self) -> bool:
+        """Whether a model that has seen everything exists: there is nothing left to do."""
+        if self.ledger is None or not self.ledger.finished:
+            return False
+        done = (Phase.FINISHED, Phase.CLOSED)
+        members = self.rendezvous.members
+        return self.result is not None or any(member.report.phase in done for member in members)
+
+    def _audited(self) -> int:
+        epoch = 0
+        while epoch in self.audits:
+            epoch += 1
+        return epoch
+
+    # ------------------------------------------------------------------ holders on their own
+
+    def lease(self, request: LeaseRequest, now: float) -> LeaseReply:
+        """Serve a holder that works on its own (no group): acknowledgements in, a lease out.
+
+        Raises:
+            RefusedError: the data differ from the job's, or a group trains on the same ledger.
+            LedgerError: an acknowledgement cannot be true, or the epoch cannot end.
+        """
+        if self.rendezvous.members:
+            raise RefusedError(
+                "holder: this job's slots belong to its sessions; lease none of them"
+            )
+        self.holders.active = True
+        self._open_data(request.data)
+        assert self.ledger is not None
+        assert self.order is not None
+        return self.holders.serve(request, self.ledger, self.order, self.facts.guarantee, now)
+
+    # ------------------------------------------------------------------ agents and pods
+
+    def agent(self, report: AgentReport, now: float) -> AgentReply:
+        """Take in an agent's report."""
+        key = (report.role, report.rank)
+        known = self.agents.get(key)
+        if known is not None and known.report.incarnation > report.incarnation:
+            return AgentReply(trainer=self.identity, superseded=True)
+        if len(self.agents) >= MAX_AGENTS and known is None:
+            raise RefusedError(f"{MAX_AGENTS} agents have reported; a job has no more")
+        self.agents[key] = Agent(report, now)
+        if report.role == Role.WORKER and report.state is ProcessState.EXITED:
+            self.rendezvous.process_ended(report.rank, report.incarnation)
+        if report.role == Role.WORKER and self.ledger is not None and self.holders.active:
+            self.holders.look_after(report, self.ledger, now)
+        hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
+        return AgentReply(trainer=self.identity, hung_seconds=hung.get(report.rank))
+
+    def usage(self, now: float, fresh_seconds: float = 10.0) -> dict[tuple[str, int], Usage]:
+        """What each rank uses, from reports of the last ``fresh_seconds``."""
+        return {
+            key: agent.report.usage
+            for key, agent in self.agents.items()
+            if agent.report.usage is not None
+            and agent.report.state is ProcessState.RUNNING
+            and now - agent.seen <= fresh_seconds
+        }
+
+    def stragglers(self) -> dict[int, float]:
+        """Members of the group that are much slower than the others, by rank."""
+        times = {
+            member.id.rank: member.report.slot_seconds
+            for member in self.rendezvous.group_members
+            if member is not None and member.report.slot_seconds
+        }
+        return stragglers(times)
+
+    def slots_by_rank(self) -> dict[int, int]:
+        """How many slots of each step are every rank's now."""
+        group = self.rendezvous.group
+        if group is None or len(self.shares) != len(group.members):
+            return {}
+        ranks = (member.id.rank for member in group.members)
+        return dict(zip(ranks, self.shares, strict=True))
+
+    def learn(self, facts: JobFacts) -> None:
+        """The job's spec was read (again); what is fixed for the whole job stays as it began."""
+        self.facts = facts
+        self.rendezvous.min_workers = facts.min_workers
+
+    # ------------------------------------------------------------------ figures and state
+
+    def committed_steps(self) -> int:
+        """Steps that the surviving model has seen, as far as it was reported."""
+        if self.ledger is None or self.order is None:
+            return 0
+        return self.ledger.watermark // self.order.slots_per_step
+
+    def world_size(self) -> int:
+        """Members of the group that trains now."""
+        group = self.rendezvous.group
+        return len(group.members) if group and self.rendezvous.training else 0
+
+    def done(self) -> bool:
+        """Whether the data are exhausted and every session has said that it is through."""
+        if self.data is None or self.ledger is None:
+            return self._programs_ended()
+        if self.holders.active:
+            return self.holders.finished(self.ledger) and self._programs_ended()
+        if not self.ledger.finished:
+            return False
+        through = (Phase.CLOSED, Phase.LEAVING)
+        there = self.rendezvous.members
+        return self.rendezvous.any_closed and all(m.report.phase in through for m in there)
+
+    def _programs_ended(self) -> bool:
+        """For programs that do not use the API: every worker that is expected has ended well."""
+        workers = {
+            rank: agent.report for (role, rank), agent in self.agents.items() if role == Role.WORKER
+        }
+        expected = self.rendezvous.expected or frozenset()
+        return (
+            bool(workers)
+            and expected <= workers.keys()
+            and all(
+                report.state is ProcessState.EXITED and report.exit_code == 0
+                for report in workers.values()
+            )
+        )
+
+    def summary(self, now: float) -> Summary:
+        """The figures of the job so far."""
+        audits = self.audits.values()
+        committed = self.committed_steps()
+        return Summary(
+            data=self.data,
+            total_steps=self.order.total_steps if self.order else 0,
+            committed_steps=committed,
+            epoch=committed // self.order.steps_per_epoch if self.order else 0,
+            world_size=self.world_size(),
+            training=self.rendezvous.training,
+            group=self.rendezvous.group.number if self.rendezvous.group else 0,
+            samples_seen=sum(audit.samples_seen for audit in audits),
+            samples_lost=sum(audit.samples_lost for audit in audits),
+            samples_repeated=sum(audit.samples_repeated for audit in audits),
+            epochs_audited=len(self.audits),
+            quarantined=self.ledger.quarantine if self.ledger else [],
+            stragglers=self.stragglers(),
+            result=self.result,
+            message=self.rendezvous.waiting_message(now),
+        )
+
+    def extra(self) -> dict[str, Any] | None:
+        """What has to survive beside the ledger's own state; None before the data are known."""
+        if self.data is None or self.order is None:
+            return None
+        group = self.rendezvous.group
+        return {
+            "data": self.data.model_dump(mode="json"),
+            "slots_per_step": self.order.slots_per_step,
+            "group": group.number if group else 0,
+            "holders": self.holders.active,
+            "audits": [audit.model_dump() for audit in self.audits.values()],
+            "result": self.result,
+        }
+
+    def recover(self, ledger: Ledger, extra: Mapping[str, Any], now: float) -> None:
+        """Begin from a saved state: ranks of an earlier group get time to report to us."""
+        try:
+            data = DataSpec.model_validate(extra["data"])
+            audits = [EpochAudit.model_validate(audit) for audit in extra["audits"]]
+            slots, number = int(extra["slots_per_step"]), int(extra["group"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise SnapshotError(f"the saved state is damaged: {error!r}") from error
+        self.data, self.order, self.ledger = data, order_of(data, slots), ledger
+        self.rendezvous.slots_per_step = slots
+        self.rendezvous.continue_from(number)
+        self.audits = {audit.epoch: audit for audit in audits}
+        self.result = extra.get("result")
+        self.await_survivors(now)
+
+    def await_survivors(self, now: float) -> None:
+        """Form no group from nothing for a while: this job may have been running before us."""
+        self.rendezvous.recovering_until = now + RECOVERY_SECONDS
+
+    def ledger_options(self, extra: Mapping[str, Any]) -> LedgerOptions:
+        """The options of the ledger that a saved state belongs to."""
+        try:
+            data = DataSpec.model_validate(extra["data"])
+            self.holders.active = bool(extra["holders"])
+            return self._options(order_of(data, int(extra["slots_per_step"])))
+        except (KeyError, ValueError, TypeError) as error:
+            raise SnapshotError(f"the saved state is damaged: {error!r}") from error
+
+
+def order_of(data: DataSpec, slots_per_step: int) -> SampleOrder:
+    """The order of samples that a training script's description gives."""
+    return SampleOrder(
+        dataset_size=data.dataset_size,
+        global_batch=data.global_batch,
+        slots_per_step=slots_per_step,
+        epochs=data.epochs,
+        seed=data.seed,
+        shuffle=data.shuffle,
+    )

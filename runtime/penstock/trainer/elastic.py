@@ -1,0 +1,546 @@
+"""The training-script API: a loop over steps that does not notice how many workers there are.
+
+    from penstock.trainer import elastic
+
+    with elastic.session(
+        model=model, optimizer=optimizer, dataset_size=len(data), global_batch=256, epochs=10
+    ) as session:
+        for step in session:
+            for micro in step:
+                loss = loss_function(model(data[micro.indices]), target[micro.indices])
+                micro.backward(loss)
+            step.commit()
+        if session.is_chief:
+            session.report(accuracy=evaluate(model))
+
+Run as ``python train.py`` this trains alone. Run by ``penstock run`` in the pods of a job it trains
+data-parallel, and keeps these promises while workers come, go and die:
+
+- A step holds the same samples, and its update is the same up to the order of float additions,
+  whatever the number of workers: gradients are summed over the step's slots.
+- All communication happens inside `Step.commit`. When a member is lost in it, the survivors form a
+  new group within the same processes and the unfinished step is done again.
+- Every sample of an epoch is consumed once by the model that survives, and this is counted.
+
+``loss`` is the mean over the micro-batch; `MicroBatch.backward` weighs it by its part of the step.
+PyTorch's random numbers in a micro-batch depend on (seed, slot) only, not on the worker.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import torch
+
+from penstock.data.ledger import SampleOrder, Slot, derive_seed
+from penstock.trainer import settings
+from penstock.trainer.audit import Audit
+from penstock.trainer.checkpoint import CheckpointDir, read
+from penstock.trainer.collective import Gradients
+from penstock.trainer.control import GroupBrokenError, Listener
+from penstock.trainer.coordinator import order_of
+from penstock.trainer.link import Link
+from penstock.trainer.logs import configure
+from penstock.trainer.membership import Membership, SessionError
+from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
+from penstock.trainer.state import PackedState, pack, unpack
+
+__all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
+
+LOG = logging.getLogger("penstock.session")
+
+SLOTS_PER_STEP_ALONE = 8
+RESULT_MARK = "penstock-result "
+FLUSH_SECONDS = 15.0
+DRAIN_FLUSH_SECONDS = 3.0
+_SMOOTHING = 0.3
+_MAX_REPORTED_AUDITS = 64
+
+
+class Stateful(Protocol):
+    """Anything whose state is saved and taken over with the model's: a scheduler, a scaler."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain data."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
+        """Take over a state."""
+
+
+class Scheduler(Stateful, Protocol):
+    """A schedule of the learning rate, as torch.optim.lr_scheduler has them."""
+
+    def step(self) -> None:
+        """Go on by one step."""
+
+
+class DrainedError(SystemExit):
+    """This process was asked to go and has left the group in good order: exit code 143."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+
+class MicroBatch:
+    """One slot of a step: some samples whose gradients this worker computes."""
+
+    def __init__(self, slot: Slot, indices: np.ndarray[Any, np.dtype[np.int64]], weight: float):
+        self.slot = slot
+        self.indices = torch.from_numpy(indices)
+        """The samples: int64 of shape ``(samples of the slot,)``."""
+        self.weight = weight
+        """Samples of the slot as a part of the step's."""
+        self.consumed = False
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The micro-batch's mean loss as its part of the step's: call ``backward`` on it."""
+        self.consumed = True
+        return loss * self.weight
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of the micro-batch's mean loss to the step's."""
+        self.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+
+class Step:
+    """One step of training: iterate over its micro-batches, then `commit`."""
+
+    def __init__(self, session: Session, number: int, slots: range) -> None:
+        self._session = session
+        self._slots = slots
+        self._began = time.perf_counter()
+        self.number = number
+        """The step, counted over all epochs, from 0."""
+        self.epoch, self.in_epoch = divmod(number, session.order.steps_per_epoch)
+        self.samples = session.order.step_samples(self.epoch, self.in_epoch)
+        """The samples of the whole step: int64 of shape ``(samples of the step,)``."""
+        self.micros: list[MicroBatch] = []
+        self.closed = False
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        order = self._session.order
+        first = self.in_epoch * order.global_batch
+        for micro in self._filled(self._slots):
+            slot = Slot(self.epoch, self.in_epoch, micro)
+            start, stop = order.positions(slot)
+            if self._session.interrupted:
+                return  # a step that cannot be committed is not worth finishing
+            indices = self.samples[start - first : stop - first]
+            batch = MicroBatch(slot, indices, len(indices) / len(self.samples))
+            self.micros.append(batch)
+            torch.manual_seed(derive_seed(order.seed, self.number, micro))
+            yield batch
+
+    @property
+    def filled_slots(self) -> list[int]:
+        """The slots of the whole step, over all workers, that hold samples."""
+        return self._filled(range(self._session.order.slots_per_step))
+
+    def _filled(self, slots: range) -> list[int]:
+        """Those of some slots that hold samples: a small last step leaves some empty."""
+        order = self._session.order
+        places = (
+            (micro, order.positions(Slot(self.epoch, self.in_epoch, micro))) for micro in slots
+        )
+        return [micro for micro, (start, stop) in places if start < stop]
+
+    def commit(self) -> bool:
+        """Sum the gradients over all workers and take the optimizer's step.
+
+        False when the step could not be finished because the group broke: the loop then goes on
+        with the same step in a new group, and nothing of this one counts.
+        """
+        if self.closed:
+            raise SessionError(f"step {self.number} was committed already")
+        missed = [micro.slot.micro for micro in self.micros if not micro.consumed]
+        left = len(self._filled(self._slots)) - len(self.micros)
+        if left and not self._session.interrupted:
+            raise SessionError(
+                f"step {self.number}: {left} of its micro-batches were not taken: iterate over the "
+                "whole step before step.commit()"
+            )
+        if missed:
+            raise SessionError(
+                f"step {self.number}: micro-batches {missed} were not trained on: call "
+                "micro.backward(loss) for each of them before step.commit()"
+            )
+        self.closed = True
+        seconds = time.perf_counter() - self._began
+        return self._session.commit(self, seconds)
+
+
+class Session:
+    """One worker's part in a training job; made by `session`."""
+
+    def __init__(
+        self,
+        *,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scheduler: Scheduler | None,
+        data: DataSpec,
+        extra: Mapping[str, Stateful],
+        checkpoints: CheckpointDir | None,
+        checkpoint_every_steps: int,
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._data = data
+        self._holders: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **extra}
+        if scheduler is not None:
+            self._holders["scheduler"] = scheduler
+        self._checkpoints = checkpoints
+        self._checkpoint_every = checkpoint_every_steps
+        self._gradients = Gradients(model)
+        self._audit = Audit(data.dataset_size)
+        self._committed: int | None = None
+        self._seconds_per_slot: float | None = None
+        self._drain = False
+        self._leads = True  # whether it was the first of the group that made the last step
+        self._began = time.monotonic()
+        self._link: Link | None = None
+        self._listener: Listener | None = None
+        self._membership: Membership | None = None
+        self._old_handler: Any = None
+        self._finished = False
+        self.result: dict[str, Any] | None = None
+        self.order = order_of(data, data.slots_per_step or SLOTS_PER_STEP_ALONE)
+
+    # ------------------------------------------------------------------ what a script may ask
+
+    @property
+    def committed_steps(self) -> int:
+        """Steps that the model has seen."""
+        return self._committed or 0
+
+    @property
+    def world_size(self) -> int:
+        """Workers that train together now."""
+        return self._membership.size if self._membership else 1
+
+    @property
+    def rank(self) -> int:
+        """This worker's place among them."""
+        return self._membership.index if self._membership else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model has seen all data."""
+        return self._finished
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker speaks for all: the first of the group, and its model is complete."""
+        return self.rank == 0 and self._finished
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the step that is being computed cannot be committed any more."""
+        return self._membership is not None and self._membership.interrupted()
+
+    def report(self, **figures: float) -> None:
+        """Publish the final figures, with the counts of samples: on the chief, once.
+
+        They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log.
+        """
+        self.result = {
+            **self._audit.totals(),
+            "steps": self.committed_steps,
+            "epochs": self._data.epochs,
+            "seconds": round(time.monotonic() - self._began, 3),
+            **figures,
+        }
+        sys.stdout.write(f"{RESULT_MARK}{json.dumps(self.result)}\n")
+        sys.stdout.flush()
+        if self._link is not None:
+            self._link.publish(result=self.result)
+
+    # ------------------------------------------------------------------ the loop
+
+    def __enter__(self) -> Self:
+        address = settings.trainer_address()
+        if address is not None:
+            self._connect(address)
+        return self
+
+    def __iter__(self) -> Iterator[Step]:
+        while self._ready():
+            step = Step(self, self.committed_steps, self._own_slots())
+            yield step
+            if not step.closed:
+                raise SessionError(f"step {step.number} was not committed: call step.commit()")
+            self._save_if_due(step.number)
+        if self._drain and not self._complete:
+            raise DrainedError
+        self._conclude()
+
+    def commit(self, step: Step, seconds: float) -> bool:
+        """Carry out `Step.commit`."""
+        slots = len(step.micros)
+        if slots:
+            self._measure(seconds / slots)
+        if self._link is not None:
+            self._link.note(computed=step.number + 1)
+        consumed = [(m.slot.micro, m.indices.numpy().tobytes()) for m in step.micros]
+        regroup = False
+        if self._membership is not None:
+            try:
+                verdict = self._membership.agree(
+                    step.number, step.filled_slots, consumed, leave=self._drain
+                )
+                weight = sum(micro.weight for micro in step.micros)
+                self._membership.sum_gradients(self._gradients, weight)
+            except GroupBrokenError as error:
+                LOG.warning("step %d will be done again: %s", step.number, error)
+                self._membership.leave(error)
+                self._optimizer.zero_grad()
+                return False
+            consumed, regroup = verdict.consumed, verdict.regroup
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        for _, samples in consumed:
+            self._audit.consume(step.epoch, np.frombuffer(samples, dtype=np.int64))
+        self._committed = step.number + 1
+        self._leads = self.rank == 0
+        if self._complete:
+            self._audit.finish()
+        self._after_commit(regroup=regroup)
+        return True
+
+    @property
+    def _complete(self) -> bool:
+        return self.committed_steps >= self.order.total_steps
+
+    def _after_commit(self, *, regroup: bool) -> None:
+        if self._link is not None:
+            audits = self._unreported_audits()
+            update = self._link.publish if self._complete else self._link.note
+            update(committed=self._committed, audits=audits, slot_seconds=self._seconds_per_slot)
+        if regroup and not self._complete and self._membership is not None:
+            self._membership.leave()
+
+    def _save_if_due(self, step: int) -> None:
+        """Save between two steps: what the script's loop did after the commit is part of it."""
+        if self._committed != step + 1 or self._checkpoints is None or not self._leads:
+            return
+        if self._complete or self._committed % self._checkpoint_every == 0:
+            self._checkpoints.save(self._committed, self._state(), wait=self._complete)
+
+    def _ready(self) -> bool:
+        """Be in a group with a model that is up to date; False at the end."""
+        if self._membership is None:
+            if self._committed is None:
+                self._resume_alone()
+            return not self._complete
+        if not self._membership.inside:
+            joined = self._membership.join(
+                self, lambda: self._committed, self._gradients, lambda: self._drain
+            )
+            if not joined:
+                return False
+            if self._membership.slots_per_step != self.order.slots_per_step:
+                self.order = order_of(self._data, self._membership.slots_per_step)
+        return not self._complete
+
+    def _own_slots(self) -> range:
+        if self._membership is None:
+            return range(self.order.slots_per_step)
+        return self._membership.slots
+
+    def _conclude(self) -> None:
+        self._restore_handler()
+        self._finished = self._complete
+        if self._link is not None:
+            self._link.publish(phase=Phase.FINISHED, audits=self._unreported_audits())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore_handler()
+        if self._membership is not None:
+            self._membership.leave()
+        if self._checkpoints is not None:
+            self._checkpoints.wait()
+        if self._link is not None:
+            if isinstance(error, DrainedError):
+                self._link.publish(phase=Phase.LEAVING)
+                self._link.flush(DRAIN_FLUSH_SECONDS)
+            elif error is None:
+                self._link.publish(phase=Phase.CLOSED, result=self.result)
+                if not self._link.flush(FLUSH_SECONDS):
+                    LOG.warning("the trainer did not take the last report")
+            self._link.close()
+        if self._listener is not None:
+            self._listener.close()
+
+    # ------------------------------------------------------------------ state
+
+    def export_state(self) -> PackedState:
+        """The whole state, as of the last committed step: copies."""
+        return pack(self._state())
+
+    def import_state(self, header: bytes, flat: torch.Tensor) -> None:
+        """Take over the state of another member."""
+        self._load(unpack(header, flat))
+
+    def restore_checkpoint(self) -> None:
+        """Load the newest checkpoint that is whole."""
+        saved = self._checkpoints.newest() if self._checkpoints else None
+        if saved is None:
+            raise SessionError("the checkpoint that was announced is gone")
+        self._load(read(saved.path))
+        LOG.info("took up the checkpoint %s", saved.path)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "data": self._data.model_dump(),
+            "step": self.committed_steps,
+            "audit": self._audit.state_dict(),
+            "holders": {name: holder.state_dict() for name, holder in self._holders.items()},
+        }
+
+    def _load(self, state: dict[str, Any]) -> None:
+        for name, value in self._data.model_dump().items():
+            if name != "slots_per_step" and state["data"][name] != value:
+                raise SessionError(
+                    f"{name}: {value}; the state to take over has {state['data'][name]}: delete "
+                    "the old checkpoints to begin anew"
+                )
+        for name, holder in self._holders.items():
+            if name not in state["holders"]:
+                raise SessionError(f"extra.{name}: the state to take over does not have it")
+            holder.load_state_dict(state["holders"][name])
+        self._audit.load_state_dict(state["audit"])
+        self._committed = int(state["step"])
+
+    def _resume_alone(self) -> None:
+        if self._checkpoints is not None and self._checkpoints.newest() is not None:
+            self.restore_checkpoint()
+        else:
+            self._committed = 0
+
+    # ------------------------------------------------------------------ inside
+
+    def _connect(self, address: str) -> None:
+        pod = settings.pod_identity()
+        if not LOG.hasHandlers():
+            configure("text")
+        self._listener = Listener(pod.ip)
+        member = MemberId(rank=pod.rank, incarnation=pod.incarnation, nonce=secrets.token_hex(8))
+        saved = self._checkpoints.newest() if self._checkpoints else None
+        report = SessionReport(
+            member=member,
+            phase=Phase.READY,
+            address=self._listener.address,
+            data=self._data,
+            checkpoint=saved.step if saved else None,
+        )
+        self._link = Link(address, pod.token, report)
+        self._link.start()
+        self._membership = Membership(self._link, self._listener, member, pod.ip, pod.token)
+        if threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._drain = True
+
+    def _restore_handler(self) -> None:
+        if self._old_handler is not None:
+            signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
+
+    def _unreported_audits(self) -> tuple[Any, ...]:
+        orders = self._link.orders if self._link else None
+        known = orders.reply.audited_epochs if orders else 0
+        return tuple(a for a in self._audit.closed if a.epoch >= known)[:_MAX_REPORTED_AUDITS]
+
+    def _measure(self, seconds_per_slot: float) -> None:
+        before = self._seconds_per_slot
+        mixed = (
+            seconds_per_slot
+            if before is None
+            else (_SMOOTHING * seconds_per_slot + (1 - _SMOOTHING) * before)
+        )
+        self._seconds_per_slot = mixed
+
+
+def session(
+    *,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scheduler: Scheduler | None = None,
+    dataset_size: int,
+    global_batch: int,
+    epochs: int,
+    seed: int = 0,
+    shuffle: bool = True,
+    slots_per_step: int | None = None,
+    extra: Mapping[str, Stateful] | None = None,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_every_steps: int = 100,
+    keep_checkpoints: int = 3,
+) -> Session:
+    """A session for a ``with`` statement; see the module's docstring.
+
+    Args:
+        model: with parameters and buffers on the device on which it trains.
+        optimizer: of the model's parameters.
+        scheduler: of the learning rate; goes on by one with each committed step.
+        dataset_size: number of samples of an epoch; the same on every worker.
+        global_batch: samples of one step, over all workers.
+        epochs: how often each sample is consumed.
+        seed: of the order of samples and of random numbers drawn within micro-batches.
+        shuffle: whether an epoch's order is random; else it is 0, 1, 2, ...
+        slots_per_step: micro-batches per step, fixed for the whole job. Default: what the job says
+            (its workers' ``maxReplicas``), and 8 without a job. More slots divide more evenly
+            among any number of workers, fewer make larger micro-batches.
+        extra: further objects whose state goes with the model's, by name. What the script changes
+            in them after a commit must depend on ``step.commit()`` having returned True.
+        checkpoint_dir: where checkpoints go; default: ``PENSTOCK_CHECKPOINT_DIR``, else nowhere.
+        checkpoint_every_steps: steps between checkpoints.
+        keep_checkpoints: how many stay.
+
+    Raises:
+        ValueError: an argument is out of range; names it.
+    """
+    if checkpoint_every_steps < 1:
+        raise ValueError(f"checkpoint_every_steps: {checkpoint_every_steps}; at least 1")
+    folder = Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir()
+    order = SampleOrder(dataset_size, global_batch, slots_per_step or 1, epochs, seed, shuffle)
+    data = DataSpec(
+        dataset_size=order.dataset_size,
+        global_batch=order.global_batch,
+        epochs=order.epochs,
+        slots_per_step=slots_per_step,
+        seed=seed,
+        shuffle=shuffle,
+    )
+    return Session(
+        model=model,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        data=data,
+        extra=extra or {},
+        checkpoints=CheckpointDir(folder, keep_checkpoints) if folder else None,
+        checkpoint_every_steps=checkpoint_every_steps,
+    )

@@ -1,0 +1,99 @@
+"""The trainer's state on disk: a journal that is appended, synced in batches and compacted.
+
+What is in the file (`penstock.data.ledger.journal`) can be cut off at any byte and still gives back
+a state that the trainer really had. Compaction writes a new file and renames it over the old one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from penstock.data.ledger import Ledger, SnapshotError
+from penstock.data.ledger.events import Event
+from penstock.data.ledger.journal import MAGIC, Recovered, append, begin, recover, unframe
+from penstock.trainer.coordinator import Coordinator
+
+LOG = logging.getLogger("penstock.trainer")
+
+FILE_NAME = "ledger.journal"
+COMPACT_ABOVE_BYTES = 4 << 20
+
+
+class Journal:
+    """The journal of one trainer in its state folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / FILE_NAME
+        self._bytes = 0
+        self._descriptor: int | None = None
+
+    def load(self) -> bytes | None:
+        """What an earlier trainer left behind; None when there is nothing."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def rewrite(self, ledger: Ledger, extra: Any) -> None:
+        """Begin anew with one snapshot (compaction); durable when this returns."""
+        data = begin(ledger, extra)
+        temporary = self.path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+        self.close()
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        self._bytes = len(data)
+
+    def append(self, events: Iterable[Event]) -> None:
+        """Write events behind the rest; durable when this returns. `rewrite` comes first."""
+        assert self._descriptor is not None
+        data = append(events)
+        os.write(self._descriptor, data)
+        os.fdatasync(self._descriptor)
+        self._bytes += len(data)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a snapshot to append to."""
+        return self._descriptor is not None
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it is time to compact."""
+        return self._bytes > COMPACT_ABOVE_BYTES
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_journal(data: bytes, coordinator: Coordinator, now: float) -> Recovered:
+    """The state in a journal. Raises SnapshotError when not even its head is whole."""
+    head = next(unframe(data, len(MAGIC)), None)
+    if data[: len(MAGIC)] != MAGIC or head is None or not isinstance(head[0], dict):
+        raise SnapshotError("the journal's snapshot is cut off or damaged")
+    options = coordinator.ledger_options(head[0].get("extra") or {})
+    return recover(data, options, now, coordinator.fence_floor)
+
+
+def restore(data: bytes, name: str, coordinator: Coordinator, now: float) -> None:
+    """Give a coordinator the state that its predecessor wrote, as far as it can be read."""
+    try:
+        recovered = read_journal(data, coordinator, now)
+        coordinator.recover(recovered.ledger, recovered.extra, now)
+    except SnapshotError as error:
+        LOG.warning("%s cannot be used (%s): the ranks will say where they are", name, error)
+        coordinator.await_survivors(now)
+        return
+    torn = f"; its last {recovered.lost_bytes} bytes were torn" if recovered.lost_bytes else ""
+    LOG.info("took up %s at step %d%s", name, coordinator.committed_steps(), torn)

@@ -1,0 +1,274 @@
+"""The messages between a job's trainer and what runs in its pods: typed, msgpack, level-triggered.
+
+A caller always sends its whole state and gets its whole orders back, so that a message that is
+lost, repeated or late does no harm, and a trainer that lost its memory has it back after one report
+of each rank. Two calls do all the work: `SessionReport` (a training process that uses the API) and
+`AgentReport` (what looks after any training process).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
+
+import msgpack
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PROTOCOL_VERSION: Final = 1
+CONTENT_TYPE: Final = "application/msgpack"
+MAX_MESSAGE_BYTES: Final = 4 << 20
+
+SESSION_PATH: Final = "/v1/session"
+AGENT_PATH: Final = "/v1/agent"
+LEASE_PATH: Final = "/v1/leases"
+SUMMARY_PATH: Final = "/v1/summary"
+HEALTH_PATH: Final = "/healthz"
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=4096)]
+
+
+class ProtocolError(Exception):
+    """A message that is not what it should be; says which field and why."""
+
+
+class Message(BaseModel):
+    """A message: unknown fields are refused, so that a difference of versions shows at once."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MemberId(Message):
+    """One life of one training process of a rank.
+
+    ``nonce`` tells apart the processes that one incarnation of a pod starts one after the other.
+    """
+
+    rank: Count
+    incarnation: Count
+    nonce: Annotated[str, Field(min_length=1, max_length=32)]
+
+    def __str__(self) -> str:
+        return f"worker-{self.rank}.{self.incarnation}"
+
+
+class Phase(StrEnum):
+    """What a session is doing."""
+
+    READY = "ready"  # outside any group, model loaded, waiting to be put into one
+    TRAINING = "training"  # in the group whose number it reports
+    LEAVING = "leaving"  # drained: it will not come back
+    FINISHED = "finished"  # the data are exhausted; the script may still evaluate its model
+    CLOSED = "closed"  # the script has left the session and reported its figures
+
+
+class DataSpec(Message):
+    """The data of a job, as its training script describes them; the same on every rank."""
+
+    dataset_size: Annotated[int, Field(ge=1, lt=1 << 62)]
+    global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
+    epochs: Annotated[int, Field(ge=1, le=1 << 24)]
+    slots_per_step: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
+    seed: int = 0
+    shuffle: bool = True
+
+
+class GroupMember(Message):
+    """A member of a group and the address of its control channel."""
+
+    id: MemberId
+    address: Text
+
+
+class Restore(StrEnum):
+    """Where the members of a new group get the model from."""
+
+    LIVE = "live"  # from the source's memory
+    CHECKPOINT = "checkpoint"  # the source loads its newest checkpoint
+    FRESH = "fresh"  # the source's initial model
+
+
+class Group(Message):
+    """One membership: who trains together, in rank order, and where they begin.
+
+    ``number`` fences: it grows with every group, and what an older group does no longer counts.
+    """
+
+    number: Count
+    members: tuple[GroupMember, ...]
+    source: Count
+    start_step: Count
+    restore: Restore
+    shares: tuple[Count, ...]
+
+    def index_of(self, member: MemberId) -> int | None:
+        """The position (rank within the group) of a member; None when it is not in it."""
+        for index, other in enumerate(self.members):
+            if other.id == member:
+                return index
+        return None
+
+
+class EpochAudit(Message):
+    """What the surviving model consumed in one epoch, counted per sample."""
+
+    epoch: Count
+    samples_seen: Count
+    samples_lost: Count
+    samples_repeated: Count
+
+
+class SessionReport(Message):
+    """The whole state of one training process."""
+
+    version: int = PROTOCOL_VERSION
+    member: MemberId
+    phase: Phase
+    address: Text
+    data: DataSpec
+    generation: Count = 0  # number of the group it is in, or was in last; 0: none yet
+    group: Group | None = None  # that group, so that a new trainer can take it up
+    committed: Count | None = None  # steps that its model has seen; None: no live model yet
+    computed: Count = 0  # steps whose computation it has ended, committed or not
+    checkpoint: Count | None = None  # steps that its newest checkpoint has seen
+    lost: tuple[MemberId, ...] = ()  # members whose connection to it ended
+    slot_seconds: Seconds | None = None  # smoothed time that one slot takes here
+    audits: tuple[EpochAudit, ...] = ()
+    result: dict[str, Any] | None = None
+    seen_revision: Count = 0
+    wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0.0
+
+
+class Directive(StrEnum):
+    """What a session is to do."""
+
+    WAIT = "wait"  # stay ready
+    JOIN = "join"  # form the group that comes with it
+    TRAIN = "train"  # go on
+    REGROUP = "regroup"  # leave the group at the next step boundary
+    ABANDON = "abandon"  # the group is broken: leave it now
+    FINISH = "finish"  # all data are consumed: end the loop
+    REFUSED = "refused"  # a newer process has this rank: end
+
+
+class SessionReply(Message):
+    """The whole orders for one training process."""
+
+    trainer: Text  # identity of this life of the trainer
+    revision: Count
+    directive: Directive
+    group: Group | None = None
+    slots_per_step: Count
+    lease_seconds: Seconds
+    lease_stop_step: Count = 0  # steps below it may be committed
+    shares: tuple[Count, ...] = ()
+    audited_epochs: Count = 0  # audits of epochs below it have arrived
+    message: Text = ""
+
+
+class Usage(Message):
+    """What a training process and its children use now."""
+
+    cpu_cores: Seconds
+    memory_bytes: Count
+
+
+class ProcessState(StrEnum):
+    """What an agent's training process is doing."""
+
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+class AgentReport(Message):
+    """The state of one agent and of the training process that it looks after."""
+
+    version: int = PROTOCOL_VERSION
+    role: Text
+    rank: Count
+    incarnation: Count
+    node: Text = ""
+    pod: Text = ""
+    state: ProcessState = ProcessState.RUNNING
+    exit_code: int | None = None
+    draining: bool = False
+    usage: Usage | None = None
+
+
+class AgentReply(Message):
+    """What the trainer wants of an agent."""
+
+    trainer: Text
+    superseded: bool = False  # a newer incarnation of the rank has reported
+    hung_seconds: Seconds | None = None  # its program holds up the others for so long: end it
+
+
+class LeaseRequest(Message):
+    """Acknowledge what was consumed and ask for more: for holders that work on their own."""
+
+    version: int = PROTOCOL_VERSION
+    holder: Annotated[str, Field(min_length=1, max_length=128)]
+    data: DataSpec
+    max_slots: Annotated[int, Field(ge=0, le=1 << 20)]
+    completed: tuple[tuple[Count, Count, Count], ...] = ()  # fence, start, stop
+    failed: tuple[tuple[Count, Count], ...] = ()  # fence, slot
+    returned: tuple[Count, ...] = ()  # fences
+    slot_seconds: Seconds | None = None
+
+
+class LeaseReply(Message):
+    """A range of slots, or the news that there are none (left, or now)."""
+
+    fence: Count | None = None
+    start: Count = 0
+    stop: Count = 0
+    slots_per_step: Count
+    lease_seconds: Seconds
+    order_seed: int = 0  # of the order in which the slots hold samples
+    refused: tuple[Count, ...] = ()  # fences that had ended: that work does not count
+    finished: bool = False
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+def request_headers(token: str) -> dict[str, str]:
+    """The headers of every request."""
+    return {"Authorization": f"Bearer {token}".strip(), "Content-Type": CONTENT_TYPE}
+
+
+def encode(message: Message) -> bytes:
+    """A message as msgpack."""
+    packed: bytes = msgpack.packb(message.model_dump(mode="json"))
+    return packed
+
+
+def decode(kind: type[AnyMessage], body: bytes) -> AnyMessage:
+    """The message that `encode` made.
+
+    Raises:
+        ProtocolError: it is too long, no msgpack, of another version, or a field is wrong.
+    """
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"{len(body)} bytes; a message has at most {MAX_MESSAGE_BYTES}")
+    try:
+        content = msgpack.unpackb(body)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"not msgpack: {error}") from error
+    known = isinstance(content, dict) and "version" in kind.model_fields
+    if known and (spoken := content.get("version", PROTOCOL_VERSION)) != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"version: {spoken!r}; this side speaks {PROTOCOL_VERSION}: run the same release of "
+            "Penstock in the trainer and in the workers"
+        )
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise ProtocolError(_first_problem(kind, error)) from error
+
+
+def _first_problem(kind: type[Message], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or kind.__name__
+    return f"{kind.__name__}.{field}: {first['msg']} (got {str(first.get('input'))[:80]!r})"

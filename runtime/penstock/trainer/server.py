@@ -1,0 +1,187 @@
+"""The trainer's HTTP side: bytes to typed messages and back, the token, long polls. No decisions.
+
+Starlette and uvicorn: both are small, pure Python, well kept, and already what the rest of the
+project serves HTTP with; a hand-written server would be more code and a heavier one more to install
+in a training image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from penstock.data.ledger import LedgerError
+from penstock.trainer.coordinator import Coordinator, RefusedError
+from penstock.trainer.protocol import (
+    AGENT_PATH,
+    CONTENT_TYPE,
+    HEALTH_PATH,
+    LEASE_PATH,
+    MAX_MESSAGE_BYTES,
+    SESSION_PATH,
+    SUMMARY_PATH,
+    AgentReport,
+    Directive,
+    LeaseRequest,
+    Message,
+    ProtocolError,
+    SessionReport,
+    decode,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOG = logging.getLogger("penstock.trainer")
+
+
+class Changes:
+    """Wakes those who wait for the coordinator's next revision."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._revision = coordinator.rendezvous.revision
+        self._event = asyncio.Event()
+
+    def publish(self) -> None:
+        """Wake everybody if the coordinator's revision moved on."""
+        if self._coordinator.rendezvous.revision != self._revision:
+            self._revision = self._coordinator.rendezvous.revision
+            self._event.set()
+            self._event = asyncio.Event()
+
+    async def wait(self, timeout: float) -> None:
+        """Wait for the next revision, at most ``timeout`` seconds."""
+        event = self._event
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            return
+
+
+class Endpoints:
+    """The handlers of one trainer."""
+
+    def __init__(self, coordinator: Coordinator, changes: Changes, token: str) -> None:
+        self._coordinator = coordinator
+        self._changes = changes
+        self._token = token
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                Route(HEALTH_PATH, self.health, methods=["GET"]),
+                Route(SESSION_PATH, self._guarded(self.session), methods=["POST"]),
+                Route(AGENT_PATH, self._guarded(self.agent), methods=["POST"]),
+                Route(LEASE_PATH, self._guarded(self.lease), methods=["POST"]),
+                Route(SUMMARY_PATH, self._guarded(self.summary), methods=["GET"]),
+            ]
+        )
+
+    async def health(self, request: Request) -> Response:
+        """The process is up and its loop turns."""
+        return PlainTextResponse("ok")
+
+    async def session(self, request: Request) -> Response:
+        """A training process reports and gets its orders; a waiting one is answered on news."""
+        report = decode(SessionReport, await _body(request))
+        reply = self._coordinator.session(report, time.monotonic())
+        self._changes.publish()
+        idle = reply.directive is Directive.WAIT and reply.revision == report.seen_revision
+        if idle and report.wait_seconds > 0:
+            await self._changes.wait(report.wait_seconds)
+            reply = self._coordinator.session(report, time.monotonic())
+            self._changes.publish()
+        return _message(reply)
+
+    async def agent(self, request: Request) -> Response:
+        """An agent reports."""
+        report = decode(AgentReport, await _body(request))
+        reply = self._coordinator.agent(report, time.monotonic())
+        self._coordinator.advance(time.monotonic())
+        self._changes.publish()
+        return _message(reply)
+
+    async def lease(self, request: Request) -> Response:
+        """A holder on its own acknowledges and leases."""
+        wanted = decode(LeaseRequest, await _body(request))
+        return _message(self._coordinator.lease(wanted, time.monotonic()))
+
+    async def summary(self, request: Request) -> Response:
+        """The figures of the job, as JSON."""
+        summary = asdict(self._coordinator.summary(time.monotonic()))
+        data = self._coordinator.data
+        summary["data"] = data.model_dump() if data else None
+        return JSONResponse(summary)
+
+    def _guarded(
+        self, handler: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
+            kind, _, token = request.headers.get("authorization", "").partition(" ")
+            wanted = self._token.encode()
+            if kind.lower() != "bearer" or not hmac.compare_digest(token.encode(), wanted):
+                return PlainTextResponse("the job's token is missing or wrong", 401)
+            try:
+                return await handler(request)
+            except ProtocolError as error:
+                return PlainTextResponse(str(error), 400)
+            except (RefusedError, LedgerError) as error:
+                return PlainTextResponse(str(error), 409)
+
+        return guarded
+
+
+async def _body(request: Request) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_MESSAGE_BYTES:
+            raise ProtocolError(f"more than {MAX_MESSAGE_BYTES} bytes in one message")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _message(message: Message) -> Response:
+    return Response(encode(message), media_type=CONTENT_TYPE)
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handling: the service decides when to end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the process's signal handlers alone."""
+        yield
+
+
+def make_server(app: Starlette) -> Server:
+    """A server for one event loop; give it a bound socket with ``serve(sockets=[...])``."""
+    return Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            loop="none",
+            http="auto",
+            ws="none",
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=2,
+        )
+    )

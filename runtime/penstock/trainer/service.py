@@ -1,0 +1,307 @@
+"""One trainer process: server, clock, journal and the lines to Kubernetes and the Brain.
+
+Everything that is decided is decided in `penstock.trainer.coordinator`; here it is only observed
+and carried out. A line that is down (no Brain, no API server, a full disk) never stops the
+training: it is retried with back-off and said once in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.api.schemas import JobRegistration, Plan
+from penstock.client import AsyncBrainClient, TokenFile
+from penstock.crds.elasticjob import ElasticJob
+from penstock.crds.environment import JOB_TOKEN
+from penstock.data.ledger import fence_floor_at
+from penstock.trainer.brain import SHORT, BrainLink
+from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.jobview import facts_of, registration_of, scale_of, worker_pods
+from penstock.trainer.journal import Journal, restore
+from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
+from penstock.trainer.server import Changes, Endpoints, make_server
+from penstock.trainer.settings import SettingsError, TrainerSettings
+
+LOG = logging.getLogger("penstock.trainer")
+
+TICK_SECONDS = 0.1
+JOURNAL_SECONDS = 0.2
+LINGER_SECONDS = 2.0
+JOB_READ_SECONDS = 15.0
+
+
+class TrainerService:
+    """Runs one job's trainer until the job is done or it is told to stop."""
+
+    def __init__(self, settings: TrainerSettings) -> None:
+        self._settings = settings
+        self._identity = settings.identity
+        self._coordinator = Coordinator(
+            _facts(settings),
+            identity=secrets.token_hex(8),
+            fence_floor=fence_floor_at(time.time()),
+        )
+        if settings.hang_seconds is not None:
+            self._coordinator.hang_seconds = settings.hang_seconds
+        self._coordinator.rendezvous.balance = not settings.static_shares
+        self._stop = asyncio.Event()
+        self._saved_extra: object = None
+        self._stragglers: set[int] = set()  # said in the log
+        self._job: ElasticJob | None = None
+        self._kube = self._connect_kubernetes()
+        self._brain = self._connect_brain()
+        self._changes = Changes(self._coordinator)
+
+    async def run(self) -> None:
+        """Serve until done. Raises SettingsError when port or token cannot be used."""
+        if not self._identity.token and not self._settings.host.startswith("127."):
+            raise SettingsError(
+                f"{JOB_TOKEN}: empty; without a token a trainer listens on loopback only, and "
+                f"--host is {self._settings.host}"
+            )
+        listening = bind(self._settings.host, self._settings.port)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        await self._read_job()
+        journal = await self._take_up_state()
+        if self._settings.workers is not None:
+            self._coordinator.rendezvous.expect(range(self._settings.workers))
+        endpoints = Endpoints(self._coordinator, self._changes, self._identity.token)
+        server = make_server(endpoints.app())
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve(sockets=[listening]))
+            _say_ready(listening)
+            workers = [tasks.create_task(work) for work in self._works(journal)]
+            await self._stop.wait()
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._say_farewell()
+            server.should_exit = True
+            await serving
+        if journal is not None:
+            self._journal_now(journal)
+            journal.close()
+
+    def _works(self, journal: Journal | None) -> list[Coroutine[Any, Any, None]]:
+        works = [self._tick()]
+        if journal is not None:
+            works.append(self._write_journal(journal))
+        if self._kube is not None:
+            works.append(self._kube.watch_job(self._job_changed).run())
+            works.append(self._kube.watch_pods(self._pods_changed).run())
+        if self._brain is not None:
+            works.append(self._brain.register(self._describe))
+            works.append(self._brain.send_samples())
+            works.append(self._brain.keep_ledger())
+            if self._kube is not None:
+                works.append(self._brain.follow_plans(self._apply_plan))
+        return works
+
+    # ------------------------------------------------------------------ lines
+
+    def _connect_kubernetes(self) -> KubeClient | None:
+        access = cluster_access(self._settings.kubernetes_token_file)
+        if access is None:
+            return None
+        identity = self._identity
+        return KubeClient(access, identity.namespace, identity.job, identity.uid)
+
+    def _connect_brain(self) -> BrainLink | None:
+        url, file = self._settings.brain_url, self._settings.brain_token_file
+        if url is None or not self._identity.uid:
+            return None
+        token = TokenFile(file) if file is not None and file.is_file() else None
+        client = AsyncBrainClient(url, token=token, retry=SHORT)
+        return BrainLink(client, self._identity.uid, self._coordinator)
+
+    async def _read_job(self) -> None:
+        """Read the job's spec before anybody is served: the slots of a step depend on it."""
+        if self._kube is None:
+            return
+        deadline = time.monotonic() + JOB_READ_SECONDS
+        while True:
+            try:
+                self._job_changed([await self._kube.job()])
+                return
+            except KubeError as error:
+                if time.monotonic() > deadline or error.code in (401, 403):
+                    LOG.warning("the job cannot be read, going on with defaults: %s", error)
+                    return
+            await asyncio.sleep(0.5)
+
+    def _job_changed(self, jobs: list[Json]) -> None:
+        for job in jobs:
+            if job["metadata"].get("uid") != self._identity.uid:
+                continue  # another job of this name
+            try:
+                self._job = ElasticJob.model_validate(job)
+            except ValidationError as error:
+                LOG.warning("the job's spec cannot be read: %s", error)
+                continue
+            self._coordinator.learn(facts_of(self._job))
+
+    def _pods_changed(self, pods: list[Json]) -> None:
+        seen = worker_pods(pods)
+        rendezvous = self._coordinator.rendezvous
+        rendezvous.expect(seen.expected)
+        for rank, incarnation in seen.ended:
+            rendezvous.process_ended(rank, incarnation)
+        self._coordinator.advance(time.monotonic())
+        self._changes.publish()
+
+    def _describe(self) -> JobRegistration | None:
+        if self._job is None:
+            return None
+        data = self._coordinator.data
+        slots = self._coordinator.rendezvous.slots_per_step
+        return registration_of(self._job, slots, data.global_batch if data else None)
+
+    async def _apply_plan(self, plan: Plan) -> None:
+        """Write a plan as a Scale, and try again until the API server has it."""
+        self._coordinator.rendezvous.weights = dict(plan.shard_weights)
+        scale = scale_of(plan, self._identity)
+        if scale is None or self._kube is None:
+            return
+        name = scale["metadata"]["name"]
+        while True:
+            try:
+                if await self._kube.create_scale(scale):
+                    LOG.info("wrote plan %d as Scale %s (%s)", plan.id, name, plan.reason)
+                return
+            except KubeError as error:
+                if 400 <= error.code < 500 and error.code != 429:
+                    LOG.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
+                    return
+                LOG.warning("plan %d is not written yet: %s", plan.id, error)
+            await asyncio.sleep(2.0)
+
+    async def _say_farewell(self) -> None:
+        if self._brain is not None:
+            if self._coordinator.done():
+                summary = self._coordinator.summary(time.monotonic())
+                await self._brain.finish(
+                    f"{summary.samples_seen} samples seen, {summary.samples_lost} lost, "
+                    f"{summary.samples_repeated} repeated; result {summary.result}"
+                )
+            await self._brain.close()
+        if self._kube is not None:
+            await self._kube.close()
+
+    # ------------------------------------------------------------------ time
+
+    async def _tick(self) -> None:
+        done_since: float | None = None
+        told = ""
+        while True:
+            now = time.monotonic()
+            self._coordinator.advance(now)
+            self._changes.publish()
+            told = self._say_news(told, now)
+            if self._coordinator.done():
+                done_since = done_since or now
+                if now - done_since > LINGER_SECONDS:
+                    LOG.info("the data are exhausted and all ranks are done")
+                    self._stop.set()
+                    return
+            else:
+                done_since = None
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _say_news(self, told: str, now: float) -> str:
+        summary = self._coordinator.summary(now)
+        news = f"group {summary.group} of {summary.world_size}" if summary.training else ""
+        news = news or summary.message
+        if news and news != told:
+            LOG.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
+        for rank in summary.stragglers.keys() - self._stragglers:
+            ratio = summary.stragglers[rank]
+            LOG.warning("worker %d is a straggler: %.1f times the median per slot", rank, ratio)
+        self._stragglers |= summary.stragglers.keys()
+        return news
+
+    # ------------------------------------------------------------------ state
+
+    async def _take_up_state(self) -> Journal | None:
+        """Begin where an earlier trainer of this job was: its journal, else the Brain's copy."""
+        folder = self._settings.state_dir
+        journal = self._open_journal(folder) if folder is not None else None
+        now = time.monotonic()
+        left = journal.load() if journal is not None else None
+        name = str(journal.path) if journal is not None else ""
+        if left is None and self._brain is not None and self._identity.incarnation > 0:
+            left, name = await self._brain.stored_ledger(), "the Brain's copy of the ledger"
+        if left is not None:
+            restore(left, name, self._coordinator, now)
+        if self._identity.incarnation > 0:
+            self._coordinator.await_survivors(now)
+        if self._brain is not None:
+            self._brain.number_from(self._identity.incarnation)
+        return journal
+
+    def _open_journal(self, folder: Path) -> Journal | None:
+        try:
+            return Journal(folder)
+        except OSError as error:
+            LOG.error("no journal in %s: %s; going on without one", folder, error.strerror)
+            return None
+
+    async def _write_journal(self, journal: Journal) -> None:
+        while True:
+            await asyncio.sleep(JOURNAL_SECONDS)
+            self._journal_now(journal)
+
+    def _journal_now(self, journal: Journal) -> None:
+        ledger, extra = self._coordinator.ledger, self._coordinator.extra()
+        if ledger is None or extra is None:
+            return
+        try:
+            if not journal.begun or journal.too_long or extra != self._saved_extra:
+                ledger.take_events()
+                journal.rewrite(ledger, extra)
+                self._saved_extra = extra
+            elif events := ledger.take_events():
+                journal.append(events)
+        except OSError as error:
+            LOG.error("the journal %s cannot be written: %s", journal.path, error)
+            self._saved_extra = None  # the next success writes everything
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises SettingsError that names the port when it is in use."""
+    try:
+        return socket.create_server((host, port), backlog=1024)
+    except OSError as error:
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
+        raise SettingsError(f"port {port} on {host} {why}; choose another with --port") from error
+
+
+def _say_ready(listening: socket.socket) -> None:
+    host, port = listening.getsockname()[:2]
+    sys.stdout.write(f"trainer listening on http://{host}:{port}\n")
+    sys.stdout.flush()
+
+
+def _facts(settings: TrainerSettings) -> JobFacts:
+    facts = JobFacts(slots_per_step=settings.slots_per_step, min_workers=settings.min_workers)
+    if settings.lease_seconds is not None:
+        facts.lease_seconds = settings.lease_seconds
+    return facts
+
+
+def run(settings: TrainerSettings) -> None:
+    """Run a trainer to its end."""
+    asyncio.run(TrainerService(settings).run())

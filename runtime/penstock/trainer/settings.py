@@ -1,0 +1,120 @@
+"""What a trainer, an agent and a session read from their environment, checked in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.crds import environment as names
+from penstock.crds import ports
+from penstock.crds.enums import Role
+
+
+class SettingsError(Exception):
+    """An environment variable or option that cannot be used; names it, its value and the rule."""
+
+
+@dataclass(frozen=True)
+class PodIdentity:
+    """Which pod this process runs in."""
+
+    job: str
+    namespace: str
+    uid: str
+    role: str
+    rank: int
+    incarnation: int
+    pod: str
+    ip: str
+    node: str
+    token: str
+
+
+def pod_identity(environ: Mapping[str, str] = os.environ) -> PodIdentity:
+    """The pod's identity; outside a cluster everything has a default.
+
+    Raises:
+        SettingsError: a number is none, or the role is unknown.
+    """
+    return PodIdentity(
+        job=environ.get(names.JOB_NAME, "job"),
+        namespace=environ.get(names.JOB_NAMESPACE, "default"),
+        uid=environ.get(names.JOB_UID, ""),
+        role=environ.get(names.ROLE, Role.WORKER.value),
+        rank=_count(environ, names.RANK),
+        incarnation=_count(environ, names.INCARNATION),
+        pod=environ.get(names.POD_NAME, ""),
+        ip=environ.get(names.POD_IP, "127.0.0.1"),
+        node=environ.get(names.NODE_NAME, ""),
+        token=environ.get(names.JOB_TOKEN, ""),
+    )
+
+
+def trainer_address(environ: Mapping[str, str] = os.environ) -> str | None:
+    """HOST:PORT of the job's trainer; None outside a job.
+
+    Raises:
+        SettingsError: it has another form.
+    """
+    address = environ.get(names.TRAINER_ADDRESS, "")
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise SettingsError(f"{names.TRAINER_ADDRESS}: {address!r}; expected HOST:PORT")
+    return address
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """How one trainer runs; what the job says about itself is in `penstock.trainer.jobview`."""
+
+    identity: PodIdentity
+    host: str = "127.0.0.1"
+    port: int = ports.TRAINER
+    state_dir: Path | None = None
+    brain_url: str | None = None
+    brain_token_file: Path | None = None
+    kubernetes_token_file: Path | None = None
+    workers: int | None = None  # outside a cluster: how many to wait for; None: whoever joins
+    min_workers: int = 1
+    slots_per_step: int | None = None
+    lease_seconds: float | None = None
+    hang_seconds: float | None = None
+    static_shares: bool = False  # divide every step evenly, for comparison
+
+
+def trainer_settings(environ: Mapping[str, str] = os.environ) -> TrainerSettings:
+    """The trainer's settings as far as the environment gives them.
+
+    Raises:
+        SettingsError: a value cannot be used.
+    """
+    inside = names.POD_IP in environ
+    return TrainerSettings(
+        identity=pod_identity(environ),
+        host=environ.get(names.POD_IP, "127.0.0.1") if inside else "127.0.0.1",
+        state_dir=_path(environ, names.STATE_DIR),
+        brain_url=environ.get(names.BRAIN_URL) or None,
+        brain_token_file=_path(environ, names.BRAIN_TOKEN_FILE),
+        kubernetes_token_file=_path(environ, names.KUBERNETES_TOKEN_FILE),
+    )
+
+
+def checkpoint_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where a training script keeps its checkpoints, if the job says so."""
+    return _path(environ, names.CHECKPOINT_DIR)
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    value = environ.get(name, "")
+    return Path(value) if value else None
+
+
+def _count(environ: Mapping[str, str], name: str) -> int:
+    value = environ.get(name, "0")
+    if not value.isdecimal():
+        raise SettingsError(f"{name}: {value!r}; expected a decimal number of at least 0")
+    return int(value)

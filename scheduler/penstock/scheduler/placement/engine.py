@@ -1,0 +1,174 @@
+"""The placement engine: places requests one after the other and remembers scores per shape.
+
+Equal requests score equally, and a placement changes one row; so each shape keeps its scores, and
+before a choice only the rows that changed since its last one are scored again. The number of
+remembered shapes is bounded; the one that was not used for longest is forgotten.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from penstock.scheduler.columns import Columns, Flags, Floats, Rows
+from penstock.scheduler.placement.feasible import fits, usable_slots
+from penstock.scheduler.placement.policy import PlacementPolicy
+from penstock.scheduler.request import Constraints, Request
+
+MAX_SHAPES: Final = 512
+"""Shapes whose scores are remembered at once."""
+
+Eligible = Callable[[Constraints, Rows], Flags]
+"""Which rows a pod with these constraints may run on, whatever it asks for."""
+
+
+class Preference(Protocol):
+    """Narrows down nodes that score about equally well, such as to those near the job."""
+
+    @property
+    def epsilon(self) -> float:
+        """How far below the best score a node may be and still be considered."""
+
+    def narrow(self, columns: Columns, candidates: Rows) -> Rows:
+        """The candidates to prefer: at least one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a request went, and what would have been next best."""
+
+    node: str
+    row: int
+    devices: tuple[int, ...]
+    score: float
+    runner_up: str | None = None
+    runner_up_score: float | None = None
+
+
+@dataclass(slots=True)
+class _Scores:
+    values: Floats
+    position: int
+
+
+class Placer:
+    """Places requests on columns by a policy. It takes what it places, unless asked to only look.
+
+    Guarantee: no placement takes a node's free resources below zero.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        policy: PlacementPolicy,
+        *,
+        eligible: Eligible | None = None,
+        max_shapes: int = MAX_SHAPES,
+    ) -> None:
+        self.columns = columns
+        self.policy = policy
+        self._eligible = eligible
+        self._max_shapes = max_shapes
+        self._scores: OrderedDict[Request, _Scores] = OrderedDict()
+
+    def choose(self, request: Request, preference: Preference | None = None) -> Placement | None:
+        """Count a request as asked for, and say where it should go; takes nothing."""
+        if self.policy.observe(self.columns, request):
+            self.forget()
+        return self.look(request, preference)
+
+    def place(self, request: Request, preference: Preference | None = None) -> Placement | None:
+        """Put a request on the best node and take its resources; None where it fits nowhere."""
+        placement = self.choose(request, preference)
+        if placement is not None:
+            self.columns.take(placement.row, request, placement.devices)
+        return placement
+
+    def place_all(self, requests: Iterable[Request]) -> list[Placement | None]:
+        """Place a batch in the order given."""
+        return [self.place(request) for request in requests]
+
+    def look(
+        self,
+        request: Request,
+        preference: Preference | None = None,
+        *,
+        with_runner_up: bool = False,
+    ) -> Placement | None:
+        """Where `place` would put the request now; takes nothing.
+
+        A preference chooses among the nodes whose score is within its own `epsilon` of the best.
+        """
+        scores = self.scores(request)
+        best = float(scores.max(initial=-np.inf))
+        if best == -np.inf:
+            return None
+        epsilon = self.policy.epsilon if preference is None else preference.epsilon
+        candidates = np.flatnonzero(scores >= best - epsilon)
+        if preference is not None:
+            candidates = preference.narrow(self.columns, candidates)
+        row = self.policy.choose(self.columns, request, candidates)
+        node = self.columns.names[row]
+        devices = self._devices(request, row)
+        if not with_runner_up:
+            return Placement(node, row, devices, float(scores[row]))
+        name, score = self._runner_up(request, scores, row)
+        return Placement(node, row, devices, float(scores[row]), name, score)
+
+    def scores(self, request: Request) -> Floats:
+        """The score of every row now; minus infinity where the request does not fit. Read-only."""
+        known = self._scores.get(request)
+        changed = None if known is None else self.columns.changed_since(known.position)
+        if known is None or changed is None or len(known.values) != self.columns.capacity:
+            known = _Scores(np.full(self.columns.capacity, -np.inf), 0)
+            self._scores[request] = known
+            changed = self.columns.rows()
+            if len(self._scores) > self._max_shapes:
+                self._scores.popitem(last=False)
+        else:
+            self._scores.move_to_end(request)
+        known.position = self.columns.position
+        if len(changed):
+            self._rescore(request, known.values, changed)
+        return known.values
+
+    @property
+    def remembered(self) -> int:
+        """How many shapes have scores at hand."""
+        return len(self._scores)
+
+    def forget(self) -> None:
+        """Drop every remembered score: what a policy does when it judges differently from now."""
+        self._scores.clear()
+
+    def _rescore(self, request: Request, values: Floats, rows: Rows) -> None:
+        mask = fits(self.columns, request, rows)
+        if self._eligible is not None:
+            mask &= self._eligible(request.constraints, rows)
+        if mask.all():
+            values[rows] = self.policy.score(self.columns, request, rows)
+            return
+        values[rows] = -np.inf
+        fitting = rows[mask]
+        if len(fitting):
+            values[fitting] = self.policy.score(self.columns, request, fitting)
+
+    def _devices(self, request: Request, row: int) -> tuple[int, ...]:
+        slots = usable_slots(self.columns, request, row)
+        if request.is_share:
+            return (self.policy.device(self.columns, request, row, slots),)
+        return tuple(slots[: request.accelerators])
+
+    def _runner_up(
+        self, request: Request, scores: Floats, row: int
+    ) -> tuple[str | None, float | None]:
+        others = scores.copy()
+        others[row] = -np.inf
+        best = float(others.max(initial=-np.inf))
+        if best == -np.inf:
+            return None, None
+        close = np.flatnonzero(others >= best - self.policy.epsilon)
+        second = self.policy.choose(self.columns, request, close)
+        return self.columns.names[second], float(others[second])

@@ -1,0 +1,48 @@
+"""The hard filter: on which nodes a request fits at all."""
+
+import numpy as np
+
+from penstock.scheduler.columns import Columns, Flags, Rows
+from penstock.scheduler.request import Request
+
+
+def fits(columns: Columns, request: Request, rows: Rows) -> Flags:
+    """Whether each row is schedulable and has the CPU, memory and accelerators."""
+    mask: Flags = (
+        columns.schedulable[rows]
+        & (columns.free_milli_cpu[rows] >= request.milli_cpu)
+        & (columns.free_memory_bytes[rows] >= request.memory_bytes)
+    )
+    if not request.accelerators:
+        return mask
+    if not accepts_any_kind(columns, request):
+        codes = columns.kind_codes(request.accelerator_kinds)
+        usable = np.isin(columns.device_kind[rows], codes)
+        enough = (columns.device_free[rows] >= request.accelerator_milli) & usable
+        mask &= enough.sum(axis=1) >= request.accelerators
+        return mask
+    if request.is_share:
+        return mask & (columns.largest_device_milli[rows] >= request.accelerator_milli)
+    return mask & (columns.whole_devices[rows] >= request.accelerators)
+
+
+def accepts_any_kind(columns: Columns, request: Request) -> bool:
+    """Whether the request takes every kind of accelerator that there is, so none is ruled out.
+
+    Then the sums kept per node answer what would otherwise be asked of every device.
+    """
+    kinds = request.accelerator_kinds
+    return not kinds or len(set(columns.kind_codes(kinds))) == columns.kind_count > 0
+
+
+def usable_slots(columns: Columns, request: Request, row: int) -> list[int]:
+    """The device slots of a row that are of the right kind and have enough free, in order."""
+    if not request.accelerators:
+        return []
+    codes = set(columns.kind_codes(request.accelerator_kinds))
+    free, kind = columns.device_free[row].tolist(), columns.device_kind[row].tolist()
+    return [
+        slot
+        for slot, milli in enumerate(free)
+        if milli >= request.accelerator_milli and (not codes or kind[slot] in codes)
+    ]

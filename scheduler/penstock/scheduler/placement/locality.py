@@ -1,0 +1,64 @@
+"""Which of several equally good nodes a data worker goes to: near its job, away from traffic.
+
+GoldMiner (SIGMOD 2023, section 3.4.2) prefers a training worker's own node, then nodes with fewer
+distributed training jobs and fewer remote data workers. Here the nearness is weighed first: a job
+that moves many bytes per second gains from a node of its own; one that moves few leaves that CPU to
+those who do, and takes a node without accelerators. What follows is compared in the order of the
+fields of `NodeTraffic`. The choice is among nodes whose score is within `epsilon` of the best, so
+that locality never costs more fragmentation than that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from penstock.scheduler.columns import Columns, Flags, Rows
+
+EPSILON: Final = 0.05
+"""Fragmentation that nearness may cost, in accelerators."""
+
+MANY_BYTES_PER_SECOND: Final = 100e6
+"""From here on a job counts as moving much: about a tenth of a 10 Gbit/s link."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeTraffic:
+    """What already uses a node's network; less is better, the first field first."""
+
+    distributed_training_workers: int = 0
+    remote_data_workers: int = 0
+    egress_bytes_per_second: float = 0.0
+
+
+_QUIET: Final = NodeTraffic()
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """The preference of one job's next data worker; see `Placer.place`."""
+
+    job_nodes: frozenset[str]
+    """Nodes that run this job's training workers."""
+    bytes_per_second: float
+    """Pre-processed data that one data worker of the job sends."""
+    traffic: Mapping[str, NodeTraffic] = field(default_factory=dict)
+    epsilon: float = EPSILON
+
+    def narrow(self, columns: Columns, candidates: Rows) -> Rows:
+        """The nearest of the candidates, and of those the ones with the least traffic."""
+        near = self._near(columns, candidates)
+        chosen = candidates[near] if near.any() else candidates
+        loads = [self.traffic.get(columns.names[row], _QUIET) for row in chosen.tolist()]
+        least = min(loads)
+        return chosen[[load == least for load in loads]]
+
+    def _near(
+        self, columns: Columns, candidates: Rows
+    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        if self.bytes_per_second >= MANY_BYTES_PER_SECOND:
+            names = [columns.names[row] in self.job_nodes for row in candidates.tolist()]
+            return np.array(names, dtype=np.bool_)
+        bare: Flags = columns.total_accelerator_milli[candidates] == 0
+        return bare

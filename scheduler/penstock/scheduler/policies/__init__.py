@@ -1,0 +1,1 @@
+"""Allocation: which job gets the next data worker? One policy per file (pure)."""

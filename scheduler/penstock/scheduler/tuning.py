@@ -1,0 +1,265 @@
+"""Tuning of one job's data workers, as a state machine with no I/O (GoldMiner, section 3.4.1).
+
+A job is profiled without data workers first; that is its *baseline*. Then three steps (Fig. 13):
+
+1. DATA_WORKER_SIZE: one data worker grows core by core while throughput grows with it. It stops
+   when the queue is ideal, when the gain falls under 0.9 of linear, or at the container's size. The
+   last linear size is the *maximum* size; smaller workers may still be made of fragments.
+2. DATA_WORKERS: more workers of that size, one per interval, until the queue is ideal or one brings
+   less than 0.9 of what it should. The cluster scheduler may refuse one (`granted=False`): the job
+   then stays as it is and asks again.
+3. TRAINING_WORKER_SIZE: the training worker's CPU is cut core by core while throughput holds; the
+   first cut that does not hold is taken back. What is cut is *surplus*: it stays with the job until
+   somebody needs it.
+
+If the job is not within 0.95 of its baseline after ten intervals with data workers, it falls back
+to none for good.
+
+`step(tuning, measured, limits)` gives the next state and why; it never raises for a measurement
+that is no number, it waits. Sizes are in cores, since that is the grain of tuning.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+LINEAR_RATIO: Final = 0.9
+"""A step is linear if it brings this part of what its cores should bring."""
+
+IDEAL_RATIO: Final = 0.95
+"""The queue is ideal if it is filled at this part of the speed at which it is emptied."""
+
+BASELINE_RATIO: Final = 0.95
+"""A job with data workers must reach this part of its baseline."""
+
+FALLBACK_INTERVALS: Final = 10
+"""Intervals with data workers after which the job must have reached its baseline."""
+
+HOLDING_RATIO: Final = 0.98
+"""Throughput holds, when the training worker is cut, at this part of what it was."""
+
+
+class Stage(StrEnum):
+    """Where the tuning of a job is."""
+
+    PROFILING = "Profiling"
+    DATA_WORKER_SIZE = "DataWorkerSize"
+    DATA_WORKERS = "DataWorkers"
+    TRAINING_WORKER_SIZE = "TrainingWorkerSize"
+    TUNED = "Tuned"
+    FALLEN_BACK = "FallenBack"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the tuning may use, in cores per worker and in workers."""
+
+    training_cores: int = 8
+    data_worker_cores: int = 8
+    data_workers: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One interval, in steps per second; `granted` says whether what was asked for was given."""
+
+    throughput: float
+    enqueue: float
+    dequeue: float
+    granted: bool = True
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all rates are finite and not negative."""
+        rates = (self.throughput, self.enqueue, self.dequeue)
+        return all(math.isfinite(rate) and rate >= 0 for rate in rates)
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether the training gets all the data that it can take."""
+        return self.enqueue >= IDEAL_RATIO * self.dequeue
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A job's configuration now, and what the tuning remembers."""
+
+    stage: Stage
+    training_cores: int
+    data_worker_cores: int = 0
+    data_workers: int = 0
+    max_data_worker_cores: int = 0
+    baseline: float = 0.0
+    before: float = 0.0
+    """Throughput before the last change."""
+    intervals: int = 0
+    """Intervals with data workers."""
+    surplus_cores: int = 0
+    """Cores of the training worker that it does not need, lent until somebody asks."""
+    why: str = "profile without data workers"
+
+    @property
+    def data_cores(self) -> int:
+        """Cores of all data workers together."""
+        return self.data_worker_cores * self.data_workers
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the tuning is over."""
+        return self.stage in (Stage.TUNED, Stage.FALLEN_BACK)
+
+
+def begin(limits: Limits) -> Tuning:
+    """A new job: as it was submitted, to be profiled."""
+    return Tuning(Stage.PROFILING, limits.training_cores)
+
+
+def step(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    """The configuration for the next interval, given how this one went."""
+    if tuning.is_final:
+        return tuning
+    if not measured.is_sound:
+        return replace(tuning, why="wait: the job reports rates that are no numbers")
+    if tuning.stage is Stage.PROFILING:
+        return _first_data_worker(tuning, measured)
+    tuning = replace(tuning, intervals=tuning.intervals + 1)
+    behind = measured.throughput < BASELINE_RATIO * tuning.baseline
+    if behind and tuning.intervals >= FALLBACK_INTERVALS:
+        return _fall_back(tuning, measured, limits)
+    if tuning.stage is Stage.DATA_WORKER_SIZE:
+        return _tune_size(tuning, measured, limits)
+    if tuning.stage is Stage.DATA_WORKERS:
+        return _tune_number(tuning, measured, limits)
+    return _tune_training_worker(tuning, measured, limits)
+
+
+def give_back_surplus(tuning: Tuning, cores: int) -> Tuning:
+    """Somebody needs cores: give up to that many of the surplus."""
+    given = max(0, min(cores, tuning.surplus_cores))
+    return replace(tuning, surplus_cores=tuning.surplus_cores - given)
+
+
+def _first_data_worker(tuning: Tuning, measured: Measured) -> Tuning:
+    why = f"baseline is {measured.throughput:.3g} steps/s; start one data worker with 1 core"
+    return replace(
+        tuning,
+        stage=Stage.DATA_WORKER_SIZE,
+        baseline=measured.throughput,
+        before=0.0,
+        data_workers=1,
+        data_worker_cores=1,
+        max_data_worker_cores=1,
+        why=why,
+    )
+
+
+def _fall_back(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    part = measured.throughput / tuning.baseline
+    return replace(
+        tuning,
+        stage=Stage.FALLEN_BACK,
+        data_workers=0,
+        data_worker_cores=0,
+        training_cores=limits.training_cores,
+        surplus_cores=0,
+        why=f"only {part:.0%} of the baseline after {tuning.intervals} intervals: no data workers",
+    )
+
+
+def _tune_size(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    cores = tuning.data_worker_cores
+    if not measured.granted:
+        return replace(tuning, why="wait: the core that was asked for was not free")
+    if cores > 1 and not _is_linear(tuning.before, measured.throughput, cores - 1, cores):
+        linear = cores - 1
+        return replace(
+            tuning,
+            stage=Stage.DATA_WORKERS,
+            data_worker_cores=linear,
+            max_data_worker_cores=linear,
+            before=0.0,
+            why=f"core {cores} brought less than {LINEAR_RATIO} of linear: workers of {linear}",
+        )
+    if measured.is_ideal:
+        why = f"one data worker of {cores} cores fills the queue; try fewer training cores"
+        return _cut_training_worker(
+            replace(tuning, max_data_worker_cores=cores, before=measured.throughput), why
+        )
+    if cores >= limits.data_worker_cores:
+        return replace(
+            tuning,
+            stage=Stage.DATA_WORKERS,
+            max_data_worker_cores=cores,
+            data_workers=2,
+            before=measured.throughput,
+            why=f"linear up to all {cores} cores of the container: one worker more",
+        )
+    return replace(
+        tuning,
+        data_worker_cores=cores + 1,
+        max_data_worker_cores=cores,
+        before=measured.throughput,
+        why=f"linear up to {cores} cores: one core more",
+    )
+
+
+def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    workers = tuning.data_workers
+    if not measured.granted:
+        return replace(tuning, why="wait: the data worker that was asked for found no place")
+    if measured.is_ideal:
+        why = f"{workers} data workers fill the queue; try fewer training cores"
+        return _cut_training_worker(replace(tuning, before=measured.throughput), why)
+    gained = _is_linear(tuning.before, measured.throughput, workers - 1, workers)
+    if workers > 1 and tuning.before and not gained:
+        return replace(
+            tuning,
+            stage=Stage.TUNED,
+            data_workers=workers - 1,
+            why=f"worker {workers} brought less than {LINEAR_RATIO} of linear: keep {workers - 1}",
+        )
+    if workers >= limits.data_workers:
+        return replace(
+            tuning, stage=Stage.TUNED, why=f"all {workers} data workers allowed are used"
+        )
+    return replace(
+        tuning,
+        data_workers=workers + 1,
+        before=measured.throughput,
+        why=f"{workers} data workers do not fill the queue: one more",
+    )
+
+
+def _cut_training_worker(tuning: Tuning, why: str) -> Tuning:
+    if tuning.training_cores <= 1:
+        return replace(tuning, stage=Stage.TUNED, why="the training worker has one core left")
+    return replace(
+        tuning,
+        stage=Stage.TRAINING_WORKER_SIZE,
+        training_cores=tuning.training_cores - 1,
+        surplus_cores=tuning.surplus_cores + 1,
+        why=why,
+    )
+
+
+def _tune_training_worker(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    cores = tuning.training_cores
+    if measured.throughput >= HOLDING_RATIO * tuning.before:
+        held = replace(tuning, before=max(tuning.before, measured.throughput))
+        return _cut_training_worker(held, f"throughput holds with {cores} cores: one less")
+    return replace(
+        tuning,
+        stage=Stage.TUNED,
+        training_cores=cores + 1,
+        surplus_cores=max(0, tuning.surplus_cores - 1),
+        why=f"throughput fell with {cores} cores: back to {cores + 1}, tuned",
+    )
+
+
+def _is_linear(before: float, after: float, cores_before: int, cores_after: int) -> bool:
+    """Whether a step brought at least `LINEAR_RATIO` of the gain that its cores should."""
+    if not before or not cores_before:
+        return True
+    expected = before * (cores_after - cores_before) / cores_before
+    return after - before >= LINEAR_RATIO * expected

@@ -1,0 +1,1 @@
+"""Simulated clusters: placement, detached CPU, and training with elastic data workers."""

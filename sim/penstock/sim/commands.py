@@ -1,0 +1,22 @@
+"""The commands of this room: ``penstock sim`` and one command per simulator below it.
+
+Each simulator has its own package with its own commands; this module only lists them.
+"""
+
+import typer
+
+from penstock.sim.cluster.commands import detach, fgd, table5, tuning
+from penstock.sim.ps.commands import create, ps
+
+sim = typer.Typer(
+    help="Simulators: reproduce published results, and try policies before a cluster does.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+sim.command()(fgd)
+sim.command()(detach)
+sim.command()(table5)
+sim.command()(tuning)
+sim.command()(ps)
+sim.command()(create)

@@ -1,0 +1,34 @@
+"""The errors of the simulators: one tree, each saying what to do."""
+
+from pathlib import Path
+
+
+class SimulationError(Exception):
+    """Root of the errors of `penstock.sim`."""
+
+
+class MissingTraceError(SimulationError, FileNotFoundError):
+    """A trace file is not where it was looked for."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        super().__init__(
+            f"{path} is not there: fetch {source} and put the file into that folder, or name "
+            "another folder with --traces"
+        )
+        self.path = path
+
+
+class BrokenTraceError(SimulationError, ValueError):
+    """A trace file holds something that the reader cannot use."""
+
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        super().__init__(f"{path}, line {line}: {problem}")
+        self.path = path
+        self.line = line
+
+
+class UnknownNameError(SimulationError, LookupError):
+    """A workload or a policy that does not exist was asked for."""
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no {kind} is called {name!r}; there are {', '.join(known)}")

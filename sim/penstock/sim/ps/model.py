@@ -1,0 +1,148 @@
+"""How fast a job with parameter servers really trains: the truth of the simulation.
+
+The paper's model (DLRover, section 4.1, equation 1) with what it leaves out:
+
+    t_step = t_io + o N_ps + W_c / min(w - g, P) + max_j r_j
+    r_j    = theta D_j / min(s_j, c) + v (D_j / s_j) rho_j^e / (1 - rho_j)
+    D_j    = W_u share_j,  rho_j = R D_j / s_j,  R = sum over workers of 1 / t_step
+
+W_c and W_u are core-seconds per step. Each server adds `o` to the worker's graph, each worker burns
+`g` cores beside its computation, an update runs on at most `c` cores of a server and a part `theta`
+of its time is not hidden behind computation, and updates of several workers queue (the last term).
+Parameters are spread over the servers tensor by tensor, in turn, so that the shares are uneven and
+change with the number of servers.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsJobModel:
+    """One job. Times in seconds, work in core-seconds per step, sizes in bytes.
+
+    `tensors` are the shares of the update work, in the order in which they are placed.
+    """
+
+    name: str
+    io_seconds: float
+    server_io_seconds: float
+    compute_core_seconds: float
+    compute_cores: float
+    worker_idle_cores: float
+    update_core_seconds: float
+    update_cores: float
+    exposed: float
+    queueing: float
+    queueing_exponent: float
+    tensors: tuple[float, ...]
+    parameter_bytes: float
+    worker_bytes: float
+    steps: int
+    noise: float = 0.02
+
+    @cached_property
+    def _total(self) -> float:
+        return math.fsum(self.tensors)
+
+    def shares(self, servers: int) -> tuple[float, ...]:
+        """The part of the update work on each of `servers` servers; they add up to 1."""
+        loads = [0.0] * servers
+        for index, tensor in enumerate(self.tensors):
+            loads[index % servers] += tensor
+        return tuple(load / self._total for load in loads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsConfig:
+    """What a job has: cores of each worker and of each server.
+
+    `slow_workers` and `slow_servers` give single ranks a part of their cores (a slow machine).
+    """
+
+    workers: tuple[float, ...]
+    servers: tuple[float, ...]
+    slow_workers: Mapping[int, float] = field(default_factory=dict)
+    slow_servers: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def cores(self) -> float:
+        """What counts against the quota."""
+        return math.fsum(self.workers) + math.fsum(self.servers)
+
+
+@dataclass(frozen=True, slots=True)
+class PsSpeed:
+    """The speed of a configuration, in steps per second, and the cores in use."""
+
+    steps_per_second: float
+    worker_steps_per_second: tuple[float, ...]
+    worker_cores: tuple[float, ...]
+    server_cores: tuple[float, ...]
+
+
+def residence(model: PsJobModel, work: float, cores: float, speed: float) -> float:
+    """Seconds that a step waits for a server with `work` core-seconds per step of it."""
+    load = speed * work / cores
+    if load >= 1:
+        return math.inf
+    queue: float = load**model.queueing_exponent / (1 - load)
+    waiting = model.queueing * (work / cores) * queue
+    return model.exposed * work / min(cores, model.update_cores) + waiting
+
+
+def think_seconds(model: PsJobModel, cores: float, servers: int) -> float:
+    """Seconds of a step outside the servers, on a worker of `cores` cores."""
+    usable = max(min(cores - model.worker_idle_cores, model.compute_cores), 0.05)
+    io = model.io_seconds + model.server_io_seconds * servers
+    return io + model.compute_core_seconds / usable
+
+
+def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
+    """The steady speed of `config`: the one R at which workers and servers agree."""
+    servers = [
+        cores * config.slow_servers.get(rank, 1.0) for rank, cores in enumerate(config.servers)
+    ]
+    workers = [
+        cores * config.slow_workers.get(rank, 1.0) for rank, cores in enumerate(config.workers)
+    ]
+    if not workers or not servers:
+        nothing = (0.0,) * len(workers)
+        return PsSpeed(0.0, nothing, nothing, (0.0,) * len(servers))
+    work = [model.update_core_seconds * share for share in model.shares(len(servers))]
+    think = [think_seconds(model, cores, len(servers)) for cores in workers]
+    counts: dict[float, int] = {}
+    for seconds in think:
+        counts[seconds] = counts.get(seconds, 0) + 1
+    low = 0.0
+    high = min(cores / part for cores, part in zip(servers, work, strict=True) if part > 0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        wait = max(
+            residence(model, part, cores, middle) for part, cores in zip(work, servers, strict=True)
+        )
+        reached = sum(count / (seconds + wait) for seconds, count in counts.items())
+        low, high = (middle, high) if reached > middle else (low, middle)
+    wait = max(residence(model, p, c, low) for p, c in zip(work, servers, strict=True))
+    each = tuple(1 / (seconds + wait) for seconds in think)
+    # The sum of the workers' speeds is the one that is reported: it and `low` agree to 1e-15.
+    total = math.fsum(each)
+    return PsSpeed(
+        steps_per_second=total,
+        worker_steps_per_second=each,
+        worker_cores=tuple(
+            model.worker_idle_cores + model.compute_core_seconds * own for own in each
+        ),
+        server_cores=tuple(total * part for part in work),
+    )
+
+
+def linear_speed(model: PsJobModel, workers: int, cores: float, server_cores: float) -> float:
+    """`workers` times the speed of one worker alone with one server: the paper's ideal."""
+    one = speed(model, PsConfig(workers=(cores,), servers=(server_cores,)))
+    return workers * one.steps_per_second

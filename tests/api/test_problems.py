@@ -1,0 +1,162 @@
+"""Bad requests are refused at the edge, with the field, the value and the rule."""
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from penstock.api.schemas.problems import ProblemType
+from tests.api.service import REGISTRATION, Api, api, run, sample
+
+
+async def refused(service: Api, method: str, path: str, status: int, **options: Any) -> Any:
+    answer = await service.http.request(method, path, **options)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == status
+    assert problem["type"] in set(ProblemType)
+    assert problem["title"]
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"naem": "x"}, "body.naem"),
+        ({"strategy": "Ring"}, "body.strategy"),
+        ({"name": ""}, "body.name"),
+        ({"slots_per_step": 0}, "body.slots_per_step"),
+        ({"slots_per_step": 1e400}, "body.slots_per_step"),
+        ({"roles": {}}, "body.roles"),
+        ({"roles": {"boss": {}}}, "body.roles.boss.[key]"),
+        ({"roles": {"worker": {"cpu": "-1"}}}, "body.roles.worker.cpu"),
+        ({"roles": {"worker": {"cpu": "lots"}}}, "body.roles.worker.cpu"),
+        ({"roles": {"worker": {"min_replicas": 9, "max_replicas": 3}}}, "body.roles.worker"),
+        ({"resource_limits": {"cpu": "NaN"}}, "body.resource_limits.cpu"),
+    ],
+)
+def test_a_bad_registration_names_its_field(
+    sqlite_url: str, change: dict[str, Any], field: str
+) -> None:
+    async def main() -> None:
+        async with api(sqlite_url) as service:
+            content = json.dumps({**REGISTRATION, **change})
+            problem = await refused(
+                service, "PUT", "/v1/jobs/uid-1", 422, content=content,
+                headers={"Content-Type": "application/json"},
+            )  # fmt: skip
+            assert field in [error["field"] for error in problem["errors"]]
+            assert all(error["rule"] for error in problem["errors"])
+            assert (await service.http.get("/v1/jobs/uid-1")).status_code == 404
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"steps_per_second": float("nan")}, "steps_per_second"),
+        ({"steps_per_second": float("inf")}, "steps_per_second"),
+        ({"steps_per_second": -1}, "steps_per_second"),
+        ({"steps_per_second": 1e300}, "steps_per_second"),
+        ({"time": -5}, "time"),
+        ({"time": 1_800_000_000_000}, "time"),  # milliseconds
+        ({"step": -1}, "step"),
+        ({"step": 2**60}, "step"),
+        ({"step": 1.5}, "step"),
+        ({"world_size": 10**6}, "world_size"),
+        ({"roles": {"worker": {"x": {"cpu_cores": 1}}}}, "roles"),
+        ({"roles": {"worker": {"4096": {"cpu_cores": 1}}}}, "roles"),
+        ({"roles": {"worker": {"0": {"cpu_cores": float("nan")}}}}, "roles"),
+        ({"roles": {"worker": {"0": {"cpu_cores": 1, "gpu": 2}}}}, "roles"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_a_bad_sample_spoils_its_batch_and_nothing_is_half_stored(
+    sqlite_url: str, change: dict[str, Any], field: str
+) -> None:
+    async def main() -> None:
+        async with api(sqlite_url) as service:
+            await service.register()
+            body = json.dumps({"samples": [sample(1.8e9), {**sample(1.8e9 + 1), **change}]})
+            problem = await refused(
+                service, "POST", "/v1/jobs/uid-1/samples", 422, content=body,
+                headers={"Content-Type": "application/json"},
+            )  # fmt: skip
+            fields = [error["field"] for error in problem["errors"]]
+            assert any(each.startswith(f"body.samples.1.{field}") for each in fields)
+            stored = (await service.http.get("/v1/jobs/uid-1/samples")).json()
+            assert stored["items"] == []
+
+    run(main)
+
+
+def test_what_is_no_json_too_large_or_elsewhere(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with api(sqlite_url) as service:
+            json_type = {"Content-Type": "application/json"}
+            await refused(service, "PUT", "/v1/jobs/u", 400, content=b"{nope", headers=json_type)
+            await refused(
+                service, "PUT", "/v1/jobs/u", 413, content=b" " * (2**20 + 1), headers=json_type
+            )
+
+            async def chunks() -> Any:
+                for _ in range(20):
+                    yield b" " * 2**16
+
+            await refused(service, "PUT", "/v1/jobs/u", 413, content=chunks(), headers=json_type)
+            await refused(service, "GET", "/v1/nothing", 404)
+            await refused(service, "DELETE", "/v1/jobs/u", 405)
+            await refused(service, "GET", "/v1/jobs/u", 404)
+            await refused(service, "GET", "/v1/jobs?limit=0", 422)
+            await refused(service, "GET", "/v1/jobs?limit=501", 422)
+            await refused(service, "PUT", f"/v1/jobs/{'u' * 65}", 422, json=REGISTRATION)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "!!", "WzFd", "W10", "bnVsbA", "WyJhIiwiYiJd", "W25hbiwiYSJd", "A" * 390]
+)
+def test_a_made_up_cursor_is_refused(sqlite_url: str, cursor: str) -> None:
+    async def main() -> None:
+        async with api(sqlite_url) as service:
+            problem = await refused(service, "GET", f"/v1/jobs?continue={cursor}", 422)
+            assert "continue" in problem["detail"]
+
+    run(main)
+
+
+def test_unknown_fields_deep_in_an_override_are_refused(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with api(sqlite_url) as service:
+            await service.register()
+            for roles in (
+                {"worker": {"replica": 3}},
+                {"worker": {"resources": {"cpus": "3"}}},
+                {"worker": {"ranks": {"0": {"memory": "1Gi", "disk": "1Gi"}}}},
+                {"worker": {}},
+                {},
+            ):
+                await refused(service, "POST", "/v1/jobs/uid-1/plans", 422, json={"roles": roles})
+            assert (await service.http.get("/v1/jobs/uid-1")).json()["current_plan"] == 1
+
+    run(main)
+
+
+def test_a_database_that_fails_is_a_503_that_says_when_to_come_back(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with api(sqlite_url) as service:
+            await service.register()
+
+            async with service.brain.database.engine.begin() as connection:
+                await connection.execute(text("DROP TABLE runs"))
+                await connection.execute(text("DROP TABLE plans"))
+            answer = await service.http.get("/v1/jobs/uid-1/plans")
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"]
+            assert "plans" not in answer.json()["detail"].replace("it should", "")
+
+    run(main)

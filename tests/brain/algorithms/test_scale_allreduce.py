@@ -1,0 +1,149 @@
+"""AllReduce workers are added while they pay and given back when they do not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.brain.algorithms.scale_allreduce import ScaleAllReduceParams, plan, useful_counts
+from penstock.brain.planning import Limits, Plan, PlanReason, RoleSpec, Sample
+from penstock.crds.enums import Role, Stage
+from tests.brain.jobs import NOW, allreduce_samples, applied, history, job
+
+PARAMS = ScaleAllReduceParams()
+SPEC = RoleSpec(minimum=1, maximum=8)
+CREATED = applied(stage=Stage.CREATE, workers=1, milli_cpu=1000, at=NOW - 1800)
+
+
+def ask(
+    samples: tuple[Sample, ...],
+    *,
+    workers: int,
+    spec: RoleSpec = SPEC,
+    limits: Limits | None = None,
+    slots: int | None = None,
+) -> Plan | None:
+    plans = (CREATED,)
+    if workers != 1:
+        plans = (CREATED, applied(stage=Stage.OPTIMIZE, workers=workers))
+    return plan(
+        history(samples=samples, plans=plans),
+        job(worker=spec, slots=slots),
+        limits or Limits(),
+        PARAMS,
+    )
+
+
+def test_a_measured_worker_gets_a_second() -> None:
+    made = ask(allreduce_samples([(1, [10.0] * 6)]), workers=1)
+    assert made is not None
+    assert made.stage is Stage.OPTIMIZE
+    assert made.roles[Role.WORKER].replicas == 2
+    assert made.reason == PlanReason.SCALING_EFFICIENT
+    assert made.prediction is not None
+    assert 10 <= made.prediction.steps_per_second <= 20
+
+
+def test_too_little_is_measured() -> None:
+    assert ask(allreduce_samples([(1, [10.0] * 3)]), workers=1) is None
+    assert ask(allreduce_samples([(1, [0.5] * 4)], interval=5), workers=1) is None
+
+
+def test_workers_that_pay_are_followed_by_more() -> None:
+    made = ask(allreduce_samples([(1, [10.0] * 6), (2, [18.0] * 6)]), workers=2)
+    assert made is not None
+    assert made.stage is Stage.ADJUST
+    assert made.roles[Role.WORKER].replicas == 4
+
+
+def test_workers_that_do_not_pay_are_given_back() -> None:
+    made = ask(allreduce_samples([(1, [10.0] * 6), (2, [11.0] * 6)]), workers=2)
+    assert made is not None
+    assert made.reason == PlanReason.SCALING_INEFFICIENT
+    assert made.roles[Role.WORKER].replicas == 1
+    assert made.evidence.figures["efficiency"] == pytest.approx(0.1)
+
+
+def test_a_count_that_did_not_pay_is_left_alone() -> None:
+    runs = [(1, [10.0] * 6), (2, [11.0] * 6), (1, [10.0] * 6)]
+    samples = allreduce_samples(runs)
+    plans = (CREATED, applied(stage=Stage.ADJUST, workers=1))
+    made = plan(
+        history(samples=samples, plans=plans), job(worker=RoleSpec(maximum=2)), Limits(), PARAMS
+    )
+    assert made is None
+
+
+def test_one_slow_minute_gives_nothing_back() -> None:
+    speeds = [18.0, 18.0, 4.0, 5.0, 17.5, 18.2, 18.1, 17.9]
+    made = ask(
+        allreduce_samples([(1, [10.0] * 6), (2, speeds)]), workers=2, spec=RoleSpec(maximum=2)
+    )
+    assert made is None
+
+
+def test_a_doubtful_efficiency_waits() -> None:
+    speeds = [12.0, 15.0, 10.0, 16.0, 11.0]
+    assert ask(allreduce_samples([(1, [10.0] * 6), (2, speeds)]), workers=2) is None
+
+
+def test_the_quota_holds() -> None:
+    samples = allreduce_samples([(1, [10.0] * 6), (2, [20.0] * 6)])
+    made = ask(samples, workers=2, limits=Limits(milli_cpu=3_000))
+    assert made is not None
+    assert made.roles[Role.WORKER].replicas == 3
+    assert ask(samples, workers=2, limits=Limits(milli_cpu=2_000)) is None
+
+
+def test_a_fixed_count_is_never_planned() -> None:
+    assert ask(allreduce_samples([(1, [10.0] * 9)]), workers=1, spec=RoleSpec(fixed=1)) is None
+
+
+def test_a_plan_under_way_is_waited_for() -> None:
+    assert ask(allreduce_samples([(1, [10.0] * 9)]), workers=2) is None
+
+
+def test_only_counts_that_relieve_the_busiest_worker_are_tried() -> None:
+    assert useful_counts(job(worker=RoleSpec(maximum=8), slots=8), 8) == (1, 2, 3, 4, 8)
+    assert useful_counts(job(worker=RoleSpec(minimum=3, maximum=5), slots=None), 8) == (3, 4, 5)
+    assert useful_counts(job(worker=RoleSpec(minimum=4)), 2) == (4,)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    serial=st.floats(0.0, 0.8),
+    noise=st.floats(0.0, 0.15),
+    seed=st.integers(0, 2**16),
+    cores=st.integers(1, 8),
+)
+def test_a_noisy_run_settles_where_workers_stop_paying(
+    serial: float, noise: float, seed: int, cores: int
+) -> None:
+    """On a machine of few cores with noise the count comes to a rest."""
+    rng = np.random.default_rng(seed)
+
+    def speed(workers: int) -> float:
+        parallel = min(workers, cores)
+        return 10.0 / (serial + (1 - serial) / parallel) * float(rng.lognormal(0, noise))
+
+    runs: list[tuple[int, list[float]]] = []
+    plans = [CREATED]
+    workers, changes = 1, 0
+    for _ in range(80):
+        if not runs or runs[-1][0] != workers:
+            runs.append((workers, []))
+        runs[-1][1].append(speed(workers))
+        made = plan(
+            history(samples=allreduce_samples(runs), plans=tuple(plans)),
+            job(worker=SPEC, slots=8),
+            Limits(),
+            PARAMS,
+        )
+        if made is not None:
+            workers = made.roles[Role.WORKER].replicas or 0
+            assert 1 <= workers <= 8
+            plans.append(applied(stage=made.stage, workers=workers))
+            changes += 1
+    assert changes <= 10
+    tried = {count for count, _ in runs}
+    assert max(tried) <= 4 * cores, "no count far beyond the cores is worth a trial"

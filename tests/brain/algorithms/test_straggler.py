@@ -1,0 +1,78 @@
+"""A slow pod is relieved or moved; a busy one is neither."""
+
+from penstock.brain.algorithms.straggler import StragglerParams, plan
+from penstock.brain.planning import AppliedPlan, Limits, Plan, PlanReason, RankPlan, RolePlan
+from penstock.crds.enums import Role, Stage
+from tests.brain.jobs import NOW
+from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
+
+
+def ask(*more: AppliedPlan, **fields: object) -> Plan | None:
+    defaults: dict[str, object] = {
+        "speed": 100.0,
+        "workers": 8,
+        "worker_cores": 3.0,
+        "worker_used": 2.0,
+        "servers": [(16.0, 8.0)] * 4,
+    }
+    samples = run_of(6, **(defaults | fields))
+    plans = (in_force_plan(8, 3, 4, 16, stage=Stage.OPTIMIZE), *more)
+    return plan(ps_history(samples, *plans), ps_job(), Limits(), StragglerParams())
+
+
+def test_equal_pods_are_left_alone() -> None:
+    assert ask() is None
+
+
+def test_a_somewhat_slow_worker_gets_smaller_shards_and_no_new_pod() -> None:
+    made = ask(worker_seconds={3: 0.08 * 1.6})
+    assert made is not None
+    assert made.roles == {}
+    assert made.shard_weights == {3: 0.62}
+
+
+def test_a_very_slow_worker_is_moved() -> None:
+    made = ask(worker_seconds={3: 0.08 * 4})
+    assert made is not None
+    assert made.reason == PlanReason.SLOW_WORKER
+    assert made.roles[Role.WORKER].ranks == {3: RankPlan(replace=True, avoid_nodes=("w3",))}
+    assert made.shard_weights == {3: 0.25}
+
+
+def test_a_slow_server_that_is_no_busier_is_moved() -> None:
+    made = ask(servers=[(16.0, 4.0)] * 4, server_seconds={1: 0.08})
+    assert made is not None
+    assert made.reason == PlanReason.SLOW_SERVER
+    assert made.roles[Role.PS].ranks == {1: RankPlan(replace=True, avoid_nodes=("s1",))}
+
+
+def test_a_hot_server_is_not_slow() -> None:
+    servers = [(16.0, 8.0), (16.0, 15.5), (16.0, 8.0), (16.0, 8.0)]
+    assert ask(servers=servers, server_seconds={1: 0.3}) is None
+
+
+def test_two_workers_are_not_told_apart() -> None:
+    assert ask(workers=2, worker_seconds={1: 10.0}) is None
+
+
+def test_a_pod_is_not_replaced_twice_in_a_row() -> None:
+    moved = AppliedPlan(
+        applied_seconds=NOW - 300,
+        settled_seconds=NOW - 150,
+        stage=Stage.ADJUST,
+        roles={Role.WORKER: RolePlan(ranks={3: RankPlan(replace=True)})},
+    )
+    made = ask(moved, worker_seconds={3: 0.08 * 4})
+    assert made is not None
+    assert made.roles == {}, "only the shards shrink"
+
+
+def test_the_same_weights_are_not_planned_again() -> None:
+    weighed = AppliedPlan(
+        applied_seconds=NOW - 100,
+        settled_seconds=NOW - 100,
+        stage=Stage.ADJUST,
+        roles={},
+        shard_weights={3: 0.62},
+    )
+    assert ask(weighed, worker_seconds={3: 0.08 * 1.6}) is None

@@ -1,0 +1,3 @@
+from tests.brain.databases import database_url, postgres, postgres_url, sqlite_url
+
+__all__ = ["database_url", "postgres", "postgres_url", "sqlite_url"]

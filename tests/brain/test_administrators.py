@@ -1,0 +1,140 @@
+"""The loop: created, sampled, planned again, lost, and shared between two Brains."""
+
+import asyncio
+import uuid
+
+from penstock.brain.administrators import Administrators
+from penstock.brain.assembly import Brain
+from penstock.brain.configuration import AdministratorSettings
+from penstock.brain.planning import Trigger
+from penstock.brain.store.jobs import Jobs
+from penstock.crds.enums import Optimize
+from tests.brain.brains import Clock, open_brain, reading, registration
+
+SETTINGS = AdministratorSettings()
+
+
+def administrators(brain: Brain, clock: Clock) -> Administrators:
+    return Administrators(
+        brain.database, brain.planner, SETTINGS, uuid.uuid4().hex, clock, brain.metrics
+    )
+
+
+async def settle(loop: Administrators) -> None:
+    busy = [each.busy for each in loop._jobs.values() if each.busy is not None]
+    await asyncio.gather(*busy)
+
+
+async def train(brain: Brain, clock: Clock, seconds: int, uid: str = "uid-1") -> None:
+    """The job reports every 15 s and has as many workers as the plan says."""
+    plan = (await brain.plans.current(uid)).row
+    workers = 2 if '"replicas":2' in plan.content else 4 if '"replicas":4' in plan.content else 1
+    for _ in range(0, seconds, 15):
+        clock.advance(15)
+        step = int(clock.now) % 1_000_000 * 10
+        await brain.samples.add(uid, [reading(clock.now, workers=workers, step=step)])
+
+
+def test_a_job_grows_by_what_it_measures(database_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(database_url, clock=clock) as brain:
+            loop = administrators(brain, clock)
+            await brain.jobs.register(registration(most=4))
+            stages = []
+            for _ in range(12):
+                await train(brain, clock, 75)
+                await loop.tick()
+                await settle(loop)
+                current = (await brain.plans.current("uid-1")).row
+                stages.append((current.number, current.stage))
+            assert stages[-1] == (3, "Adjust")
+            assert (2, "Optimize") in stages
+            rows = await brain.plans.page("uid-1", after=0, limit=9)
+            assert rows[1].settled_seconds is not None
+            assert rows[1].settled_seconds > rows[1].created_seconds
+            await loop.stop()
+
+    asyncio.run(run())
+
+
+def test_a_silent_job_is_lost_retires_and_comes_back(database_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(database_url, clock=clock) as brain:
+            loop = administrators(brain, clock)
+            await brain.jobs.register(registration())
+            await loop.tick()
+            assert len(loop) == 1
+            clock.advance(899)
+            await loop.tick()
+            assert (await brain.jobs.get("uid-1")).phase == "Active"
+            clock.advance(10)
+            await loop.tick()
+            assert (await brain.jobs.get("uid-1")).phase == "Lost"
+            assert len(loop) == 0
+            await brain.samples.add("uid-1", [reading(clock.now)])
+            assert (await brain.jobs.get("uid-1")).phase == "Active"
+            clock.advance(6)
+            await loop.tick()
+            assert len(loop) == 1
+
+    asyncio.run(run())
+
+
+def test_a_job_whose_first_plan_failed_is_tried_again(sqlite_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(sqlite_url, clock=clock) as brain:
+            loop = administrators(brain, clock)
+            await brain.jobs.register(registration(optimize=Optimize.MANUAL))
+            async with brain.database.write() as session:
+                await Jobs(brain.database, session).register(registration(), clock.now)
+            await loop.tick()
+            await settle(loop)
+            assert (await brain.jobs.get("uid-1")).current_plan == 1
+
+    asyncio.run(run())
+
+
+def test_two_brains_share_the_jobs_and_take_over_from_each_other(postgres_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with (
+            open_brain(postgres_url, clock=clock) as first,
+            open_brain(postgres_url, clock=clock) as second,
+        ):
+            for index in range(12):
+                await first.jobs.register(registration(f"uid-{index}", name=f"job-{index}"))
+            one, two = administrators(first, clock), administrators(second, clock)
+            await asyncio.gather(one.tick(), two.tick())
+            held = [set(one._held), set(two._held)]
+            assert held[0] | held[1] == {f"uid-{index}" for index in range(12)}
+            assert not held[0] & held[1]
+
+            await one.stop()  # gives its jobs back
+            clock.advance(6)
+            await two.tick()
+            assert set(two._held) == {f"uid-{index}" for index in range(12)}
+
+    asyncio.run(run())
+
+
+def test_two_brains_that_plan_the_same_job_at_once_make_one_plan(postgres_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with (
+            open_brain(postgres_url, clock=clock) as first,
+            open_brain(postgres_url, clock=clock) as second,
+        ):
+            await first.jobs.register(registration(most=4))
+            await train(first, clock, 120)
+
+            await asyncio.gather(
+                *(brain.planner.plan("uid-1", Trigger.INTERVAL) for brain in (first, second) * 10)
+            )
+            job = await first.jobs.get("uid-1")
+            rows = await first.plans.page("uid-1", after=0, limit=50)
+            assert job.plan_count == len(rows) == 2
+
+    asyncio.run(run())

@@ -1,0 +1,85 @@
+"""Bad algorithms are recorded and refused, and the last good plan stays; shadows only watch."""
+
+import asyncio
+
+from penstock.brain.assembly import check_algorithms
+from penstock.brain.configuration import BrainSettings
+from penstock.brain.executor import Outcome
+from penstock.brain.planning import Trigger
+from penstock.brain.registry import Registry
+from penstock.crds.enums import Stage, Strategy
+from tests.brain.brains import Clock, open_brain, registration
+from tests.brain.executor.plugins import registered
+
+ONLY_BAD = BrainSettings(policies={Strategy.ALL_REDUCE: dict.fromkeys(Stage, ("bad",))})
+
+
+def registry(deed: str, **options: object) -> Registry:
+    return Registry({"bad": registered(deed, **options)})  # type: ignore[arg-type]
+
+
+def test_a_plan_beyond_the_job_is_refused_and_the_old_one_stays(sqlite_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(
+            sqlite_url, clock=clock, settings=ONLY_BAD, registry=registry("plan")
+        ) as brain:
+            await brain.jobs.register(registration(most=4))
+            brain.algorithms._registry = registry("plan", replicas=5)
+            decision = await brain.planner.plan("uid-1", Trigger.INTERVAL)
+            assert [run.outcome for run in decision.runs] == [Outcome.REFUSED]
+            assert "1 to 4" in decision.runs[0].detail
+            assert (await brain.plans.current("uid-1")).row.number == 1
+            (refused, made) = await brain.plans.runs("uid-1", before=None, limit=9)
+            assert (refused.outcome, made.outcome) == ("Refused", "Planned")
+            assert refused.content is not None  # what it wanted is kept
+
+    asyncio.run(run())
+
+
+def test_a_plan_that_changes_nothing_is_no_plan(sqlite_url: str) -> None:
+    async def run() -> None:
+        async with open_brain(sqlite_url, settings=ONLY_BAD, registry=registry("plan")) as brain:
+            await brain.jobs.register(registration())
+            for _ in range(5):
+                await brain.planner.plan("uid-1", Trigger.INTERVAL)
+            assert (await brain.jobs.get("uid-1")).plan_count == 1
+            assert len(await brain.plans.runs("uid-1", before=None, limit=9)) == 1
+
+    asyncio.run(run())
+
+
+def test_a_shadow_is_recorded_beside_the_plan_and_never_applied(sqlite_url: str) -> None:
+    async def run() -> None:
+
+        entries = dict(check_algorithms(BrainSettings()).entries)
+        entries["bad"] = registered("plan", shadow=True, replicas=3)
+        async with open_brain(sqlite_url, registry=Registry(entries)) as brain:
+            await brain.jobs.register(registration())
+            detail = await brain.plans.detail("uid-1", 1)
+            assert detail.row.algorithm == "cold_create"
+            (shadow,) = detail.shadows
+            assert (shadow.algorithm, shadow.outcome) == ("bad", "Planned")
+            assert '"replicas":3' in (shadow.content or "")
+
+    asyncio.run(run())
+
+
+def test_a_failing_algorithm_is_passed_over(sqlite_url: str) -> None:
+    async def run() -> None:
+
+        entries = dict(check_algorithms(BrainSettings()).entries)
+        entries["bad"] = registered("raise")
+        settings = BrainSettings(
+            policies={Strategy.ALL_REDUCE: {Stage.CREATE: ("bad", "cold_create")}}
+        )
+        async with open_brain(sqlite_url, settings=settings, registry=Registry(entries)) as brain:
+            row = await brain.jobs.register(registration())
+            assert row.current_plan == 1
+            outcomes = [
+                (run.algorithm, run.outcome)
+                for run in await brain.plans.runs("uid-1", before=None, limit=9)
+            ]
+            assert sorted(outcomes) == [("bad", "Failed"), ("cold_create", "Planned")]
+
+    asyncio.run(run())

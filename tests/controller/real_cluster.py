@@ -1,0 +1,315 @@
+"""A cluster as a person meets it: through kubectl, with access control on and pods that run.
+
+``PENSTOCK_TEST_KUBECONFIG`` names a real cluster to use; without it an embedded one is started.
+Nothing here or in the tests that use it knows which of the two it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+KUBECTL = shutil.which("kubectl")
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+SYSTEM = "penstock-system"
+IMAGE = "busybox:1.36"
+LIVE = "trap 'exit 143' TERM; while :; do sleep 0.1; done"
+
+
+class Cluster:
+    """One namespace of its own in a cluster."""
+
+    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.folder = folder
+        self.namespace = f"test-{uuid4().hex[:8]}"
+        self.kubectl("create", "namespace", self.namespace, namespaced=False)
+
+    def kubectl(
+        self, *arguments: str, text: str | None = None, check: bool = True, namespaced: bool = True
+    ) -> str:
+        """Run kubectl in the namespace; returns what it prints, with errors if not ``check``."""
+        assert KUBECTL is not None
+        place = ("--namespace", self.namespace) if namespaced else ()
+        done = subprocess.run(
+            [KUBECTL, "--kubeconfig", str(self.kubeconfig), *place, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def create(self, manifest: Json) -> None:
+        self.kubectl("create", "-f", "-", text=json.dumps(manifest))
+
+    def get(self, *arguments: str) -> Json:
+        found: Json = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return found
+
+    def find(self, *arguments: str) -> list[Json]:
+        """The items of a list."""
+        items: list[Json] = self.get(*arguments)["items"]
+        return items
+
+    def workers(self, job: str) -> list[str]:
+        """Names of a job's workers that are there to stay."""
+        selector = f"penstock.dev/job={job},penstock.dev/role=worker"
+        return sorted(
+            pod["metadata"]["name"]
+            for pod in self.find("pods", "-l", selector)
+            if "deletionTimestamp" not in pod["metadata"]
+            and pod["status"].get("phase") not in {"Succeeded", "Failed"}
+        )
+
+    def wait(self, what: str, condition: str, seconds: int = 30) -> None:
+        """``kubectl wait --for=condition=...``."""
+        self.kubectl("wait", f"--for=condition={condition}", what, f"--timeout={seconds}s")
+
+    def uid(self, job: str) -> str:
+        return str(self.get("elasticjob", job)["metadata"]["uid"])
+
+
+def until(what: str, probe: Callable[[], Any], seconds: float = 30) -> Any:
+    """Poll until ``probe`` gives something true; its value."""
+    end = time.monotonic() + seconds
+    while not (found := probe()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def job(name: str, command: str = LIVE, *, workers: Json | None = None, **spec: Any) -> Json:
+    """A job whose trainer does nothing and whose workers run a shell command."""
+    return {
+        "apiVersion": "penstock.dev/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": name},
+        "spec": {
+            "strategy": "AllReduce",
+            "optimize": "Manual",
+            "trainer": {
+                "template": {
+                    "spec": {
+                        "terminationGracePeriodSeconds": 2,
+                        "containers": [
+                            {
+                                "name": "trainer",
+                                "image": IMAGE,
+                                "command": ["sh", "-c", LIVE],
+                                "readinessProbe": {"exec": {"command": ["true"]}},
+                            }
+                        ],
+                    }
+                }
+            },
+            **spec,
+            "replicaSpecs": {
+                "worker": {
+                    "template": {
+                        "spec": {
+                            "terminationGracePeriodSeconds": 2,
+                            "containers": [
+                                {
+                                    "name": "main",
+                                    "image": IMAGE,
+                                    "command": ["sh", "-c", command],
+                                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                                }
+                            ],
+                        }
+                    },
+                    **(workers or {}),
+                }
+            },
+        },
+    }
+
+
+def scale(name: str, job_name: str, uid: str, roles: Json, **spec: Any) -> Json:
+    return {
+        "apiVersion": "penstock.dev/v1alpha1",
+        "kind": "Scale",
+        "metadata": {"name": name},
+        "spec": {
+            "jobRef": {"name": job_name, "uid": uid},
+            "roles": roles,
+            "source": "User",
+            **spec,
+        },
+    }
+
+
+def _start(command: tuple[str, ...], log: Path, environment: Json | None = None) -> Any:
+    """A process that has printed its first line, and the line."""
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.cli", *command],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=ROOT,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"penstock {' '.join(command)}: {log.read_text()[-3000:]}"
+    return process, line
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
+    """Signal a process and wait for its end."""
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        return process.wait(15)
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@contextlib.contextmanager
+def kubeconfig(folder: Path) -> Iterator[Path]:
+    """The kubeconfig of the cluster to test on."""
+    given = os.environ.get("PENSTOCK_TEST_KUBECONFIG")
+    if given:
+        yield Path(given)
+        return
+    path = folder / "kubeconfig"
+    nodes = folder / "nodes.yaml"
+    pods = folder / "pods"
+    nodes.write_text(yaml.safe_dump({"nodes": [{"name": "node-1", "cpu": "64", "memory": "64Gi"}]}))
+    command = (
+        "cluster", "--port=0", f"--kubeconfig={path}", f"--pods-folder={pods}", "--rbac",
+        f"--nodes={nodes}",
+    )  # fmt: skip
+    process, _ = _start(command, folder / "cluster.log")
+    try:
+        yield path
+    finally:
+        stop(process)
+
+
+@contextlib.contextmanager
+def prepared_cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster with all manifests applied and an account for the controller."""
+    with kubeconfig(folder) as path:
+        cluster = Cluster(path, folder)
+        try:
+            cluster.kubectl("create", "namespace", SYSTEM, check=False, namespaced=False)
+            manifests = subprocess.run(
+                [sys.executable, "-m", "penstock.cli", "controller", "--print-manifests"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            cluster.kubectl(
+                "apply", "--server-side", "--force-conflicts", "-f", "-",
+                text=manifests, namespaced=False,
+            )  # fmt: skip
+            cluster.kubectl(
+                "wait", "--for=condition=Established", "crd/elasticjobs.penstock.dev",
+                "crd/scales.penstock.dev", "--timeout=20s", namespaced=False,
+            )  # fmt: skip
+            cluster.kubectl(
+                "apply", "-f", "-", text=yaml.safe_dump_all(_account()), namespaced=False
+            )
+            yield cluster
+        finally:
+            cluster.kubectl(
+                "delete", "namespace", cluster.namespace, "--wait=false", "--ignore-not-found",
+                namespaced=False,
+            )  # fmt: skip
+
+
+def _account() -> list[Json]:
+    rbac = "rbac.authorization.k8s.io"
+    name = "penstock-controller"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": SYSTEM},
+        },
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [subject],
+        },
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": SYSTEM},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
+            "subjects": [subject],
+        },
+    ]
+
+
+class Controllers:
+    """Processes of the controller that run under its own account."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._running: list[subprocess.Popen[str]] = []
+        self.kubeconfig = self._write_kubeconfig()
+        self.log = cluster.folder / "controller.log"
+
+    def _write_kubeconfig(self) -> Path:
+        """As the administrator's, but with the token of the controller's account."""
+        document = yaml.safe_load(self._cluster.kubeconfig.read_text())
+        token = self._cluster.kubectl(
+            "create", "token", "penstock-controller", "--namespace", SYSTEM, "--duration=1h",
+            namespaced=False,
+        ).strip()  # fmt: skip
+        context = next(
+            one["context"]
+            for one in document["contexts"]
+            if one["name"] == document["current-context"]
+        )
+        for user in document["users"]:
+            if user["name"] == context["user"]:
+                user["user"] = {"token": token}
+        path = self._cluster.folder / "controller.kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        path.chmod(0o600)
+        return path
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start a replica; returns when it has announced its address."""
+        process, _ = _start(
+            (
+                "controller", f"--kubeconfig={self.kubeconfig}", "--metrics-port=0",
+                f"--lease-namespace={SYSTEM}",
+            ),
+            self.log,
+        )  # fmt: skip
+        self._running.append(process)
+        return process
+
+    def stop_all(self) -> None:
+        for process in self._running:
+            if process.poll() is None:
+                stop(process)
+        self._running.clear()

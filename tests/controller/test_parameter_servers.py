@@ -1,0 +1,110 @@
+"""Parameter servers: nothing of them changes before the trainer has made the training ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.controller.reconcile import timing
+from tests.controller.life import Life, template
+from tests.controller.test_convergence import answer_trainer
+
+
+@pytest.fixture
+def servers(life: Life) -> Life:
+    """Two servers, as a first plan says."""
+    life.create_job(strategy="ParameterServer", roles={"ps": {"template": template()}})
+    life.create_scale("a", {"ps": {"replicas": 2}})
+    life.settle()
+    assert len(life.names("ps")) == 2
+    life.server.advance(2)
+    return life
+
+
+def test_the_first_plan_needs_no_consent(servers: Life) -> None:
+    assert servers.scale_condition("a", "Prepared") == ("True", "NotRequired")
+    assert servers.scale_condition("a", "Applied")[0] == "True"
+
+
+def test_a_change_waits_for_the_trainer(servers: Life) -> None:
+    servers.create_scale("b", {"ps": {"replicas": 3}})
+    servers.settle()
+    assert servers.scale_condition("b", "Prepared") == ("Unknown", "AwaitingTrainer")
+    assert servers.scale_condition("b", "Applied") == ("False", "AwaitingTrainer")
+    assert len(servers.names("ps")) == 2
+    answer_trainer(servers, consents=True)
+    servers.settle()
+    assert len(servers.names("ps")) == 3
+    assert servers.scale_condition("b", "Applied")[0] == "True"
+
+
+def test_a_refusal_fails_the_scale(servers: Life) -> None:
+    servers.create_scale("b", {"ps": {"replicas": 1}, "worker": {"replicas": 3}})
+    servers.settle()
+    answer_trainer(servers, consents=False)
+    servers.settle()
+    assert servers.scale_condition("b", "Failed") == ("True", "NotPrepared")
+    assert len(servers.names("ps")) == 2
+    assert len(servers.names("worker")) == 1, "nothing of a Scale that failed is done"
+
+
+def test_no_answer_fails_the_scale_after_a_time(servers: Life) -> None:
+    servers.create_scale("b", {"ps": {"replicas": 1}})
+    servers.settle()
+    servers.server.advance(timing.PREPARATION.total_seconds() - 10)
+    servers.settle()
+    assert servers.scale_condition("b", "Failed")[0] == "False"
+    servers.server.advance(11)
+    servers.settle()
+    assert servers.scale_condition("b", "Failed") == ("True", "NotPrepared")
+    assert len(servers.names("ps")) == 2
+
+
+def test_an_edit_of_the_spec_goes_the_same_way(servers: Life) -> None:
+    def edit(count: int) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            spec["replicaSpecs"]["ps"]["replicas"] = count
+
+        servers.edit_spec(change)
+
+    edit(4)
+    servers.settle()
+    assert len(servers.names("ps")) == 2
+    [name] = [one for one in servers.server.objects["scales"] if one != "a"]
+    assert servers.server.objects["scales"][name]["spec"]["reason"] == "SpecChanged"
+    assert servers.scale_condition(name, "Prepared")[0] == "Unknown"
+    answer_trainer(servers, consents=True)
+    servers.settle()
+    assert len(servers.names("ps")) == 4
+    edit(0)
+    servers.settle()
+    assert len(servers.names("ps")) == 2, "0 returns the role to the plan"
+
+
+def test_a_lost_server_is_replaced_without_asking(servers: Life) -> None:
+    servers.end_pod("job-ps-1-0", 137, pod_reason="Evicted")
+    servers.settle()
+    assert servers.names("ps") == ["job-ps-0-0", "job-ps-1-1"]
+
+
+def test_out_of_memory_doubles_the_number_then_the_memory(servers: Life) -> None:
+    servers.end_pod("job-ps-1-0", 137, "OOMKilled")
+    servers.settle()
+    assert servers.names("ps") == ["job-ps-0-0", "job-ps-1-1"]
+    answer_trainer(servers, consents=True)
+    servers.settle()
+    assert len(servers.names("ps")) == 4
+    servers.server.advance(2)
+    servers.end_pod("job-ps-1-1", 137, "OOMKilled")
+    servers.settle()
+    answer_trainer(servers, consents=True)
+    servers.settle()
+    assert len(servers.names("ps")) == 4, "its share did not shrink: more servers do not help"
+    memory = {
+        pod["metadata"]["labels"]["penstock.dev/rank"]: pod["spec"]["containers"][0]["resources"][
+            "requests"
+        ]["memory"]
+        for pod in servers.pods("ps")
+    }
+    assert memory == {"0": "1Gi", "1": "2Gi", "2": "1Gi", "3": "1Gi"}

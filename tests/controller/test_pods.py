@@ -1,0 +1,188 @@
+"""Pod manifests: what Penstock sets, and what it leaves to the template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.controller.reconcile.observed import Job, Settings
+from penstock.controller.reconcile.pods import replica_pod, trainer_pod
+from penstock.controller.reconcile.reading import read_job, read_spec
+from penstock.controller.reconcile.targets import RankTarget
+from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.enums import Role
+from tests.controller.life import job as make_job
+
+Json = dict[str, Any]
+SETTINGS = Settings(trainer_image="trainer:1", brain_url="http://brain:8477")
+
+
+def read(raw: Json) -> tuple[Job, ElasticJobSpec]:
+    raw["metadata"].update(uid="job-uid", resourceVersion="1", namespace="team")
+    spec, fault = read_spec(raw["spec"])
+    assert spec is not None, fault
+    return read_job(raw, spec, ""), spec
+
+
+def environment(container: Json) -> Json:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+
+
+def test_identity_of_a_pod() -> None:
+    job, spec = read(make_job())
+    pod = replica_pod(job, spec, Role.WORKER, 3, 2, RankTarget())
+    assert pod["metadata"]["name"] == "job-worker-3-2"
+    assert pod["metadata"]["labels"] == {
+        "penstock.dev/job": "job",
+        "penstock.dev/job-uid": "job-uid",
+        "penstock.dev/role": "worker",
+        "penstock.dev/rank": "3",
+        "penstock.dev/incarnation": "2",
+        "app.kubernetes.io/managed-by": "penstock",
+    }
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("worker-3", "job")
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    found = environment(pod["spec"]["containers"][0])
+    assert found["PENSTOCK_ROLE"] == "worker"
+    assert found["PENSTOCK_RANK"] == "3"
+    assert found["PENSTOCK_INCARNATION"] == "2"
+    assert found["PENSTOCK_TRAINER_ADDRESS"] == "trainer-0.job.team.svc:8476"
+    assert found["PENSTOCK_JOB_TOKEN"] == {"secretKeyRef": {"name": "job-token", "key": "token"}}
+    assert found["PENSTOCK_POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def test_what_the_user_set_is_kept_but_not_our_names() -> None:
+    raw = make_job()
+    worker = raw["spec"]["replicaSpecs"]["worker"]["template"]
+    worker["metadata"] = {
+        "labels": {"team": "a", "penstock.dev/rank": "9"},
+        "annotations": {"x": "y"},
+    }
+    worker["spec"].update(
+        restartPolicy="Always", nodeSelector={"gpu": "yes"}, initContainers=[{"name": "prepare"}]
+    )
+    worker["spec"]["containers"][0]["env"] = [
+        {"name": "MINE", "value": "1"},
+        {"name": "PENSTOCK_RANK", "value": "77"},
+    ]
+    job, spec = read(raw)
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["labels"]["penstock.dev/rank"] == "0"
+    assert pod["metadata"]["annotations"] == {"x": "y"}
+    assert pod["spec"]["nodeSelector"] == {"gpu": "yes"}
+    assert pod["spec"]["restartPolicy"] == "Never"
+    found = environment(pod["spec"]["containers"][0])
+    assert (found["MINE"], found["PENSTOCK_RANK"]) == ("1", "0")
+    assert environment(pod["spec"]["initContainers"][0])["PENSTOCK_JOB_UID"] == "job-uid"
+
+
+def test_the_template_is_not_changed() -> None:
+    job, spec = read(make_job())
+    before = spec.model_dump_json()
+    pod = replica_pod(
+        job, spec, Role.WORKER, 0, 0, RankTarget(4000, 1 << 30, 0, ("n",)), spare=True
+    )
+    pod["spec"]["containers"][0]["env"].clear()
+    assert spec.model_dump_json() == before
+
+
+def test_resources_become_requests_and_limits_of_the_first_container() -> None:
+    raw = make_job()
+    containers = raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+    containers[0]["resources"] = {"limits": {"nvidia.com/gpu": 1, "memory": "1Gi"}}
+    containers.append({"name": "side", "resources": {"requests": {"cpu": "1"}}})
+    job, spec = read(raw)
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget(2500, 3 << 30))
+    first, second = pod["spec"]["containers"]
+    assert first["resources"] == {
+        "requests": {"cpu": "2500m", "memory": "3Gi"},
+        "limits": {"nvidia.com/gpu": 1, "cpu": "2500m", "memory": "3Gi"},
+    }
+    assert second["resources"] == {"requests": {"cpu": "1"}}
+
+
+def test_avoided_nodes_join_every_term_of_the_affinity() -> None:
+    raw = make_job()
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"matchFields": []}]
+    raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
+    }
+    job, spec = read(raw)
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget(avoid_nodes=("bad", "worse")))
+    required = pod["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    avoided = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("bad", "worse")
+    ]
+    assert [term["matchFields"] for term in required["nodeSelectorTerms"]] == [avoided, avoided]
+    assert required["nodeSelectorTerms"][0]["matchExpressions"]
+
+
+def test_trainer_has_two_tokens_and_its_own_account() -> None:
+    job, spec = read(make_job())
+    pod = trainer_pod(job, spec, SETTINGS, 1)
+    assert pod["metadata"]["name"] == "job-trainer-0-1"
+    assert pod["spec"]["serviceAccountName"] == "job-trainer"
+    [container] = pod["spec"]["containers"]
+    assert container["command"] == ["penstock", "trainer"]
+    assert container["image"] == "trainer:1"
+    found = environment(container)
+    assert found["PENSTOCK_BRAIN_URL"] == "http://brain:8477"
+    assert found["PENSTOCK_ROLE"] == "trainer"
+    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert found["PENSTOCK_STATE_DIR"] == paths["penstock-state"]
+    assert found["PENSTOCK_BRAIN_TOKEN_FILE"] == paths["brain-token"] + "/token"
+    audiences = [
+        source["serviceAccountToken"].get("audience")
+        for volume in pod["spec"]["volumes"]
+        for source in volume.get("projected", {}).get("sources", ())
+        if "serviceAccountToken" in source
+    ]
+    assert audiences == [None, "penstock-brain"]
+
+
+def test_trainer_without_a_brain() -> None:
+    job, spec = read(make_job())
+    pod = trainer_pod(job, spec, Settings(trainer_image="x"), 0)
+    assert "PENSTOCK_BRAIN_URL" not in environment(pod["spec"]["containers"][0])
+
+
+def test_trainer_template_is_laid_over_the_default() -> None:
+    overlay = {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {
+            "nodeSelector": {"zone": "b"},
+            "containers": [
+                {
+                    "name": "trainer",
+                    "resources": {"requests": {"memory": "1Gi"}},
+                    "env": [{"name": "MINE", "value": "1"}],
+                    "readinessProbe": {"exec": {"command": ["true"]}},
+                },
+                {"name": "side", "image": "side"},
+            ],
+            "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "c"}}],
+        },
+    }
+    raw = make_job(trainer={"template": overlay}, stateVolume="disk")
+    job, spec = read(raw)
+    pod = trainer_pod(job, spec, SETTINGS, 0)
+    first, second = pod["spec"]["containers"]
+    assert first["image"] == "trainer:1"
+    assert first["resources"]["requests"] == {"cpu": "100m", "memory": "1Gi"}
+    assert first["readinessProbe"] == {"exec": {"command": ["true"]}}
+    assert environment(first)["MINE"] == "1"
+    assert second["name"] == "side"
+    assert "PENSTOCK_BRAIN_URL" not in environment(second)
+    assert [volume["name"] for volume in pod["spec"]["volumes"]] == [
+        "kubernetes-token", "brain-token", "disk",
+    ]  # fmt: skip
+    [state] = [
+        one for one in first["volumeMounts"] if one["mountPath"] == "/var/lib/penstock/state"
+    ]
+    assert state["name"] == "disk"
+    assert pod["metadata"]["labels"]["team"] == "a"

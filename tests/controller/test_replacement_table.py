@@ -1,0 +1,164 @@
+"""The table of replacement decisions has a row for everything that can happen to every role."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from penstock.controller.reconcile.observed import ContainerState, Pod, RankRecord
+from penstock.controller.reconcile.replacement import (
+    TABLE,
+    Cause,
+    Finding,
+    Response,
+    classify,
+    decide,
+    fingerprints,
+)
+from penstock.crds.conditions import JobReason
+from penstock.crds.elasticjob import FailurePolicy
+from penstock.crds.enums import TRAINER_ROLE, Role
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROLES = (*(role.value for role in Role), TRAINER_ROLE)
+POLICY = FailurePolicy(max_restarts=2, max_preemptions=3)
+
+
+def pod(
+    *containers: ContainerState,
+    phase: str = "Running",
+    name: str = "job-worker-0-0",
+    node: str = "node-1",
+    reason: str = "",
+    deleting: bool = False,
+    disrupted: bool = False,
+    unschedulable_since: datetime | None = None,
+) -> Pod:
+    return Pod(
+        "ns", name, f"uid-{name}", 1, "job-uid", "worker", 0, 0, NOW,
+        phase=phase, node=node, reason=reason, deleting=deleting, disrupted=disrupted,
+        unschedulable_since=unschedulable_since, started=NOW, containers=containers,
+    )  # fmt: skip
+
+
+def ended(code: int, reason: str = "", message: str = "", name: str = "main") -> ContainerState:
+    return ContainerState(name, code, reason, message, NOW)
+
+
+def waiting(reason: str) -> ContainerState:
+    return ContainerState("main", waiting=reason)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("cause", Cause)
+def test_every_pair_has_a_row(role: str, cause: Cause) -> None:
+    assert (role, cause) in TABLE
+
+
+def test_no_row_is_for_nothing() -> None:
+    assert len(TABLE) == len(ROLES) * len(Cause)
+
+
+@pytest.mark.parametrize(
+    ("found", "cause"),
+    [
+        (pod(), Cause.NONE),
+        (pod(phase="Pending"), Cause.NONE),
+        (pod(ended(0), phase="Succeeded"), Cause.SUCCEEDED),
+        (pod(ended(137, "OOMKilled"), phase="Failed"), Cause.OUT_OF_MEMORY),
+        (pod(ended(0), ended(137, "OOMKilled", name="side"), phase="Failed"), Cause.OUT_OF_MEMORY),
+        (pod(ended(1), ended(137, "OOMKilled", name="side"), phase="Failed"), Cause.OUT_OF_MEMORY),
+        (pod(ended(137), phase="Failed"), Cause.PREEMPTED),
+        (pod(ended(143), phase="Failed"), Cause.PREEMPTED),
+        (pod(phase="Failed", reason="Evicted"), Cause.PREEMPTED),
+        (pod(phase="Failed", reason="OutOfcpu"), Cause.PREEMPTED),
+        (pod(phase="Failed", reason="NodeLost"), Cause.PREEMPTED),
+        (pod(ended(1), phase="Failed", disrupted=True), Cause.PREEMPTED),
+        (pod(phase="Unknown"), Cause.PREEMPTED),
+        (pod(deleting=True), Cause.PREEMPTED),
+        (pod(ended(0), phase="Succeeded", deleting=True), Cause.SUCCEEDED),
+        (pod(ended(1), phase="Failed"), Cause.ERROR),
+        (pod(ended(2), phase="Failed"), Cause.ERROR),
+        (pod(ended(139), phase="Failed"), Cause.ERROR),
+        (pod(ended(137), ended(1, name="side"), phase="Failed"), Cause.ERROR),
+        (pod(ended(1), ContainerState("side")), Cause.ERROR),
+        (pod(ended(0), ContainerState("side")), Cause.NONE),
+        (pod(phase="Failed", reason="DeadlineExceeded"), Cause.ERROR),
+        (pod(phase="Failed"), Cause.PREEMPTED),
+        (pod(waiting("ErrImagePull"), phase="Pending"), Cause.BAD_IMAGE),
+        (pod(waiting("ImagePullBackOff"), phase="Pending"), Cause.BAD_IMAGE),
+        (pod(waiting("InvalidImageName"), phase="Pending"), Cause.BAD_IMAGE),
+        (pod(waiting("CreateContainerConfigError"), phase="Pending"), Cause.BAD_CONFIG),
+        (pod(waiting("ContainerCreating"), phase="Pending"), Cause.NONE),
+        (pod(phase="Pending", unschedulable_since=NOW), Cause.UNSCHEDULABLE),
+    ],
+)
+def test_classify(found: Pod, cause: Cause) -> None:
+    assert classify(found).cause is cause
+
+
+def test_killed_with_same_last_words_on_other_node_is_an_error() -> None:
+    first = pod(ended(1, message="step 3\nlost rank 17"), phase="Failed", name="a", node="node-1")
+    second = pod(ended(137, message="lost rank 4"), phase="Failed", name="b", node="node-2")
+    seen = fingerprints([first, second])
+    assert classify(second, seen).cause is Cause.ERROR
+    assert "node-1" in classify(second, seen).detail
+
+
+def test_killed_twice_on_the_same_node_is_the_nodes_fault() -> None:
+    first = pod(ended(137, message="lost rank 17"), phase="Failed", name="a")
+    second = pod(ended(137, message="lost rank 4"), phase="Failed", name="b")
+    assert classify(second, fingerprints([first, second])).cause is Cause.PREEMPTED
+
+
+def test_restart_counts_until_the_budget_is_spent() -> None:
+    finding = Finding(Cause.ERROR, "container main exited with code 1")
+    record = RankRecord()
+    for count in (1, 2):
+        decision = decide("worker", finding, record, POLICY, NOW)
+        assert decision.fails_with is None
+        record = decision.record
+        assert (record.restarts, record.preemptions) == (count, 0)
+    decision = decide("worker", finding, record, POLICY, NOW)
+    assert decision.fails_with is JobReason.MAX_RESTARTS_EXCEEDED
+    assert "maxRestarts is 2" in decision.message
+
+
+def test_preemptions_have_a_budget_of_their_own() -> None:
+    finding = Finding(Cause.PREEMPTED, "evicted")
+    spent = RankRecord(incarnation=9, restarts=2, preemptions=2)
+    decision = decide("worker", finding, spent, POLICY, NOW)
+    assert decision.fails_with is None
+    assert decision.record == RankRecord(9, 2, 3)
+    decision = decide("worker", finding, decision.record, POLICY, NOW)
+    assert decision.fails_with is JobReason.MAX_PREEMPTIONS_EXCEEDED
+
+
+@pytest.mark.parametrize("cause", [Cause.ERROR, Cause.OUT_OF_MEMORY, Cause.PREEMPTED])
+def test_data_workers_back_off_and_never_fail_the_job(cause: Cause) -> None:
+    worn = RankRecord(restarts=1000)
+    decision = decide("dataWorker", Finding(cause, "x", at=NOW), worn, POLICY, NOW)
+    assert decision.fails_with is None
+    assert decision.response is Response.BACK_OFF
+    assert decision.not_before == NOW + timedelta(minutes=5)
+    fresh = decide("dataWorker", Finding(cause, "x", at=NOW), RankRecord(), POLICY, NOW)
+    assert fresh.not_before == NOW + timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("role", ["worker", "ps", "evaluator", TRAINER_ROLE])
+def test_a_bad_image_waits_ten_minutes_then_fails(role: str) -> None:
+    finding = Finding(Cause.BAD_IMAGE, "cannot pull", at=NOW)
+    early = decide(role, finding, RankRecord(), POLICY, NOW + timedelta(minutes=9, seconds=59))
+    assert early.fails_with is None
+    assert early.check_at == NOW + timedelta(minutes=10)
+    late = decide(role, finding, RankRecord(), POLICY, NOW + timedelta(minutes=10))
+    assert late.fails_with is JobReason.IMAGE_UNAVAILABLE
+
+
+def test_a_program_that_never_started_is_failed_with_what_the_runtime_said() -> None:
+    told = 'exec: "/no/such/cmd": no such file or directory'
+    finding = classify(pod(ended(128, "StartError", told), phase="Failed"))
+    assert finding.cause is Cause.ERROR
+    assert finding.detail.endswith(f"exited with code 128 (StartError: {told})")
+    assert "log" not in classify(pod(ended(1, "Error", "log"), phase="Failed")).detail

@@ -1,0 +1,175 @@
+"""A whole control plane for a test: embedded cluster, controller and Brain as real processes."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from penstock.local.components import penstock
+from penstock.local.faults.client import FaultsClient
+from penstock.local.home import ControlPlaneState, Home
+
+ROOT = Path(__file__).parents[2]
+KUBECTL = shutil.which("kubectl")
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running control plane and the ways in which a person would use it."""
+
+    home: Home
+    process: subprocess.Popen[bytes]
+
+    @property
+    def state(self) -> ControlPlaneState:
+        state = self.home.read_state()
+        assert state is not None
+        return state
+
+    @property
+    def brain_url(self) -> str:
+        return self.state.components["brain"].url
+
+    @property
+    def token(self) -> str:
+        document = yaml.safe_load(self.home.kubeconfig.read_text())
+        token = document["users"][0]["user"]["token"]
+        assert isinstance(token, str)
+        return token
+
+    def brain(self, path: str) -> Any:
+        """GET a path of the Brain, as the cluster's administrator."""
+        response = httpx.get(
+            self.brain_url + path,
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=10,
+            trust_env=False,
+        )
+        response.raise_for_status()
+        return response.json()
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        """Run kubectl; returns what it prints (with check=False: standard error as well)."""
+        assert KUBECTL is not None
+        done = subprocess.run(
+            [KUBECTL, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "KUBECONFIG": str(self.home.kubeconfig)},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{self.last_words()}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def get(self, *arguments: str) -> Json:
+        """``kubectl get ... -o json``."""
+        document: Json = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return document
+
+    def apply(self, manifest: Json) -> None:
+        """``kubectl apply`` of one object."""
+        self.kubectl("apply", "-f", "-", text=json.dumps(manifest))
+
+    def kill(self, component: str) -> None:
+        """SIGKILL one component; the supervisor starts it again."""
+        os.kill(self.state.components[component].pid, signal.SIGKILL)
+
+    def wait_for(self, job: str, condition: str, timeout_seconds: int = 50) -> None:
+        """``kubectl wait --for=condition=...``."""
+        self.kubectl(
+            "wait", f"--for=condition={condition}", f"ej/{job}", f"--timeout={timeout_seconds}s"
+        )
+
+    def fault(self, fault: str, /, **arguments: Any) -> None:
+        """Have the cluster carry out one of its faults."""
+        document = yaml.safe_load(self.home.kubeconfig.read_text())
+        cluster = document["clusters"][0]["cluster"]
+        ca_pem = base64.b64decode(cluster["certificate-authority-data"])
+        with FaultsClient(cluster["server"], self.token, ca_pem) as faults:
+            faults(fault, **arguments)
+
+    def last_words(self) -> str:
+        """The ends of the components' logs, for a failing test."""
+        parts = []
+        for log in sorted(self.home.logs.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-15:]
+            parts.append(f"--- {log.name}\n" + "\n".join(lines))
+        return "\n" + "\n".join(parts)
+
+
+def until(condition: Callable[[], Any], timeout_seconds: float = 30.0) -> Any:
+    """Poll until the condition gives something true, and return it."""
+    deadline = time.monotonic() + timeout_seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.1)
+    return found
+
+
+@contextlib.contextmanager
+def control_plane(folder: Path, *options: str) -> Iterator[ControlPlane]:
+    """Start a control plane on free ports and stop it at the end."""
+    home = Home(folder / "home")
+    home.create()
+    with (folder / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            penstock("up", "--foreground", "--any-ports", f"--home={home.folder}", *options),
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+        )
+    plane = ControlPlane(home, process)
+
+    def ready() -> bool:
+        state = home.read_state()
+        ended = process.poll() is not None
+        assert not ended, (folder / "up.log").read_text() + plane.last_words()
+        return state is not None and state.ready
+
+    try:
+        until(ready, 60)
+        yield plane
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=10)
+
+
+def job_manifest(name: str, command: list[str], **spec: Any) -> Json:
+    """An ElasticJob whose worker runs a command."""
+    container = {"name": "main", "image": "penstock/examples", "command": command}
+    worker = {"template": {"spec": {"containers": [container]}}, **spec.pop("worker", {})}
+    return {
+        "apiVersion": "penstock.dev/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": name},
+        "spec": {"strategy": "Local", "replicaSpecs": {"worker": worker}, **spec},
+    }
+
+
+def script(text: str) -> list[str]:
+    """A worker's command that runs a Python program under the agent."""
+    return ["penstock", "run", "--", sys.executable, "-c", text]

@@ -1,0 +1,113 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.scheduler.tuning import (
+    FALLBACK_INTERVALS,
+    Limits,
+    Measured,
+    Stage,
+    Tuning,
+    begin,
+    give_back_surplus,
+    step,
+)
+from penstock.sim.cluster.tuning import measure, trace
+
+LIMITS = Limits()
+
+
+def run(speed_of: "dict[str, float]", intervals: int = 60) -> Tuning:
+    """Tune a job whose data rate per core falls to `sublinear` beyond `linear_cores` a worker."""
+    tuning = begin(LIMITS)
+    for _ in range(intervals):
+        cores = tuning.data_worker_cores
+        linear = min(cores, speed_of["linear_cores"])
+        rate = tuning.data_workers * (linear + 0.2 * (cores - linear))
+        enqueue = rate if tuning.data_workers else speed_of["baseline"]
+        throughput = min(enqueue, speed_of["ideal"])
+        tuning = step(tuning, Measured(throughput, enqueue, speed_of["ideal"]), LIMITS)
+    return tuning
+
+
+def test_the_three_steps_of_figure_13_end_as_in_the_paper() -> None:
+    lines = list(trace())
+    stages = list(dict.fromkeys(line.stage for line in lines))
+    assert stages == [
+        Stage.PROFILING,
+        Stage.DATA_WORKER_SIZE,
+        Stage.DATA_WORKERS,
+        Stage.TRAINING_WORKER_SIZE,
+        Stage.TUNED,
+    ]
+    last = lines[-1]
+    assert (last.data_workers, last.data_worker_cores, last.training_cores) == (3, 8, 3)
+    assert last.steps_per_second == pytest.approx(10)
+
+
+def test_the_last_linear_size_is_the_maximum_size() -> None:
+    tuning = run({"linear_cores": 4, "ideal": 12.0, "baseline": 3.0})
+    assert tuning.max_data_worker_cores == 4
+    assert tuning.data_workers == 3
+
+
+def test_one_worker_that_fills_the_queue_is_enough() -> None:
+    tuning = run({"linear_cores": 8, "ideal": 3.0, "baseline": 3.0})
+    assert (tuning.data_workers, tuning.data_worker_cores) == (1, 3)
+
+
+def test_a_job_that_stays_behind_its_baseline_falls_back() -> None:
+    tuning = begin(LIMITS)
+    tuning = step(tuning, Measured(10.0, 10.0, 10.0), LIMITS)
+    for interval in range(FALLBACK_INTERVALS):
+        assert tuning.stage is not Stage.FALLEN_BACK, interval
+        refused = Measured(1.0, 1.0, 10.0, granted=False)
+        tuning = step(tuning, refused, LIMITS)
+    assert tuning.stage is Stage.FALLEN_BACK
+    assert (tuning.data_workers, tuning.training_cores) == (0, LIMITS.training_cores)
+    assert step(tuning, Measured(1.0, 1.0, 1.0), LIMITS) == tuning
+
+
+def test_what_was_not_granted_is_asked_for_again() -> None:
+    tuning = step(begin(LIMITS), Measured(1.0, 1.0, 9.0), LIMITS)
+    waiting = step(tuning, Measured(1.0, 1.0, 9.0, granted=False), LIMITS)
+    assert waiting.data_worker_cores == tuning.data_worker_cores
+    assert waiting.why.startswith("wait")
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -1.0])
+def test_rates_that_are_no_numbers_change_nothing(rate: float) -> None:
+    tuning = step(begin(LIMITS), Measured(1.0, 1.0, 9.0), LIMITS)
+    after = step(tuning, Measured(rate, 1.0, 9.0), LIMITS)
+    assert (after.stage, after.data_cores, after.intervals) == (tuning.stage, 1, tuning.intervals)
+
+
+def test_surplus_is_given_back_only_as_far_as_there_is_any() -> None:
+    tuned = run({"linear_cores": 8, "ideal": 3.0, "baseline": 3.0})
+    assert tuned.surplus_cores == LIMITS.training_cores - tuned.training_cores > 0
+    assert give_back_surplus(tuned, 2).surplus_cores == tuned.surplus_cores - 2
+    assert give_back_surplus(tuned, 99).surplus_cores == 0
+    assert give_back_surplus(tuned, -1) == tuned
+
+
+RATES = st.floats(0, 100) | st.just(math.nan)
+
+
+@given(
+    measurements=st.lists(st.builds(Measured, RATES, RATES, RATES, st.booleans()), max_size=80),
+    limits=st.builds(Limits, st.integers(1, 8), st.integers(1, 8), st.integers(1, 6)),
+)
+def test_whatever_is_measured_the_limits_hold(measurements: list[Measured], limits: Limits) -> None:
+    tuning = begin(limits)
+    for measured in measurements:
+        tuning = step(tuning, measured, limits)
+        assert 1 <= tuning.training_cores <= limits.training_cores
+        assert 0 <= tuning.data_worker_cores <= limits.data_worker_cores
+        assert 0 <= tuning.data_workers <= limits.data_workers
+        assert 0 <= tuning.surplus_cores <= limits.training_cores - tuning.training_cores
+
+
+def test_the_model_without_data_workers_uses_the_training_cores_for_both() -> None:
+    assert measure(begin(LIMITS)).throughput == pytest.approx(10 * 8 / 27)

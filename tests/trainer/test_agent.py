@@ -1,0 +1,158 @@
+"""The agent with programs that behave and programs that do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.crds import environment
+
+ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+
+
+def agent(
+    code: str, *options: str, environ: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", "run", *options, "--", sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**ENVIRON, **(environ or {})},
+    )
+
+
+def finish(process: subprocess.Popen[bytes], timeout: float = 30) -> tuple[int, bytes]:
+    output, _ = process.communicate(timeout=timeout)
+    return process.returncode, output
+
+
+def wait_for_file(path: Path, timeout: float = 20) -> str:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if path.exists() and (text := path.read_text()):
+            return text
+        time.sleep(0.02)
+    raise AssertionError(f"{path} was not written")
+
+
+@pytest.mark.parametrize("code", [0, 1, 17])
+def test_the_exit_code_is_the_programs(code: int) -> None:
+    assert finish(agent(f"raise SystemExit({code})"))[0] == code
+
+
+def test_a_program_that_was_killed_gives_128_and_the_signal() -> None:
+    code, _ = finish(agent("import os; os.kill(os.getpid(), 9)"))
+    assert code == 128 + signal.SIGKILL
+
+
+def test_a_traceback_is_the_end_of_the_log() -> None:
+    code, output = finish(agent("def train():\n    raise ValueError('bad sample 7')\ntrain()"))
+    assert code == 1
+    assert output.decode().rstrip().endswith("ValueError: bad sample 7")
+
+
+def test_binary_output_passes_unchanged() -> None:
+    noise = bytes(range(256)) * 64
+    code, output = finish(
+        agent("import sys; sys.stdout.buffer.write(bytes(range(256)) * 64); sys.stdout.flush()")
+    )
+    assert code == 0
+    assert output == noise
+
+
+def test_sigterm_is_passed_on_and_the_program_ends_in_its_own_way(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    process = agent(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        f"pathlib.Path({str(ready)!r}).write_text('x')\n"
+        "time.sleep(60)"
+    )
+    wait_for_file(ready)
+    process.terminate()
+    assert finish(process)[0] == 5
+
+
+def test_a_program_that_ignores_sigterm_is_killed_after_its_grace_period(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    process = agent(
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"pathlib.Path({str(ready)!r}).write_text('x')\n"
+        "time.sleep(60)",
+        "--grace-seconds=0.5",
+    )
+    wait_for_file(ready)
+    process.terminate()
+    code, output = finish(process, timeout=15)
+    assert code == 128 + signal.SIGKILL
+    assert b"ignored SIGTERM" in output
+
+
+def test_what_a_program_forked_ends_with_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code, _ = finish(
+        agent(
+            "import os, pathlib, time\n"
+            "if os.fork() == 0:\n"
+            f"    pathlib.Path({str(pids)!r}).write_text(str(os.getpid()))\n"
+            "    time.sleep(60)\n"
+            "else:\n"
+            "    time.sleep(1)"
+        )
+    )
+    assert code == 0
+    assert_ends(int(wait_for_file(pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which only Linux has")
+def test_a_program_dies_with_its_agent(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    process = agent(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pids)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(60)"
+    )
+    pid = int(wait_for_file(pids))
+    process.kill()
+    finish(process)
+    assert_ends(pid)
+
+
+def test_a_missing_program_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "run", "--", "no-such-program"],
+        capture_output=True, text=True, env=ENVIRON, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 127
+    assert "no-such-program: no such program" in done.stderr
+
+
+def test_a_trainer_that_is_away_does_not_stop_the_program() -> None:
+    nowhere = {environment.TRAINER_ADDRESS: "127.0.0.1:9"}
+    code, output = finish(agent("import time; time.sleep(1.5); print('done')", environ=nowhere))
+    assert code == 0
+    assert b"done" in output
+    assert output.count(b"did not take a report") == 1, "said more than once"
+
+
+def test_a_malformed_address_is_refused_with_its_form() -> None:
+    code, output = finish(agent("pass", environ={environment.TRAINER_ADDRESS: "nowhere"}))
+    assert code != 0
+    assert b"PENSTOCK_TRAINER_ADDRESS: 'nowhere'; expected HOST:PORT" in b" ".join(output.split())
+
+
+def assert_ends(pid: int, timeout: float = 10) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} still runs")

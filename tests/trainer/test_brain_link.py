@@ -1,0 +1,215 @@
+"""The trainer's line to the Brain: what is kept while it is away, and said when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.api.schemas import JobRegistration, RoleDescription
+from penstock.client import AsyncBrainClient, RetryPolicy
+from penstock.crds.enums import Role, Strategy
+from penstock.trainer import brain
+from penstock.trainer.brain import BrainLink
+from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.journal import restore
+from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
+
+UID = "u-1"
+REGISTRATION = JobRegistration(
+    name="j", namespace="default", strategy=Strategy.ALL_REDUCE,
+    roles={Role.WORKER: RoleDescription(max_replicas=4)},
+)  # fmt: skip
+
+
+class FakeBrain:
+    """Answers as the Brain's API does, remembers what it was told, and can be away."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.known = False
+        self.samples: list[dict[str, Any]] = []
+        self.dropped = 0
+        self.ledger: tuple[int, bytes] | None = None
+        self.finished: dict[str, Any] | None = None
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if self.away:
+            raise httpx.ConnectError("away", request=request)
+        action = request.url.path.removeprefix(f"/v1/jobs/{UID}").strip("/")
+        if request.method == "PUT" and action == "":
+            self.known = True
+            return httpx.Response(200, json=self._job())
+        if not self.known:
+            return _problem(404)
+        return getattr(self, f"_{action.replace('/', '_')}")(request)  # type: ignore[no-any-return]
+
+    def _samples(self, request: httpx.Request) -> httpx.Response:
+        batch = json.loads(request.content)
+        self.samples += batch["samples"]
+        self.dropped += batch["dropped"]
+        return httpx.Response(200, json={"accepted": len(batch["samples"]), "repeated": 0})
+
+    def _finish(self, request: httpx.Request) -> httpx.Response:
+        self.finished = json.loads(request.content)
+        return httpx.Response(200, json=self._job())
+
+    def _plans_current(self, request: httpx.Request) -> httpx.Response:
+        return _problem(404)
+
+    @staticmethod
+    def _job() -> dict[str, Any]:
+        times = {"registered_seconds": 1.0, "last_seen_seconds": 1.0}
+        return {**REGISTRATION.model_dump(mode="json"), "uid": UID, "phase": "Active", **times}
+
+
+def _problem(status: int) -> httpx.Response:
+    content = {
+        "type": "urn:penstock:problem:not-found", "title": "Not found", "status": status,
+        "detail": "no such job",
+    }  # fmt: skip
+    return httpx.Response(status, json=content)
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brain, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(brain, "REGISTER_RETRY_SECONDS", 0.02)
+
+
+def books() -> Coordinator:
+    found = Coordinator(JobFacts(), identity="t")
+    report = SessionReport(
+        member=MemberId(rank=0, incarnation=0, nonce="n"), phase=Phase.READY, address="h:1",
+        data=DataSpec(dataset_size=100, global_batch=10, epochs=1),
+    )  # fmt: skip
+    found.session(report, 0.0)
+    return found
+
+
+def run(fake: FakeBrain, work: Callable[[BrainLink], Awaitable[None]]) -> None:
+    async def main() -> None:
+        client = AsyncBrainClient(
+            "http://brain",
+            transport=httpx.MockTransport(fake),
+            retry=RetryPolicy(total_seconds=0.05, attempt_seconds=0.05, first_seconds=0.01),
+        )
+        link = BrainLink(client, UID, books())
+        try:
+            await work(link)
+        finally:
+            await link.close()
+
+    asyncio.run(main())
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not ready():  # noqa: ASYNC110  (other tasks of this loop change it)
+            await asyncio.sleep(0.01)
+
+
+def test_samples_wait_while_the_brain_is_away_and_arrive_in_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fake = FakeBrain()
+
+    async def work(link: BrainLink) -> None:
+        tasks = [
+            asyncio.create_task(link.register(lambda: REGISTRATION)),
+            asyncio.create_task(link.send_samples()),
+        ]
+        await until(lambda: len(fake.samples) >= 2)
+        fake.away = True
+        await asyncio.sleep(0.3)
+        before = len(fake.samples)
+        fake.away = False
+        await until(lambda: len(fake.samples) >= before + 4)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    with caplog.at_level("WARNING"):
+        run(fake, work)
+    times = [sample["time"] for sample in fake.samples]
+    assert times == sorted(times)
+    assert len(set(times)) == len(times)
+    assert fake.dropped == 0
+    assert sum("(samples)" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_brain_that_lost_its_store_is_told_of_the_job_again() -> None:
+    fake = FakeBrain()
+
+    async def work(link: BrainLink) -> None:
+        tasks = [
+            asyncio.create_task(link.register(lambda: REGISTRATION)),
+            asyncio.create_task(link.send_samples()),
+        ]
+        await until(lambda: bool(fake.samples))
+        fake.known = False
+        await until(lambda: fake.known)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(fake, work)
+
+
+def test_the_end_is_said_with_the_last_samples() -> None:
+    fake = FakeBrain()
+
+    async def work(link: BrainLink) -> None:
+        registering = asyncio.create_task(link.register(lambda: REGISTRATION))
+        await until(lambda: fake.known)
+        await asyncio.sleep(0.05)
+        await link.finish("100 samples seen")
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
+
+    run(fake, work)
+    assert fake.finished == {"state": "Succeeded", "message": "100 samples seen"}
+
+
+def test_a_brain_that_is_away_at_the_end_does_not_keep_the_trainer() -> None:
+    fake = FakeBrain()
+
+    async def work(link: BrainLink) -> None:
+        registering = asyncio.create_task(link.register(lambda: REGISTRATION))
+        await until(lambda: fake.known)
+        await asyncio.sleep(0.05)
+        fake.away = True
+        async with asyncio.timeout(2):
+            await link.finish("over")
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
+
+    run(fake, work)
+    assert fake.finished is None
+
+
+def test_the_copy_of_the_ledger_can_be_taken_up() -> None:
+    before = books()
+    assert before.ledger is not None
+    lease = before.ledger.lease("group-1", 0.0, 100)
+    assert lease
+    before.ledger.complete(lease.fence, 0, 50)
+
+    async def copy() -> bytes | None:
+        client = AsyncBrainClient("http://brain", transport=httpx.MockTransport(FakeBrain()))
+        link = BrainLink(client, UID, before)
+        try:
+            return link._ledger_copy()
+        finally:
+            await link.close()
+
+    content = asyncio.run(copy())
+    assert content
+    assert len(content) < 1000
+    after = Coordinator(JobFacts(), identity="later")
+    restore(content, "the copy", after, now=0.0)
+    assert after.committed_steps() == before.committed_steps() > 0

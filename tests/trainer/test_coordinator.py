@@ -1,0 +1,294 @@
+"""The trainer's memory: the ledger follows the surviving model; a new trainer takes it up."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.crds.enums import Guarantee
+from penstock.data.ledger import Ledger
+from penstock.data.ledger.journal import append, begin
+from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
+from penstock.trainer.journal import restore
+from penstock.trainer.protocol import (
+    AgentReport,
+    DataSpec,
+    Directive,
+    EpochAudit,
+    Group,
+    MemberId,
+    Phase,
+    ProcessState,
+    SessionReply,
+    SessionReport,
+    Usage,
+)
+
+DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch
+SLOTS = 8
+
+
+class Trainer:
+    """A coordinator and its sessions, driven by hand."""
+
+    def __init__(self, **facts: object) -> None:
+        self.books = Coordinator(JobFacts(slots_per_step=SLOTS, **facts), identity="one")  # type: ignore[arg-type]
+        self.now = 100.0
+        self.committed: dict[int, int | None] = {}
+
+    def send(self, rank: int, phase: Phase, **fields: object) -> SessionReply:
+        member = MemberId(rank=rank, incarnation=0, nonce=f"n{rank}")
+        values = {"data": DATA, "address": f"h{rank}:1", **fields}
+        report = SessionReport(member=member, phase=phase, **values)  # type: ignore[arg-type]
+        return self.books.session(report, self.now)
+
+    def form(self, *ranks: int, committed: int | None = None) -> Group:
+        """Bring these ranks into a new group and let them train."""
+        self.books.rendezvous.expect(ranks)
+        generation = self.books.rendezvous.group.number if self.books.rendezvous.group else 0
+        for rank in ranks:
+            self.send(rank, Phase.READY, committed=committed, generation=generation)
+        group = self.books.rendezvous.group
+        assert group is not None
+        for rank in ranks:
+            self.train(rank, group, group.start_step)
+        return group
+
+    def train(self, rank: int, group: Group, committed: int) -> SessionReply:
+        return self.send(
+            rank, Phase.TRAINING, generation=group.number, group=group, committed=committed
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        assert self.books.ledger is not None
+        return self.books.ledger
+
+
+def test_a_group_holds_a_lead_of_whole_steps_and_no_more() -> None:
+    trainer = Trainer()
+    group = trainer.form(0, 1)
+    reply = trainer.train(0, group, 0)
+    assert reply.directive is Directive.TRAIN
+    assert reply.lease_stop_step == 64
+    assert all(lease.stop % SLOTS == 0 for lease in trainer.ledger.leases())
+    trainer.ledger.check_invariants()
+
+
+def test_the_lead_grows_with_the_speed_to_about_a_minute() -> None:
+    trainer = Trainer()
+    group = trainer.form(0)
+    for step in range(1, 21):
+        trainer.now += 0.1
+        reply = trainer.train(0, group, step)
+    assert reply.lease_stop_step == 300, "10 steps per second would be a lead of 600: to the end"
+    slow = Trainer()
+    group = slow.form(0)
+    for step in range(1, 21):
+        slow.now += 1.0
+        reply = slow.train(0, group, step)
+    assert reply.lease_stop_step <= 20 + 64 + 1
+
+
+def test_acknowledged_steps_are_consumed_and_an_old_group_counts_no_more() -> None:
+    trainer = Trainer()
+    old = trainer.form(0, 1)
+    trainer.train(0, old, 7)
+    assert trainer.books.committed_steps() == 7
+    new = trainer.form(0, 1, committed=7)
+    assert new.number > old.number
+    assert trainer.train(1, old, 9).directive is Directive.ABANDON
+    assert trainer.books.committed_steps() == 7, "an old group's word was taken"
+
+
+def test_the_surviving_model_is_the_history_that_counts() -> None:
+    trainer = Trainer()
+    group = trainer.form(0, 1)
+    trainer.train(0, group, 9)
+    trainer.books.rendezvous.process_ended(0, 0)
+    trainer.send(1, Phase.READY, committed=8, generation=group.number)  # it did not see step 8
+    assert trainer.books.committed_steps() == 8
+    trainer.ledger.check_invariants()
+
+
+def test_a_member_that_is_ahead_of_the_trainer_is_believed() -> None:
+    trainer = Trainer()
+    group = trainer.form(0)
+    trainer.train(0, group, 5)
+    trainer.now += 60  # the lease expired meanwhile: nobody else held the slots
+    trainer.books.rendezvous.tick(trainer.now)
+    assert trainer.train(0, group, 30).directive is Directive.TRAIN
+    assert trainer.books.committed_steps() == 30
+    trainer.ledger.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dataset_size": 999}, "data.dataset_size: 999; the job began with 1000"),
+        ({"global_batch": 20}, "data.global_batch: 20"),
+        ({"seed": 4}, "data.seed: 4"),
+        ({"epochs": 4}, "data.epochs: 4"),
+    ],
+)
+def test_other_data_are_refused_by_name(changes: dict[str, int], words: str) -> None:
+    trainer = Trainer()
+    trainer.form(0)
+    with pytest.raises(RefusedError, match=words):
+        trainer.send(1, Phase.READY, data=DATA.model_copy(update=changes))
+
+
+def test_more_steps_than_the_job_has_are_refused() -> None:
+    trainer = Trainer()
+    trainer.form(0)
+    with pytest.raises(RefusedError, match="committed: 301; the job has 300 steps"):
+        trainer.send(0, Phase.TRAINING, committed=301)
+
+
+def test_at_most_once_in_a_group_still_counts_what_was_committed() -> None:
+    trainer = Trainer(guarantee=Guarantee.AT_MOST_ONCE)
+    group = trainer.form(0)
+    trainer.train(0, group, 3)
+    assert trainer.books.committed_steps() == 3
+
+
+def test_unsharded_is_refused_to_a_group_with_the_field() -> None:
+    trainer = Trainer(guarantee=Guarantee.UNSHARDED)
+    with pytest.raises(RefusedError, match=r"input\.guarantee: Unsharded"):
+        trainer.send(0, Phase.READY)
+
+
+def test_the_script_may_choose_the_slots_and_a_small_batch_limits_them() -> None:
+    trainer = Trainer()
+    spec = DATA.model_copy(update={"slots_per_step": 5})
+    trainer.send(0, Phase.READY, data=spec)
+    assert trainer.books.rendezvous.slots_per_step == 5
+    small = Trainer()
+    small.send(0, Phase.READY, data=DATA.model_copy(update={"global_batch": 3}))
+    assert small.books.rendezvous.slots_per_step == 3
+
+
+def test_the_end_comes_when_every_process_has_left_the_session() -> None:
+    trainer = Trainer()
+    group = trainer.form(0, 1)
+    for rank in (0, 1):
+        trainer.train(rank, group, 300)
+        trainer.send(rank, Phase.FINISHED, generation=group.number, committed=300)
+    assert not trainer.books.done(), "the chief may still evaluate"
+    trainer.send(1, Phase.CLOSED, generation=group.number, committed=300)
+    trainer.books.rendezvous.process_ended(1, 0)
+    assert not trainer.books.done()
+    result = {"accuracy": 0.9}
+    trainer.send(0, Phase.CLOSED, generation=group.number, committed=300, result=result)
+    assert trainer.books.done()
+    assert trainer.books.summary(trainer.now).result == result
+
+
+def test_who_comes_after_the_end_is_told_so() -> None:
+    trainer = Trainer()
+    group = trainer.form(0)
+    trainer.train(0, group, 300)
+    trainer.send(0, Phase.FINISHED, generation=group.number, committed=300)
+    assert trainer.send(1, Phase.READY).directive is Directive.FINISH
+
+
+def test_audits_are_summed_and_those_that_a_rollback_undoes_are_dropped() -> None:
+    trainer = Trainer()
+    group = trainer.form(0)
+    audits = tuple(
+        EpochAudit(epoch=e, samples_seen=1000, samples_lost=0, samples_repeated=e) for e in (0, 1)
+    )
+    trainer.send(
+        0, Phase.TRAINING, generation=group.number, group=group, committed=210, audits=audits
+    )
+    summary = trainer.books.summary(trainer.now)
+    assert (summary.samples_seen, summary.samples_repeated) == (2000, 1)
+    assert trainer.train(0, group, 210).audited_epochs == 2
+    trainer.books.rendezvous.process_ended(0, 0)
+    trainer.send(1, Phase.READY, checkpoint=150)
+    assert trainer.books.committed_steps() == 150
+    assert trainer.books.summary(trainer.now).samples_seen == 1000
+
+
+def test_a_new_trainer_takes_up_the_journal_and_the_ranks_do_not_notice() -> None:
+    trainer = Trainer()
+    group = trainer.form(0, 1)
+    journal = begin(trainer.ledger, trainer.books.extra())
+    trainer.ledger.take_events()
+    trainer.train(0, group, 12)
+    journal += append(trainer.ledger.take_events())
+    after = Trainer()
+    restore(journal, "the journal", after.books, after.now)
+    assert after.books.committed_steps() == 12
+    reply = after.train(0, group, 15)
+    assert reply.directive is Directive.TRAIN
+    assert after.books.committed_steps() == 15
+    assert after.books.rendezvous.group == group
+    after.ledger.check_invariants()
+
+
+def test_a_new_trainer_without_any_state_learns_it_from_the_ranks() -> None:
+    group = Trainer().form(0, 1)
+    after = Trainer()
+    after.books.await_survivors(after.now)
+    assert after.train(1, group, 33).directive is Directive.TRAIN
+    assert after.books.committed_steps() == 33
+    assert after.books.lease_stop_step > 33
+    after.ledger.check_invariants()
+
+
+def test_a_journal_of_other_data_is_passed_over() -> None:
+    trainer = Trainer()
+    trainer.form(0)
+    journal = begin(trainer.ledger, {**(trainer.books.extra() or {}), "slots_per_step": 3})
+    after = Trainer()
+    restore(journal, "the journal", after.books, after.now)
+    assert after.books.ledger is None
+
+
+def test_shares_follow_the_measured_speeds() -> None:
+    trainer = Trainer()
+    group = trainer.form(0, 1)
+    for seconds in range(12):
+        trainer.now += 0.5
+        for rank, slot_seconds in ((0, 0.1), (1, 0.3)):
+            reply = trainer.send(
+                rank, Phase.TRAINING, generation=group.number, group=group,
+                committed=seconds, slot_seconds=slot_seconds,
+            )  # fmt: skip
+    assert reply.shares == (6, 2)
+
+
+def test_usage_is_that_of_running_processes_that_report() -> None:
+    trainer = Trainer()
+    used = Usage(cpu_cores=1.5, memory_bytes=100)
+    trainer.books.agent(AgentReport(role="worker", rank=0, incarnation=0, usage=used), now=100)
+    trainer.books.agent(AgentReport(role="worker", rank=1, incarnation=0, usage=used), now=80)
+    ended = AgentReport(role="worker", rank=2, incarnation=0, state=ProcessState.EXITED)
+    trainer.books.agent(ended, now=100)
+    assert trainer.books.usage(now=101) == {("worker", 0): used}
+
+
+def test_the_end_of_an_evaluator_is_not_that_of_the_worker_of_its_rank() -> None:
+    trainer = Trainer()
+    group = trainer.form(0, 1)
+    ended = AgentReport(
+        role="evaluator", rank=0, incarnation=0, state=ProcessState.EXITED, exit_code=0
+    )
+    trainer.books.agent(ended, now=trainer.now)
+    assert trainer.train(0, group, 1).directive is Directive.TRAIN
+
+
+def test_a_program_without_the_api_ends_the_job_when_it_ended_well() -> None:
+    trainer = Trainer()
+    trainer.books.rendezvous.expect({0})
+
+    def ended(code: int) -> AgentReport:
+        return AgentReport(
+            role="worker", rank=0, incarnation=0, state=ProcessState.EXITED, exit_code=code
+        )
+
+    assert not trainer.books.done()
+    trainer.books.agent(ended(1), now=1)
+    assert not trainer.books.done()
+    trainer.books.agent(ended(0), now=2)
+    assert trainer.books.done()

@@ -1,0 +1,219 @@
+"""A session without a trainer: the plain training loop, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from penstock.crds import environment
+from penstock.trainer import elastic
+
+FEATURES = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+TARGETS = (FEATURES.sum(1) > 0).long()
+
+
+@pytest.fixture(autouse=True)
+def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (environment.TRAINER_ADDRESS, environment.CHECKPOINT_DIR):
+        monkeypatch.delenv(name, raising=False)
+
+
+def parts() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def start(**changes: object) -> tuple[nn.Module, elastic.Session]:
+    model, optimizer = parts()
+    fields = {"dataset_size": 50, "global_batch": 16, "epochs": 3, "slots_per_step": 4, **changes}
+    return model, elastic.session(model=model, optimizer=optimizer, **fields)  # type: ignore[arg-type]
+
+
+def train(
+    model: nn.Module,
+    session: elastic.Session,
+    seen: Callable[[elastic.Step], None] = lambda step: None,
+) -> None:
+    with session:
+        for step in session:
+            for micro in step:
+                micro.backward(
+                    functional.cross_entropy(model(FEATURES[micro.indices]), TARGETS[micro.indices])
+                )
+            assert step.commit()
+            seen(step)
+
+
+def weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("slots", [1, 3, 16])
+def test_the_update_does_not_depend_on_how_a_step_is_cut(slots: int) -> None:
+    whole, session = start(slots_per_step=1)
+    train(whole, session)
+    cut, session = start(slots_per_step=slots)
+    train(cut, session)
+    torch.testing.assert_close(weights(cut), weights(whole), rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_the_same_as_a_loop_written_by_hand() -> None:
+    model, session = start()
+    batches: list[torch.Tensor] = []
+    train(model, session, lambda step: batches.append(torch.from_numpy(step.samples)))
+    plain, optimizer = parts()
+    for batch in batches:
+        optimizer.zero_grad()
+        functional.cross_entropy(plain(FEATURES[batch]), TARGETS[batch]).backward()
+        optimizer.step()
+    assert [len(batch) for batch in batches] == [16, 16, 16, 2] * 3
+    torch.testing.assert_close(weights(model), weights(plain), rtol=1e-5, atol=1e-6)
+
+
+def test_every_sample_counts_once_per_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    model, session = start()
+    train(model, session)
+    assert session.finished
+    assert session.is_chief
+    session.report(accuracy=0.5)
+    mark, _, figures = capsys.readouterr().out.strip().partition(" ")
+    assert mark == "penstock-result"
+    result = json.loads(figures)
+    assert result["samples_seen"] == 150
+    assert result["samples_lost"] == result["samples_repeated"] == 0
+    assert result["accuracy"] == 0.5
+
+
+def test_random_numbers_in_a_micro_batch_depend_on_the_slot_alone() -> None:
+    draws: list[list[float]] = []
+    for _ in range(2):
+        model, session = start(epochs=1)
+        found: list[float] = []
+        with session:
+            for step in session:
+                for micro in step:
+                    found.append(torch.rand(()).item())
+                    micro.backward(model(FEATURES[micro.indices]).sum())
+                step.commit()
+        draws.append(found)
+    assert draws[0] == draws[1]
+    assert len(set(draws[0])) == len(draws[0])
+
+
+def test_a_run_is_taken_up_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    undisturbed, session = start()
+    train(undisturbed, session)
+
+    def stop(step: elastic.Step) -> None:
+        if step.number == 6:
+            raise InterruptedError
+
+    model, session = start(checkpoint_dir=tmp_path, checkpoint_every_steps=2)
+    with pytest.raises(InterruptedError):
+        train(model, session, stop)
+    numbers: list[int] = []
+    model, session = start(checkpoint_dir=tmp_path, checkpoint_every_steps=2)
+    train(model, session, lambda step: numbers.append(step.number))
+    assert numbers == list(range(6, 12))
+    torch.testing.assert_close(weights(model), weights(undisturbed), rtol=0, atol=0)
+    assert session._audit.totals()["samples_seen"] == 150
+    assert session._audit.totals()["samples_repeated"] == 0
+
+
+def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    model, session = start(checkpoint_dir=tmp_path)
+    train(model, session)
+    model, session = start(checkpoint_dir=tmp_path, dataset_size=49)
+    with pytest.raises(
+        elastic.SessionError, match="dataset_size: 49; the state to take over has 50"
+    ):
+        train(model, session)
+
+
+def test_a_step_that_is_not_committed_is_an_error() -> None:
+    _, session = start()
+    with session, pytest.raises(elastic.SessionError, match="step 0 was not committed"):
+        list(session)
+
+
+def test_a_micro_batch_that_was_not_trained_on_is_an_error() -> None:
+    model, session = start()
+    with session:
+        step = next(iter(session))
+        for micro in step:
+            model(FEATURES[micro.indices]).sum().backward()
+        with pytest.raises(elastic.SessionError, match=r"micro-batches \[0, 1, 2, 3\]"):
+            step.commit()
+
+
+def test_a_step_that_was_left_early_is_an_error() -> None:
+    model, session = start()
+    with session:
+        step = next(iter(session))
+        micro = next(iter(step))
+        micro.backward(model(FEATURES[micro.indices]).sum())
+        with pytest.raises(elastic.SessionError, match="3 of its micro-batches were not taken"):
+            step.commit()
+
+
+def test_committing_twice_is_an_error() -> None:
+    model, session = start()
+    with session:
+        step = next(iter(session))
+        for micro in step:
+            micro.backward(model(FEATURES[micro.indices]).sum())
+        assert step.commit()
+        with pytest.raises(elastic.SessionError, match="committed already"):
+            step.commit()
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 0}, {"global_batch": 0}, {"slots_per_step": 17}])
+def test_a_wrong_argument_is_refused_by_name(changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        start(**changes)
+
+
+def test_the_schedule_goes_on_with_each_step_and_is_taken_up(tmp_path: Path) -> None:
+    def run(epochs: int) -> torch.optim.lr_scheduler.LRScheduler:
+        model, optimizer = parts()
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3)
+        session = elastic.session(
+            model=model, optimizer=optimizer, scheduler=scheduler, dataset_size=50,
+            global_batch=25, epochs=epochs, checkpoint_dir=tmp_path,
+        )  # fmt: skip
+        train(model, session)
+        return scheduler
+
+    assert run(2).last_epoch == 4
+    assert run(2).last_epoch == 4, "the second run did not take up the schedule"
+
+
+def test_further_state_is_saved_as_the_loop_left_it(tmp_path: Path) -> None:
+    class Counter:
+        steps = 0
+
+        def state_dict(self) -> dict[str, int]:
+            return {"steps": self.steps}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.steps = state["steps"]
+
+    def run() -> Counter:
+        counter = Counter()
+        model, session = start(extra={"counter": counter}, checkpoint_dir=tmp_path)
+
+        def count(step: elastic.Step) -> None:
+            counter.steps += 1
+
+        train(model, session, count)
+        return counter
+
+    assert run().steps == 12
+    assert run().steps == 12
