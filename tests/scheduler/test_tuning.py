@@ -77,6 +77,13 @@ def test_what_was_not_granted_is_asked_for_again() -> None:
     assert waiting.why.startswith("wait")
 
 
+def test_a_job_allowed_one_data_worker_of_one_core_gets_no_second() -> None:
+    limits = Limits(training_cores=1, data_worker_cores=1, data_workers=1)
+    tuning = step(begin(limits), Measured(1.0, 1.0, 9.0), limits)
+    tuning = step(tuning, Measured(1.0, 1.0, 9.0), limits)
+    assert (tuning.stage, tuning.data_workers) == (Stage.TUNED, 1)
+
+
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -1.0])
 def test_rates_that_are_no_numbers_change_nothing(rate: float) -> None:
     tuning = step(begin(LIMITS), Measured(1.0, 1.0, 9.0), LIMITS)

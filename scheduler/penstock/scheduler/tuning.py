@@ -187,14 +187,8 @@ def _tune_size(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
             replace(tuning, max_data_worker_cores=cores, before=measured.throughput), why
         )
     if cores >= limits.data_worker_cores:
-        return replace(
-            tuning,
-            stage=Stage.DATA_WORKERS,
-            max_data_worker_cores=cores,
-            data_workers=2,
-            before=measured.throughput,
-            why=f"linear up to all {cores} cores of the container: one worker more",
-        )
+        full = replace(tuning, stage=Stage.DATA_WORKERS, max_data_worker_cores=cores, before=0.0)
+        return _tune_number(full, measured, limits)
     return replace(
         tuning,
         data_worker_cores=cores + 1,
@@ -227,7 +221,7 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
         tuning,
         data_workers=workers + 1,
         before=measured.throughput,
-        why=f"{workers} data workers do not fill the queue: one more",
+        why=f"{workers} data workers of {tuning.data_worker_cores} cores do not fill the queue: one more",
     )
 
 

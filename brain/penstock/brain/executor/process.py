@@ -102,13 +102,13 @@ class ExecutorProcess:
         """End the child: politely when idle, by force when not."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(0 if self._broken else 2):
                 await self._process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+        # asyncio reports the end of a process only after that of its pipes, and a pipe with an answer
+        # that nobody reads, or one that a grandchild holds, has none: close them ourselves.
+        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+        await self._process.wait()
 
     async def _exchange(self, frame: bytes) -> bytes:
         stdin, stdout = self._process.stdin, self._process.stdout
