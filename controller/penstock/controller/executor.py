@@ -1,9 +1,9 @@
 """Carries out what `reconcile` decided about one job, and learns from the answers.
 
 Actions go out in their order and the first failure ends the pass; only creations and deletions of
-pods that stand side by side go out together, and so do the job's own objects. Every write that is repeated after a crash is made
-harmless by its own name or condition: names are derived and an existing object of ours is success,
-status writes carry a resourceVersion, deletions a uid.
+pods that stand side by side go out together, and so do the job's own objects. Every write that is
+repeated after a crash is made harmless by its own name or condition: names are derived and an
+existing object of ours is success, status writes carry a resourceVersion, deletions a uid.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
         tuning,
         data_workers=workers + 1,
         before=measured.throughput,
-        why=f"{workers} data workers of {tuning.data_worker_cores} cores do not fill the queue: one more",
+        why=f"{workers} of {tuning.data_worker_cores} cores do not fill the queue: one more",
     )
 
 

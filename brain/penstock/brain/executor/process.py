@@ -105,9 +105,9 @@ class ExecutorProcess:
         with suppress(TimeoutError):
             async with asyncio.timeout(0 if self._broken else 2):
                 await self._process.wait()
-        # asyncio reports the end of a process only after that of its pipes, and a pipe with an answer
-        # that nobody reads, or one that a grandchild holds, has none: close them ourselves.
-        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+        # asyncio reports the end of a process only after that of its pipes, and a pipe whose rest
+        # nobody reads, or that a grandchild holds, has none: close them ourselves.
+        self._process._transport.close()  # type: ignore[attr-defined]
         await self._process.wait()
 
     async def _exchange(self, frame: bytes) -> bytes:
