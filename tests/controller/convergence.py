@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from typing import Any
 
@@ -14,6 +13,7 @@ from penstock.crds import quantity
 from penstock.crds.conditions import ConditionReason, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.enums import Role
+from tests.controller.fake_server import copied
 from tests.controller.life import Life
 
 Json = dict[str, Any]
@@ -174,19 +174,19 @@ def same_from_scratch(life: Life) -> Life:
     other = Life(life.settings)
     other.planner_alive = life.planner_alive
     other.server.now = life.server.now
-    raw = copy.deepcopy(life.job)
+    raw = copied(life.job)
     raw["metadata"] = {"name": "job", "namespace": "ns"}
     raw.pop("status", None)
     uid = other.server.put("elasticjobs", raw)["metadata"]["uid"]
     for found in life.server.objects["scales"].values():
         if found["spec"]["jobRef"]["uid"] != life.job["metadata"]["uid"]:
             continue
-        copied = copy.deepcopy(found)
-        copied["spec"]["jobRef"]["uid"] = uid
-        status = copied.pop("status", None)
-        created = copied["metadata"]["creationTimestamp"]
-        copied["metadata"] = {"name": found["metadata"]["name"], "namespace": "ns"}
-        stored = other.server.put("scales", copied)
+        raw_scale = copied(found)
+        raw_scale["spec"]["jobRef"]["uid"] = uid
+        status = raw_scale.pop("status", None)
+        created = raw_scale["metadata"]["creationTimestamp"]
+        raw_scale["metadata"] = {"name": found["metadata"]["name"], "namespace": "ns"}
+        stored = other.server.put("scales", raw_scale)
         stored["metadata"]["creationTimestamp"] = created
         if status is not None:
             stored["status"] = status

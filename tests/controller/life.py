@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from penstock.controller.reconcile import Settings
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.store import Store
 from penstock.crds.elasticjob import ElasticJob
-from tests.controller.fake_server import CrashError, FakeApi, FakeServer
+from tests.controller.fake_server import CrashError, FakeApi, FakeServer, copied
 
 Json = dict[str, Any]
 KEY = ("ns", "job")
@@ -122,7 +121,7 @@ class Life:
         self.relist()
 
     def relist(self) -> None:
-        objects, version = copy.deepcopy(self.server.objects), self.server.version
+        objects, version = copied(self.server.objects), self.server.version
         self.store.replace(
             objects["elasticjobs"].values(), version, objects["scales"].values(), version
         )
