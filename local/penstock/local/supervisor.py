@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.local.components import Component
 from penstock.local.home import ComponentState, ControlPlaneState, Home
@@ -28,11 +29,16 @@ LONGEST_BACKOFF_SECONDS = 30.0
 STABLE_SECONDS = 60.0
 """A component that ran this long starts again with the shortest back-off."""
 
+LAST_OUTPUT_SECONDS = 1.0
+"""What is still in the pipe of a dead component gets this long. Its end is not waited for: a
+process that the component left behind may hold the other side open for ever."""
+
 LOG_BYTES = 16 << 20
 """A log beyond this size is put aside as ``NAME.log.1`` when its component starts again."""
 
 _ADDRESS = re.compile(r"https?://[\w.\-\[\]:]+")
 _PR_SET_PDEATHSIG = 1
+_T = TypeVar("_T")
 
 
 class StartError(Exception):
@@ -65,21 +71,35 @@ class _Runner:
         self.address = ""
         self.restarts = 0
         self.process: asyncio.subprocess.Process | None = None
+        self._output: asyncio.StreamReader | None = None
+        self._pipe: asyncio.ReadTransport | None = None
 
     async def start(self, addresses: dict[str, str]) -> None:
         """Start the process and wait for its address; raises StartError."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
         command = self.component.command(addresses)
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **self.component.environment, "PYTHONUNBUFFERED": "1"},
-                preexec_fn=die_with_parent,
-            )
+        # A pipe of our own: with asyncio's, Process.wait() returns only when that has ended too.
+        ours, theirs = os.pipe()
+        try:
+            with self.log.open("ab") as log:
+                self.process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=theirs,
+                    stderr=log,
+                    env={**os.environ, **self.component.environment, "PYTHONUNBUFFERED": "1"},
+                    preexec_fn=die_with_parent,
+                )
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        output = self._output = asyncio.StreamReader()
+        self._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), os.fdopen(ours, "rb", 0)
+        )
         try:
             async with asyncio.timeout(START_TIMEOUT_SECONDS):
                 self.address = await self._announced()
@@ -91,12 +111,39 @@ class _Runner:
 
     async def _announced(self) -> str:
         assert self.process is not None
-        assert self.process.stdout is not None
-        while line := await self.process.stdout.readline():
+        reading = asyncio.create_task(self._read_address())
+        try:
+            if address := await self._while_it_runs(reading):
+                return address
+            code = await self.process.wait()
+        finally:
+            reading.cancel()
+        self._close_pipe()
+        raise StartError(self._failure(f"ended with exit code {code}"))
+
+    async def _read_address(self) -> str:
+        """The first address in the output; empty when that ends without one."""
+        assert self._output is not None
+        while line := await self._output.readline():
             if found := _ADDRESS.search(line.decode(errors="replace")):
                 return found.group()
-        code = await self.process.wait()
-        raise StartError(self._failure(f"ended with exit code {code}"))
+        return ""
+
+    async def _while_it_runs(self, reading: asyncio.Task[_T]) -> _T | None:
+        """The outcome of a task on the output; None if that outlasts the process."""
+        assert self.process is not None
+        ending = asyncio.create_task(self.process.wait())
+        try:
+            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reading}, timeout=LAST_OUTPUT_SECONDS)
+            return reading.result() if reading.done() else None
+        finally:
+            ending.cancel()
+
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
 
     def _failure(self, what: str) -> str:
         return f"{self.component.name} did not start: it {what}\n{last_lines(self.log)}"
@@ -104,15 +151,29 @@ class _Runner:
     async def drain_output(self) -> None:
         """Keep the rest of standard output in the log, until the process ends."""
         assert self.process is not None
-        assert self.process.stdout is not None
-        while chunk := await self.process.stdout.read(65536):
+        copying = asyncio.create_task(self._copy_output())
+        try:
+            await self._while_it_runs(copying)
+            await self.process.wait()
+        finally:
+            copying.cancel()
+        self._close_pipe()
+
+    async def _copy_output(self) -> None:
+        assert self._output is not None
+        while chunk := await self._output.read(65536):
             # A full disk loses lines of a log, but must not stop the process that writes them.
             with contextlib.suppress(OSError), self.log.open("ab") as log:
                 log.write(chunk)
-        await self.process.wait()
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL after the time-out."""
+        try:
+            await self._end_process()
+        finally:
+            self._close_pipe()
+
+    async def _end_process(self) -> None:
         if self.process is None or self.process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):

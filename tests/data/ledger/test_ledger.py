@@ -117,6 +117,39 @@ def test_three_different_holders_put_a_slot_into_quarantine_and_the_epoch_says_s
         books.check_end()
 
 
+def test_members_who_share_a_lease_are_blamed_by_their_own_names() -> None:
+    books = ledger(slots=4)
+    for member in ("a", "b", "b", "c"):
+        assert not books.quarantine, "the same member twice is one holder"
+        lease = books.lease("group-1", 0.0, 4)
+        assert lease
+        books.fail(lease.fence, 1, member)
+        books.adopt(0)  # the group is formed anew where its model is
+    assert books.quarantine == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("position", "left"), [(0, [(0, 2), (3, 6)]), (2, [(3, 6)]), (1, [(1, 2), (3, 6)])]
+)
+def test_a_rollback_leaves_quarantined_slots_where_they_are(
+    position: int, left: list[tuple[int, int]]
+) -> None:
+    books = ledger(slots=6, skip_bad=True)
+    for holder in ("a", "b", "c"):
+        lease = books.lease(holder, 0.0, 6)
+        assert lease
+        books.fail(lease.fence, 2)
+        books.adopt(position)
+    books.check_invariants()
+    assert books.quarantine == [(2, 3)]
+    given = []
+    while (lease := books.lease("a", 0.0, 6)) is not None:
+        given.append((lease.start, lease.stop))
+        books.complete(lease.fence, lease.start, lease.stop)
+    assert given == left
+    assert books.finished
+
+
 def test_with_skip_bad_the_epoch_ends_without_the_quarantined_slots() -> None:
     books = ledger(slots=2, skip_bad=True)
     for holder in ("a", "b", "c"):

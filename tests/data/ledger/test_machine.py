@@ -63,12 +63,13 @@ class LedgerMachine(RuleBasedStateMachine):
     def complete(self, lease: Lease) -> None:
         self.consume(lease, lease.start, lease.stop)
 
-    @rule(lease=leases, data=st.data())
-    def fail(self, lease: Lease, data: st.DataObject) -> None:
+    @rule(lease=leases, member=st.sampled_from(["", "x", "y", "z"]), data=st.data())
+    def fail(self, lease: Lease, member: str, data: st.DataObject) -> None:
+        """The holder failed, or (in a group) one of those who share its lease."""
         slot = data.draw(st.integers(lease.start, lease.stop - 1))
         before, state = self.ledger.quarantine, self.ledger.snapshot()
         try:
-            quarantined = self.ledger.fail(lease.fence, slot)
+            quarantined = self.ledger.fail(lease.fence, slot, member)
         except LedgerError:
             assert self.ledger.snapshot() == state, "a refused call changed something"
         else:

@@ -186,3 +186,53 @@ def test_one_folder_holds_one_control_plane(tmp_path: Path) -> None:
         with pytest.raises(HomeError, match="penstock down"), home.lock():
             raise AssertionError("not reached")
     assert not home.is_locked()
+
+
+LEAVES_A_CHILD = """
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+with open(sys.argv[1], "a") as file:
+    file.write(str(child.pid) + chr(10))
+{before}
+print("listening on http://127.0.0.1:81", flush=True)
+time.sleep(0.2)
+"""
+
+
+def children(pids: Path) -> list[int]:
+    return [int(line) for line in pids.read_text().splitlines()] if pids.exists() else []
+
+
+def test_a_component_whose_child_holds_its_output_is_started_again(tmp_path: Path) -> None:
+    home, pids = Home(tmp_path / "home"), tmp_path / "pids"
+    script = LEAVES_A_CHILD.replace("{before}", "")
+    component = Component("forks", (sys.executable, "-c", script, str(pids)))
+
+    async def run() -> None:
+        async with asyncio.timeout(30), supervised(home, [component]):
+            await asyncio.to_thread(wait_until, lambda: len(children(pids)) >= 2)
+
+    try:
+        asyncio.run(run())
+    finally:
+        for pid in children(pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_component_that_dies_before_it_starts_is_named_though_its_child_lives(
+    tmp_path: Path,
+) -> None:
+    home, pids = Home(tmp_path / "home"), tmp_path / "pids"
+    script = LEAVES_A_CHILD.replace("{before}", "raise SystemExit(3)")
+    component = Component("forks", (sys.executable, "-c", script, str(pids)))
+
+    async def run() -> None:
+        async with asyncio.timeout(30), supervised(home, [component]):
+            raise AssertionError("it cannot have started")
+
+    try:
+        with pytest.raises(StartError, match="forks did not start: it ended with exit code 3"):
+            asyncio.run(run())
+    finally:
+        for pid in children(pids):
+            os.kill(pid, signal.SIGKILL)

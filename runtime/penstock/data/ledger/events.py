@@ -41,10 +41,14 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A holder failed on one slot, which goes back to the front or into quarantine."""
+    """A holder failed on one slot, which goes back to the front or into quarantine.
+
+    ``holder`` is who failed, where several share the lease; empty: whose lease it is.
+    """
 
     fence: int
     slot: int
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,8 +176,10 @@ class Ledger:
         self._require(fence)
         self._record(Returned(fence))
 
-    def fail(self, fence: int, slot: int) -> bool:
+    def fail(self, fence: int, slot: int, holder: str = "") -> bool:
         """A holder failed on a slot of its lease; says whether the slot is now in quarantine.
+
+        ``holder``: who failed, where several work under one lease; default: whose lease it is.
 
         Raises:
             StaleLeaseError: the lease has ended.
@@ -186,7 +188,7 @@ class Ledger:
         lease = self._require(fence)
         if slot not in lease.open:
             raise LedgerError(f"slot {slot} is not open in lease {fence}")
-        self._record(Failed(fence, slot))
+        self._record(Failed(fence, slot, holder))
         return slot in self._quarantine
 
     # ------------------------------------------------------------------ what the keeper does
@@ -339,19 +341,20 @@ class Ledger:
                 if (held := self._leases.pop(fence, None)) is not None:
                     for low, high in held.open:
                         self._front.add(low, high)
-            case Failed(fence, slot):
+            case Failed(fence, slot, holder):
                 if (held := self._leases.get(fence)) is not None:
-                    self._blame_slot(held, slot)
+                    self._blame_slot(held, slot, holder or held.holder)
                     if not held.open:
                         del self._leases[fence]
             case RolledBack(position):
                 self._leases.clear()
-                self._quarantine.remove(position, self.options.total_slots)
+                bad = list(self._quarantine)  # stays: what failed thrice would fail again
+                self._frontier = max([position, *(high for _, high in bad)])
                 self._consumed = RangeSet([(0, position)])
-                for low, high in self._quarantine:
+                self._front = RangeSet([(position, self._frontier)])
+                for low, high in bad:
                     self._consumed.remove(low, high)
-                self._front = RangeSet()
-                self._frontier = position
+                    self._front.remove(low, high)
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain data (msgpack or JSON); `restore` takes it back."""
@@ -439,10 +442,10 @@ class Ledger:
             return None
         return self._frontier, min(self._frontier + max_slots, self.options.total_slots)
 
-    def _blame_slot(self, lease: _Lease, slot: int) -> None:
+    def _blame_slot(self, lease: _Lease, slot: int, holder: str) -> None:
         lease.open.remove(slot, slot + 1)
         holders = self._blame.setdefault(slot, set())
-        holders.add(lease.holder)
+        holders.add(holder)
         if len(holders) >= self.options.max_failures:
             del self._blame[slot]
             self._quarantine.add(slot, slot + 1)
