@@ -59,6 +59,7 @@ def refused(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., str]:
     """What a Brain that does not start says; in this process, since it ends before it begins."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setattr("penstock.api.start.configure_logging", lambda form, level: None)
 
     def run(**options: Any) -> str:
@@ -150,6 +151,17 @@ def test_without_tokens_it_listens_nowhere_but_on_loopback(refused: Callable[...
     assert "needs a cluster" in refused(auth="kubernetes")
     assert "kubernetes, tokens, none" in refused(auth="maybe")
     assert "cannot be used" in refused(auth=None, kubeconfig=Path("/nowhere/kubeconfig"))
+
+
+def test_the_cluster_of_the_environment_is_used_unless_auth_is_of_another_kind(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/one:/nowhere/two")
+    for auth in (None, "kubernetes"):
+        assert "kubeconfig /nowhere/one:/nowhere/two cannot be used" in refused(auth=auth)
+    assert "kubeconfig /given cannot be used" in refused(auth=None, kubeconfig=Path("/given"))
+    assert "no tokens" in refused(auth="tokens")
+    assert "in-cluster configuration cannot be used" in refused(auth=None, in_cluster=True)
 
 
 def test_a_token_that_it_made_lets_one_in_and_a_changed_file_lets_another(tmp_path: Path) -> None:

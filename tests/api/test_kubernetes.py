@@ -57,7 +57,7 @@ def test_trainers_people_and_strangers_of_a_cluster(sqlite_url: str) -> None:
         stranger = account_token(cluster, "other-trainer", BRAIN_AUDIENCE)
 
         async def main() -> None:
-            async with connected_cluster(cluster.kubeconfig_path) as connection:
+            async with connected_cluster(str(cluster.kubeconfig_path)) as connection:
                 chain = Chain([KubernetesAuthenticator(connection)])
                 async with api(sqlite_url, authenticator=chain, scales=connection) as service:
 

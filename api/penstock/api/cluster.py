@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -139,8 +138,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def connected_cluster(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
-    """The cluster of a kubeconfig, or the one that this process runs in.
+async def connected_cluster(kubeconfig: str | None) -> AsyncIterator[Cluster]:
+    """The cluster of a kubeconfig (files as in ``$KUBECONFIG``), or the one this process runs in.
 
     Raises ClusterConfigurationError where there is neither.
     """
@@ -148,7 +147,7 @@ async def connected_cluster(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
     try:
         if kubeconfig is not None:
             await config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=str(kubeconfig), client_configuration=configuration
+                config_file=kubeconfig, client_configuration=configuration
             )
         else:
             loaded = config.load_incluster_config(  # type: ignore[no-untyped-call]
@@ -157,10 +156,10 @@ async def connected_cluster(kubeconfig: Path | None) -> AsyncIterator[Cluster]:
             if asyncio.iscoroutine(loaded):
                 await loaded
     except config.ConfigException as error:
-        where = "--kubeconfig" if kubeconfig is not None else "the in-cluster configuration"
+        where = "the in-cluster configuration" if kubeconfig is None else f"kubeconfig {kubeconfig}"
         raise ClusterConfigurationError(
-            f"{where} cannot be used: {error}; give --kubeconfig=FILE, or --auth=tokens to run "
-            "without a cluster"
+            f"{where} cannot be used: {error}; give another with --kubeconfig or $KUBECONFIG, "
+            "or --auth=tokens to run without a cluster"
         ) from error
     api = client.ApiClient(configuration)
     try:

@@ -35,7 +35,11 @@ def run(
         typer.Option("--set", help="One setting, over the file: administrator.interval_seconds=5."),
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Connect to the cluster of this file.")
+        Path | None,
+        typer.Option(
+            help="Connect to the cluster of this file; else of $KUBECONFIG, unless --auth is "
+            "tokens or none."
+        ),
     ] = None,
     in_cluster: Annotated[
         bool, typer.Option("--in-cluster", help="Connect to the cluster that this runs in.")

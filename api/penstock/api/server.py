@@ -44,7 +44,8 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int = 0
     auth: AuthMode = "tokens"
-    kubeconfig: Path | None = None
+    kubeconfig: str | None = None
+    """Files as in ``$KUBECONFIG``."""
     in_cluster: bool = False
     config: Path | None = None
     """The file to watch for changes."""
@@ -138,14 +139,15 @@ def _authenticator(
             if not len(tokens):
                 raise ServerError(
                     "--auth=tokens and the configuration has no tokens: make one with "
-                    "'penstock brain token NAME', connect to a cluster with --kubeconfig, or, on "
-                    "your own machine, give --auth=none"
+                    "'penstock brain token NAME', connect to a cluster with --kubeconfig or "
+                    "$KUBECONFIG, or, on your own machine, give --auth=none"
                 )
             return tokens
         case "kubernetes":
             if cluster is None:
                 raise ServerError(
-                    "--auth=kubernetes needs a cluster: give --kubeconfig=FILE or --in-cluster"
+                    "--auth=kubernetes needs a cluster: give --kubeconfig=FILE or --in-cluster, "
+                    "or set $KUBECONFIG"
                 )
             # API tokens first: looking one up costs no request.
             return Chain([tokens, KubernetesAuthenticator(cluster)])

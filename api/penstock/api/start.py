@@ -15,6 +15,7 @@ from penstock.api.server import AuthMode, ServerOptions, serve
 from penstock.brain.configuration import ConfigurationError, load
 from penstock.brain.registry import RegistryError
 from penstock.brain.store.database import DatabaseError
+from penstock.crds.kubeconfig import named
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ def start(
     try:
         configure_logging(log_format, log_level)
         overrides = _overrides(settings)
+        # Who asked for a pod's own cluster, or for no cluster's tokens, gets no other from a
+        # variable that lies about: least of all a service without tokens.
+        unsaid = auth in {None, "kubernetes"} and not in_cluster
+        files = named(kubeconfig) if unsaid or kubeconfig is not None else None
         options = ServerOptions(
             settings=load(config, overrides),
             config=config,
@@ -43,8 +48,8 @@ def start(
             database=database,
             host=host,
             port=port,
-            auth=_auth_mode(auth, clustered=kubeconfig is not None or in_cluster),
-            kubeconfig=kubeconfig,
+            auth=_auth_mode(auth, clustered=files is not None or in_cluster),
+            kubeconfig=files,
             in_cluster=in_cluster,
         )
         asyncio.run(serve(options))

@@ -29,6 +29,7 @@ from penstock.controller.health import HealthServer
 from penstock.controller.metrics import Metrics
 from penstock.controller.operator import Operator, Options
 from penstock.crds.group import ELASTICJOB_PLURAL
+from penstock.crds.kubeconfig import named, named_or_home
 
 logger = logging.getLogger(__name__)
 
@@ -77,19 +78,18 @@ async def connect(kubeconfig: Path | None) -> ApiClient:
     # netrc in a thread, which costs a third of its CPU time.
     configuration.client_session_kwargs = {"trust_env": False}
     try:
-        if kubeconfig is None and (_ACCOUNT / "token").exists() and "KUBECONFIG" not in os.environ:
+        if named(kubeconfig) is None and (_ACCOUNT / "token").exists():
             kube_config.load_incluster_config(  # type: ignore[no-untyped-call]
                 client_configuration=configuration
             )
         else:
             await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=None if kubeconfig is None else str(kubeconfig),
-                client_configuration=configuration,
+                config_file=named_or_home(kubeconfig), client_configuration=configuration
             )
     except (kube_config.ConfigException, OSError) as error:
-        where = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
         raise ConfigurationError(
-            f"cannot use the kubeconfig {where}: {error}; name another with --kubeconfig"
+            f"cannot use the kubeconfig {named_or_home(kubeconfig)}: {error}; name another "
+            "with --kubeconfig"
         ) from error
     _use_proxy_of_environment(configuration)
     client = ApiClient(configuration)

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.crds.kubeconfig import named_or_home
 from penstock.crds.ports import EMBEDDED_API_SERVER
 
 HomeOption = Annotated[
@@ -147,7 +148,7 @@ def cluster(
 
 
 def _external_kubeconfig() -> Path:
-    paths = os.environ.get("KUBECONFIG", str(Path.home() / ".kube" / "config")).split(os.pathsep)
+    paths = named_or_home().split(os.pathsep)
     existing = [Path(path) for path in paths if Path(path).is_file()]
     if not existing:
         raise typer.BadParameter(f"no kubeconfig at {paths[0]}; set KUBECONFIG")
