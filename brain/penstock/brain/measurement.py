@@ -4,12 +4,19 @@ Samples are grouped into runs of one configuration: so many workers of so much C
 each server. The first sample of a run is left out, as it may mix two configurations.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from penstock.brain.planning import AppliedPlan, History, JobDescription, RolePlan, Sample
+from penstock.brain.planning import (
+    AppliedPlan,
+    History,
+    JobDescription,
+    RankSample,
+    RolePlan,
+    Sample,
+)
 from penstock.brain.robust import robust_sigma
 from penstock.brain.sizes import in_force
 from penstock.crds.enums import Role
@@ -112,20 +119,31 @@ def _key(sample: Sample, history: History, job: JobDescription) -> Key | None:
     workers, servers = sample.ranks(Role.WORKER), sample.ranks(Role.PS)
     if not workers or not servers or sample.steps_per_second <= 0:
         return None
-    sizes = []
-    for role, ranks in ((Role.WORKER, workers), (Role.PS, servers)):
-        own = [ranks[rank].milli_cpu_limit for rank in sorted(ranks)]
-        if any(size is None for size in own):
-            planned = _planned(role, sample.time_seconds, history, job)
-            if planned is None or planned.milli_cpu is None:
-                return None
-            own = [
-                (planned.ranks[rank].milli_cpu if rank in planned.ranks else None)
-                or planned.milli_cpu
-                for rank in sorted(ranks)
-            ]
-        sizes.append([(size or 0) / 1000 for size in own])
-    return len(workers), median(sizes[0]), tuple(sizes[1])
+    of_workers = _sizes(Role.WORKER, workers, sample, history, job)
+    of_servers = _sizes(Role.PS, servers, sample, history, job)
+    if of_workers is None or of_servers is None:
+        return None
+    return len(workers), median(of_workers) / 1000, tuple(size / 1000 for size in of_servers)
+
+
+def _sizes(
+    role: Role,
+    ranks: Mapping[int, RankSample],
+    sample: Sample,
+    history: History,
+    job: JobDescription,
+) -> list[int] | None:
+    """Milli-cores by rank, as reported or else as planned; None where neither is known."""
+    own = [ranks[rank].milli_cpu_limit for rank in sorted(ranks)]
+    if None not in own:
+        return [size or 0 for size in own]
+    planned = _planned(role, sample.time_seconds, history, job)
+    if planned is None or planned.milli_cpu is None:
+        return None
+    return [
+        (planned.ranks[rank].milli_cpu if rank in planned.ranks else None) or planned.milli_cpu
+        for rank in sorted(ranks)
+    ]
 
 
 def _planned(role: Role, at: float, history: History, job: JobDescription) -> RolePlan | None:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from penstock.brain.planning import (
@@ -26,6 +27,8 @@ class BadParams(Params):
 
     deed: str = "plan"
     replicas: int = 2
+    note: str = ""
+    """Where to write a process id."""
 
 
 def plan(history: History, job: JobDescription, limits: Limits, params: BadParams) -> Any:
@@ -39,6 +42,12 @@ def plan(history: History, job: JobDescription, limits: Limits, params: BadParam
         case "hang":
             while True:
                 time.sleep(1)
+        case "orphan":
+            if os.fork() == 0:  # holds every pipe of this process, and outlives it
+                Path(params.note).write_text(str(os.getpid()))
+                time.sleep(60)
+                os._exit(0)
+            time.sleep(60)
         case "spin":
             while True:
                 pass
@@ -82,7 +91,6 @@ ALGORITHM = Algorithm(
 )
 
 
-def registered(deed: str, *, shadow: bool = False, replicas: int = 2) -> Registered:
-    return Registered(
-        algorithm=ALGORITHM, params=BadParams(deed=deed, replicas=replicas), shadow=shadow
-    )
+def registered(deed: str, *, shadow: bool = False, replicas: int = 2, note: str = "") -> Registered:
+    params = BadParams(deed=deed, replicas=replicas, note=note)
+    return Registered(algorithm=ALGORITHM, params=params, shadow=shadow)

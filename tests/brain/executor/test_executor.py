@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -25,9 +26,9 @@ def plugins_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), before])))
 
 
-def task(deed: str) -> Task:
+def task(deed: str, note: str = "") -> Task:
     return Task(
-        entry=registered(deed),
+        entry=registered(deed, note=note),
         record=HistoryRecord(now_seconds=1.0),
         job=JobDescription(uid="u", strategy=Strategy.ALL_REDUCE, roles={Role.WORKER: RoleSpec()}),
         limits=Limits(),
@@ -141,6 +142,24 @@ def test_a_cancelled_call_does_not_poison_the_process() -> None:
             await executor.close()
 
     asyncio.run(main())
+
+
+def test_a_pipe_that_a_grandchild_holds_keeps_nobody_waiting(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+
+    async def main() -> TaskResult:
+        executor = Executor(FAST)
+        try:
+            async with asyncio.timeout(20):  # the grandchild lives for 60 s
+                return await executor.run(task("orphan", str(note)))
+        finally:
+            await executor.close()
+
+    try:
+        assert asyncio.run(main()).outcome is Outcome.TIMED_OUT
+        os.kill(int(note.read_text()), 0)  # it did hold the pipe all the while
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("program", ["/nonexistent/python", "/bin/false"])
