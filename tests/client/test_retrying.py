@@ -153,6 +153,14 @@ def test_pages_are_followed_to_the_end(either: Either) -> None:
     assert [job.uid for job in jobs] == [f"uid-{number}" for number in range(5)]
 
 
+def test_a_page_that_follows_itself_is_a_protocol_error(either: Either) -> None:
+    def serve(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"items": [JOB], "continue": "x"})
+
+    with pytest.raises(ProtocolError, match="that page again"):
+        either.call("jobs", handler=serve)
+
+
 @given(st.integers(1, 200), st.integers(0, 2**32))
 def test_pauses_grow_are_bounded_and_never_zero(attempt: int, seed: int) -> None:
     policy = RetryPolicy(first_seconds=0.2, most_seconds=5.0)

@@ -31,7 +31,7 @@ from penstock.api.schemas import (
     SampleView,
 )
 from penstock.client import calls
-from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, Tagged
+from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, ModelT, Tagged
 from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
 from penstock.client.events import EventReader
 from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
@@ -88,15 +88,9 @@ class AsyncBrainClient:
         """One job. Raises NotFoundError."""
         return await self._send(calls.job(uid))
 
-    async def jobs(self, **filters: str | float | None) -> AsyncIterator[Job]:
+    def jobs(self, **filters: str | float | None) -> AsyncIterator[Job]:
         """All jobs, newest first: `namespace`, `phase`, `user`, `model`, `since` narrow them."""
-        following: str | None = None
-        while True:
-            page = await self._send(calls.jobs(filters, following))
-            for item in page.items:
-                yield item
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.jobs(filters))
 
     async def finish(
         self, uid: str, state: Literal["Succeeded", "Failed"], message: str = ""
@@ -110,7 +104,7 @@ class AsyncBrainClient:
             batch = batch.model_copy(update={"sent": time.time()})
         return await self._send(calls.send_samples(uid, batch))
 
-    async def samples(
+    def samples(
         self,
         uid: str,
         *,
@@ -120,23 +114,11 @@ class AsyncBrainClient:
         ranks: bool = False,
     ) -> AsyncIterator[SampleView]:
         """The samples of a time range, oldest first."""
-        following: str | None = None
-        while True:
-            page = await self._send(calls.samples(uid, resolution, start, end, ranks, following))
-            for item in page.items:
-                yield item
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.samples(uid, resolution, start, end, ranks))
 
-    async def plans(self, uid: str) -> AsyncIterator[Plan]:
+    def plans(self, uid: str) -> AsyncIterator[Plan]:
         """Every plan of a job, oldest first."""
-        following: str | None = None
-        while True:
-            page: ListResource[Plan] = await self._send(calls.plans(uid, following))
-            for item in page.items:
-                yield item
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.plans(uid))
 
     async def plan(self, uid: str, plan_id: int) -> Plan:
         """One plan. Raises NotFoundError."""
@@ -190,17 +172,11 @@ class AsyncBrainClient:
         """Say what the cluster looks like: for the scheduler."""
         await self._send(calls.put_snapshot(snapshot))
 
-    async def nodes(self) -> AsyncIterator[NodeView]:
+    def nodes(self) -> AsyncIterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""
-        following: str | None = None
-        while True:
-            page = await self._send(calls.nodes(following))
-            for item in page.items:
-                yield item
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.nodes())
 
-    async def fragmentation(
+    def fragmentation(
         self,
         *,
         resolution: Resolution = Resolution.MINUTE,
@@ -208,23 +184,11 @@ class AsyncBrainClient:
         end: float | None = None,
     ) -> AsyncIterator[FragmentationView]:
         """Fragmentation over time, oldest first."""
-        following: str | None = None
-        while True:
-            page = await self._send(calls.fragmentation(resolution, start, end, following))
-            for item in page.items:
-                yield item
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.fragmentation(resolution, start, end))
 
-    async def allocations(self, *, since: float | None = None) -> AsyncIterator[Allocation]:
+    def allocations(self, *, since: float | None = None) -> AsyncIterator[Allocation]:
         """What the scheduler has decided, newest first."""
-        following: str | None = None
-        while True:
-            page = await self._send(calls.allocations(since, following))
-            for item in page.items:
-                yield item
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.allocations(since))
 
     async def watch_plans(
         self, uid: str, *, after: int = 0, idle_seconds: float = 60.0
@@ -253,6 +217,14 @@ class AsyncBrainClient:
                 seconds=time.monotonic() - began,
                 cause=f"{type(error).__name__}: {error}",
             ) from error
+
+    async def _pages(self, first: Call[ListResource[ModelT]]) -> AsyncIterator[ModelT]:
+        call: Call[ListResource[ModelT]] | None = first
+        while call is not None:
+            page = await self._send(call)
+            for item in page.items:
+                yield item
+            call = calls.following(call, page)
 
     async def _send(self, call: Call[T]) -> T:
         began = time.monotonic()

@@ -6,7 +6,7 @@ image must be able to talk to a newer Brain.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
@@ -36,6 +36,7 @@ from penstock.api.schemas import (
 from penstock.client.errors import ProtocolError, refusal
 
 T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_ANSWER_BYTES: Final = 16 * 1024**2
 
@@ -100,10 +101,8 @@ def job(uid: str) -> Call[Job]:
     return _json("GET", _job(uid), Job)
 
 
-def jobs(
-    filters: Mapping[str, str | float | None], continue_: str | None
-) -> Call[ListResource[Job]]:
-    return _page("/v1/jobs", Job, {**filters, "continue": continue_})
+def jobs(filters: Mapping[str, str | float | None]) -> Call[ListResource[Job]]:
+    return _page("/v1/jobs", Job, filters)
 
 
 def finish(uid: str, end: JobFinish) -> Call[Job]:
@@ -115,25 +114,19 @@ def send_samples(uid: str, batch: SampleBatch) -> Call[SampleReceipt]:
 
 
 def samples(
-    uid: str,
-    resolution: Resolution,
-    start: float | None,
-    end: float | None,
-    ranks: bool,
-    continue_: str | None,
+    uid: str, resolution: Resolution, start: float | None, end: float | None, ranks: bool
 ) -> Call[ListResource[SampleView]]:
     query = {
         "resolution": resolution.value,
         "start": start,
         "end": end,
         "ranks": "true" if ranks else None,
-        "continue": continue_,
     }
     return _page(f"{_job(uid)}/samples", SampleView, query)
 
 
-def plans(uid: str, continue_: str | None) -> Call[ListResource[Plan]]:
-    return _page(f"{_job(uid)}/plans", Plan, {"continue": continue_})
+def plans(uid: str) -> Call[ListResource[Plan]]:
+    return _page(f"{_job(uid)}/plans", Plan, {})
 
 
 def plan(uid: str, plan_id: int) -> Call[Plan]:
@@ -213,20 +206,33 @@ def put_snapshot(snapshot: ClusterSnapshot) -> Call[None]:
     )
 
 
-def nodes(continue_: str | None) -> Call[ListResource[NodeView]]:
-    return _page("/v1/cluster/nodes", NodeView, {"continue": continue_})
+def nodes() -> Call[ListResource[NodeView]]:
+    return _page("/v1/cluster/nodes", NodeView, {})
 
 
 def fragmentation(
-    resolution: Resolution, start: float | None, end: float | None, continue_: str | None
+    resolution: Resolution, start: float | None, end: float | None
 ) -> Call[ListResource[FragmentationView]]:
-    query = {"resolution": resolution.value, "start": start, "end": end, "continue": continue_}
+    query = {"resolution": resolution.value, "start": start, "end": end}
     return _page("/v1/cluster/fragmentation", FragmentationView, query)
 
 
-def allocations(since: float | None, continue_: str | None) -> Call[ListResource[Allocation]]:
-    query = {"since": since, "continue": continue_}
-    return _page("/v1/cluster/allocations", Allocation, query)
+def allocations(since: float | None) -> Call[ListResource[Allocation]]:
+    return _page("/v1/cluster/allocations", Allocation, {"since": since})
+
+
+def following(
+    call: Call[ListResource[ModelT]], page: ListResource[ModelT]
+) -> Call[ListResource[ModelT]] | None:
+    """The call for the page after `page`, the answer to `call`; None after the last one.
+
+    Raises ProtocolError where the server leads back to the same page: that would never end.
+    """
+    if page.continue_ is None:
+        return None
+    if page.continue_ == call.query.get("continue"):
+        raise ProtocolError(f"{call.name}: the page after {page.continue_!r} is that page again")
+    return replace(call, query={**call.query, "continue": page.continue_})
 
 
 def watch_path(uid: str) -> str:
@@ -236,9 +242,6 @@ def watch_path(uid: str) -> str:
 
 def _job(uid: str) -> str:
     return f"/v1/jobs/{quote(uid, safe='')}"
-
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def _dump(body: BaseModel) -> bytes:

@@ -30,7 +30,7 @@ from penstock.api.schemas import (
     SampleView,
 )
 from penstock.client import calls
-from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, Tagged
+from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, ModelT, Tagged
 from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
 from penstock.client.events import EventReader
 from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
@@ -87,12 +87,7 @@ class BrainClient:
 
     def jobs(self, **filters: str | float | None) -> Iterator[Job]:
         """All jobs, newest first: `namespace`, `phase`, `user`, `model`, `since` narrow them."""
-        following: str | None = None
-        while True:
-            page = self._send(calls.jobs(filters, following))
-            yield from page.items
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.jobs(filters))
 
     def finish(self, uid: str, state: Literal["Succeeded", "Failed"], message: str = "") -> Job:
         """Say how the job ended."""
@@ -114,21 +109,11 @@ class BrainClient:
         ranks: bool = False,
     ) -> Iterator[SampleView]:
         """The samples of a time range, oldest first."""
-        following: str | None = None
-        while True:
-            page = self._send(calls.samples(uid, resolution, start, end, ranks, following))
-            yield from page.items
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.samples(uid, resolution, start, end, ranks))
 
     def plans(self, uid: str) -> Iterator[Plan]:
         """Every plan of a job, oldest first."""
-        following: str | None = None
-        while True:
-            page: ListResource[Plan] = self._send(calls.plans(uid, following))
-            yield from page.items
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.plans(uid))
 
     def plan(self, uid: str, plan_id: int) -> Plan:
         """One plan. Raises NotFoundError."""
@@ -184,12 +169,7 @@ class BrainClient:
 
     def nodes(self) -> Iterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""
-        following: str | None = None
-        while True:
-            page = self._send(calls.nodes(following))
-            yield from page.items
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.nodes())
 
     def fragmentation(
         self,
@@ -199,21 +179,11 @@ class BrainClient:
         end: float | None = None,
     ) -> Iterator[FragmentationView]:
         """Fragmentation over time, oldest first."""
-        following: str | None = None
-        while True:
-            page = self._send(calls.fragmentation(resolution, start, end, following))
-            yield from page.items
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.fragmentation(resolution, start, end))
 
     def allocations(self, *, since: float | None = None) -> Iterator[Allocation]:
         """What the scheduler has decided, newest first."""
-        following: str | None = None
-        while True:
-            page = self._send(calls.allocations(since, following))
-            yield from page.items
-            if (following := page.continue_) is None:
-                return
+        return self._pages(calls.allocations(since))
 
     def watch_plans(
         self, uid: str, *, after: int = 0, idle_seconds: float = 60.0
@@ -242,6 +212,13 @@ class BrainClient:
                 seconds=time.monotonic() - began,
                 cause=f"{type(error).__name__}: {error}",
             ) from error
+
+    def _pages(self, first: Call[ListResource[ModelT]]) -> Iterator[ModelT]:
+        call: Call[ListResource[ModelT]] | None = first
+        while call is not None:
+            page = self._send(call)
+            yield from page.items
+            call = calls.following(call, page)
 
     def _send(self, call: Call[T]) -> T:
         began = time.monotonic()
