@@ -42,7 +42,7 @@ def manifest(folder: Path, epochs: int) -> dict[str, Any]:
     """The job that is disturbed."""
     command = [
         "penstock", "run", "--", sys.executable, "-m", "benchmarks.elastic.script",
-        f"--log={folder}/steps-$(PENSTOCK_RANK)-$(PENSTOCK_INCARNATION).jsonl",
+        f"--log={folder}",
         f"--samples={SAMPLES}", f"--global-batch={GLOBAL_BATCH}", f"--epochs={epochs}",
         "--slot-seconds=0.03", f"--hurry={folder}/hurry",
     ]  # fmt: skip

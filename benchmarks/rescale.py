@@ -2,13 +2,16 @@
 
     python -m benchmarks.rescale --json
     python -m benchmarks.rescale --cluster --json
+    python -m benchmarks.rescale --cluster --example digits --json
+    python -m benchmarks.rescale --cluster --example images --json
 
 AllReduce over gloo, as plain processes or (``--cluster``) as pods of an embedded cluster, where the
-job's ``replicas`` are edited. For each change (4 to 3, 3 to 4, 4 to 6, 6 to 2 workers) the longest
-time between two committed steps, from the moment the change is asked for until the new group has
-trained for a while. Workers that leave get SIGTERM, new ones are started from nothing and load
-torch while the others train on. The loss curve is compared with a run of one worker that is never
-disturbed, and every sample is counted.
+job's ``replicas`` are edited. What trains is a script whose steps cost sleep and no CPU, or one of
+the examples, as it is. For each change (4 to 3, 3 to 4, 4 to 6, 6 to 2 workers) the longest time
+between two committed steps, from the moment the change is asked for until the new group has trained
+for a while. Workers that leave get SIGTERM, new ones are started from nothing and load torch while
+the others train on. The loss curve is compared, step by step, with a run of one worker that is
+never disturbed, and every sample is counted.
 """
 
 from __future__ import annotations
@@ -19,20 +22,48 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
 from benchmarks.elastic.processes import Job, run_alone, running_job
-from benchmarks.elastic.steps import largest_difference, longest_gap, read_steps
+from benchmarks.elastic.steps import compare, longest_gap, read_steps
+from penstock.crds.environment import STEP_LOG
 
 CHANGES = ((4, 3), (3, 4), (4, 6), (6, 2))
-SAMPLES = 1200
 SETTLED_SECONDS = 2.0
 CHANGE_SECONDS = 120.0
 END_SECONDS = 600.0
 NODES = [{"name": "node", "count": 2, "cpu": "8", "memory": "16Gi"}]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is run: how in the job, how alone, and how many samples an epoch has."""
+
+    command: tuple[str, ...]
+    alone: tuple[str, ...]
+    samples: int
+    epochs: int
+
+    @classmethod
+    def of(cls, name: str, folder: Path, epochs: int | None, slot_seconds: float) -> Training:
+        """The benchmark's own script, or an example; long enough for all changes by default."""
+        epochs = epochs or {"digits": 70, "images": 26}.get(name, 30)
+        shape = (f"--epochs={epochs}",)
+        if name == "digits":
+            command = (sys.executable, "examples/digits/train.py", *shape)
+            return cls(command, command, 1437, epochs)
+        if name == "images":
+            data = f"--data={folder / 'images'}"
+            command = (sys.executable, "examples/images/train_elastic.py", data, *shape)
+            return cls(command, command, 960, epochs)
+        base = (sys.executable, "-m", "benchmarks.elastic.script", f"--log={folder}", *shape)
+        alone = (*base, "--slot-seconds=0", f"--log={folder / 'alone'}")
+        options = (f"--slot-seconds={slot_seconds}", f"--hurry={folder / 'hurry'}")
+        return cls((*base, *options), alone, 1200, epochs)
 
 
 class Workers(Protocol):
@@ -48,17 +79,16 @@ class Workers(Protocol):
 class Processes:
     """Workers as plain processes beside a trainer."""
 
-    def __init__(self, job: Job, options: list[str]) -> None:
+    def __init__(self, job: Job, training: Training) -> None:
         self._job = job
-        self._options = options
+        self._training = training
 
     def change(self, before: int, after: int) -> None:
         for rank in range(after, before):
             self._job.drain(rank)
         for rank in range(before, after):
-            number = self._job.incarnations.get(rank, -1) + 1
-            log = self._job.folder / f"steps-{rank}-{number}.jsonl"
-            self._job.start_worker(rank, *command(log, self._options))
+            environ = {STEP_LOG: str(self._job.folder)}
+            self._job.start_worker(rank, *self._training.command, environ=environ)
         for rank in range(after, before):
             self._job.workers.pop(rank).wait(30)
 
@@ -87,29 +117,24 @@ class Pods:
         return result_in_logs(self._cluster.home)
 
 
-def command(log: Path | str, options: list[str]) -> tuple[str, ...]:
-    """The training script's command line."""
-    return (sys.executable, "-m", "benchmarks.elastic.script", f"--log={log}", *options)
-
-
 @contextmanager
-def processes(folder: Path, options: list[str]) -> Iterator[Workers]:
+def processes(folder: Path, training: Training) -> Iterator[Workers]:
     """Four workers as processes."""
     with running_job(folder) as job:
         job.start_trainer("--workers=4")
-        workers = Processes(job, options)
+        workers = Processes(job, training)
         workers.change(0, 4)
         yield workers
 
 
 @contextmanager
-def pods(folder: Path, options: list[str]) -> Iterator[Workers]:
+def pods(folder: Path, training: Training) -> Iterator[Workers]:
     """Four workers as pods."""
-    log = f"{folder}/steps-$(PENSTOCK_RANK)-$(PENSTOCK_INCARNATION).jsonl"
     container = {
         "name": "main",
         "image": "penstock/examples:latest",
-        "command": ["penstock", "run", "--", *command(log, options)],
+        "command": ["penstock", "run", "--", *training.command],
+        "env": [{"name": STEP_LOG, "value": str(folder)}],
     }
     worker = {
         "replicas": 4,
@@ -128,42 +153,46 @@ def pods(folder: Path, options: list[str]) -> Iterator[Workers]:
         yield Pods(cluster)
 
 
-def run(epochs: int, slot_seconds: float, *, on_cluster: bool) -> dict[str, object]:
-    """Go through all changes; the figures."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        hurry = folder / "hurry"
-        shape = [f"--epochs={epochs}", f"--samples={SAMPLES}"]
-        options = [*shape, f"--slot-seconds={slot_seconds}", f"--hurry={hurry}"]
-        workers = stack.enter_context((pods if on_cluster else processes)(folder, options))
-        _wait_for_world(folder, 4, time.time())
-        spans = []
-        for before, after in CHANGES:
-            began = time.time()
-            workers.change(before, after)
-            _wait_for_world(folder, after, began)
-            time.sleep(SETTLED_SECONDS)
-            spans.append((f"{before} to {after}", began, time.time()))
-        hurry.touch()
-        result = workers.end()
-        steps = read_steps(folder.glob("steps-*.jsonl"))
-        alone = folder / "alone.jsonl"
-        run_alone(*command(alone, [*shape, "--slot-seconds=0"]))
-        return {
-            "gaps_seconds": {
-                what: round(longest_gap(steps, begin, end), 3) for what, begin, end in spans
-            },
-            "seconds_until_done": {
-                what: round(end - begin - SETTLED_SECONDS, 1) for what, begin, end in spans
-            },
-            "steps": len(steps),
-            "samples_seen": result["samples_seen"],
-            "samples_expected": SAMPLES * epochs,
-            "samples_lost": result["samples_lost"],
-            "samples_repeated": result["samples_repeated"],
-            "largest_loss_difference": largest_difference(steps, read_steps([alone])),
-            "on_cluster": on_cluster,
-        }
+def run(training: Training, folder: Path, workers: Workers) -> dict[str, Any]:
+    """Go through all changes, then to the end; the figures."""
+    _wait_for_world(folder, 4, time.time())
+    spans = []
+    for before, after in CHANGES:
+        began = time.time()
+        workers.change(before, after)
+        _wait_for_world(folder, after, began)
+        time.sleep(SETTLED_SECONDS)
+        spans.append((f"{before} to {after}", began, time.time()))
+    (folder / "hurry").touch()
+    result = workers.end()
+    steps = read_steps(folder.glob("steps-*.jsonl"))
+    return {
+        "gaps_seconds": {
+            what: round(longest_gap(steps, begin, end), 3) for what, begin, end in spans
+        },
+        "seconds_until_done": {
+            what: round(end - begin - SETTLED_SECONDS, 1) for what, begin, end in spans
+        },
+        "steps": len(steps),
+        "samples_seen": result["samples_seen"],
+        "samples_expected": training.samples * training.epochs,
+        "samples_lost": result["samples_lost"],
+        "samples_repeated": result["samples_repeated"],
+        "accuracy": result["accuracy"],
+    }
+
+
+def losses_beside_one_worker(training: Training, folder: Path) -> dict[str, float]:
+    """How far the loss curve is from that of one worker that is never disturbed."""
+    alone = folder / "alone"
+    printed = run_alone(*training.alone, environ={STEP_LOG: str(alone)}, timeout=END_SECONDS)
+    mark = "penstock-result "
+    [line] = [line for line in printed.splitlines() if line.startswith(mark)]
+    curves = [read_steps(where.glob("steps-*.jsonl")) for where in (folder, alone)]
+    return {
+        **compare(*curves),
+        "accuracy_of_one_worker": json.loads(line.removeprefix(mark))["accuracy"],
+    }
 
 
 def _wait_for_world(folder: Path, size: int, since: float) -> None:
@@ -178,12 +207,22 @@ def _wait_for_world(folder: Path, size: int, since: float) -> None:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--example", choices=["digits", "images"], help="train this example")
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--slot-seconds", type=float, default=0.04)
     parser.add_argument("--cluster", action="store_true", help="pods of an embedded cluster")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    figures = run(options.epochs, options.slot_seconds, on_cluster=options.cluster)
+    name = options.example or "script"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        training = Training.of(name, folder, options.epochs, options.slot_seconds)
+        with ExitStack() as stack:
+            start = pods if options.cluster else processes
+            workers: AbstractContextManager[Workers] = start(folder, training)
+            figures = run(training, folder, stack.enter_context(workers))
+        figures |= losses_beside_one_worker(training, folder)
+    figures |= {"trains": name, "on_cluster": options.cluster}
     print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
 
 

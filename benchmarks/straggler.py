@@ -31,7 +31,7 @@ def completion_seconds(epochs: int, slot_seconds: float, *, slow: bool, static: 
             job.start_worker(
                 rank,
                 sys.executable, "-m", "benchmarks.elastic.script",
-                f"--log={job.folder}/steps-{rank}.jsonl",
+                f"--log={job.folder}",
                 f"--epochs={epochs}",
                 f"--slot-seconds={slot_seconds}",
                 *(["--slow-rank=3", "--slow-factor=4"] if slow else []),

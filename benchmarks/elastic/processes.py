@@ -194,9 +194,10 @@ def running_job(folder: Path) -> Iterator[Job]:
         job.close()
 
 
-def run_alone(*command: str, timeout: float = 300) -> str:
+def run_alone(*command: str, environ: dict[str, str] | None = None, timeout: float = 300) -> str:
     """Run a training script without a trainer, to its end; what it printed."""
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+    outside = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+    environ = {**outside, **(environ or {})}
     done = subprocess.run(
         command, cwd=ROOT, env=environ, timeout=timeout, capture_output=True, text=True, check=False
     )

@@ -1,14 +1,13 @@
 """A training script for benchmarks and tests: small model, steps of known cost, a line per step.
 
 Each slot costs ``--slot-seconds`` of sleep rather than of computing, so that the figures are about
-membership and not about how many workers two cores can carry. Every committed step appends one line
-of JSON to ``--log``: when, which step, how many workers, and the losses of this worker's slots.
+membership and not about how many workers two cores can carry. ``--log`` is the folder of the step
+logs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -34,7 +33,9 @@ def main() -> None:
     parser.add_argument("--slow-factor", type=float, default=4.0)
     parser.add_argument("--fail-at-step", type=int, help="raise an error at this step")
     parser.add_argument("--hang-at-step", type=int, help="stand still at this step")
+    parser.add_argument("--fail-at-sample", type=int, help="raise an error at this sample")
     options = parser.parse_args()
+    os.environ[environment.STEP_LOG] = str(options.log)
 
     torch.set_num_threads(1)
     torch.manual_seed(7)
@@ -47,41 +48,31 @@ def main() -> None:
     rank = int(os.environ.get(environment.RANK, "0"))
     cost = options.slot_seconds * (options.slow_factor if rank == options.slow_rank else 1.0)
 
-    with (
-        options.log.open("a", buffering=1) as log,
-        elastic.session(
-            model=model,
-            optimizer=optimizer,
-            dataset_size=options.samples,
-            global_batch=options.global_batch,
-            epochs=options.epochs,
-            slots_per_step=options.slots,
-            seed=3,
-            checkpoint_every_steps=50,
-        ) as session,
-    ):
+    with elastic.session(
+        model=model,
+        optimizer=optimizer,
+        dataset_size=options.samples,
+        global_batch=options.global_batch,
+        epochs=options.epochs,
+        slots_per_step=options.slots,
+        seed=3,
+        checkpoint_every_steps=50,
+    ) as session:
         for step in session:
-            losses = {}
             for micro in step:
                 if step.number == options.fail_at_step:
                     raise ValueError(f"step {step.number} fails, as it was told to")
                 while step.number == options.hang_at_step:
                     time.sleep(1)
+                if options.fail_at_sample in micro.indices.tolist():
+                    raise ValueError(f"sample {options.fail_at_sample} cannot be read")
                 loss = functional.cross_entropy(
                     model(features[micro.indices]), targets[micro.indices]
                 )
-                losses[micro.slot.micro] = loss.item() * micro.weight
                 if options.hurry is None or not options.hurry.exists():
                     time.sleep(cost)
                 micro.backward(loss)
-            if step.commit():
-                entry = {
-                    "time": time.time(),
-                    "step": step.number,
-                    "world": session.world_size,
-                    "losses": losses,
-                }
-                log.write(json.dumps(entry) + "\n")
+            step.commit()
         if session.is_chief:
             model.eval()
             with torch.no_grad():

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,23 @@ def longest_gap(steps: list[Committed], begin_seconds: float, end_seconds: float
     return max(gaps, default=float("inf"))
 
 
-def largest_difference(one: list[Committed], other: list[Committed]) -> float:
-    """The largest relative difference between two loss curves, over the steps that both have."""
+def compare(one: list[Committed], other: list[Committed]) -> dict[str, float]:
+    """How far apart two loss curves are, over the steps that both have.
+
+    ``largest_loss_difference`` is that of any single step, as a part of the first step's loss;
+    ``largest_loss_difference_of_10_steps`` that of the means over ten steps, which is what one sees
+    of a curve. Sums of floats in another order differ in the last digits, and training amplifies
+    this with every step: ``first_hundred_steps`` is the first figure over those.
+    """
     losses = {step.step: step.loss for step in other}
-    return max(
-        (
-            abs(step.loss - losses[step.step]) / max(abs(losses[step.step]), 1e-12)
-            for step in one
-            if step.step in losses
-        ),
-        default=float("inf"),
-    )
+    pairs = [(step.loss, losses[step.step]) for step in one if step.step in losses]
+    scale = max(pairs[0][1], 1e-12) if pairs else 1.0
+    apart = [abs(ours - theirs) / scale for ours, theirs in pairs]
+    signed = [(ours - theirs) / scale for ours, theirs in pairs]
+    tens = [abs(fmean(signed[at : at + 10])) for at in range(0, max(1, len(signed) - 9), 10)]
+    return {
+        "largest_loss_difference": max(apart, default=float("inf")),
+        "largest_loss_difference_of_10_steps": max(tens, default=float("inf")),
+        "first_hundred_steps": max(apart[:100], default=float("inf")),
+        "steps_compared": len(pairs),
+    }

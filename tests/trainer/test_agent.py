@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,6 +111,65 @@ def test_what_a_program_forked_ends_with_it(tmp_path: Path) -> None:
     )
     assert code == 0
     assert_ends(int(wait_for_file(pids)))
+
+
+DAEMON = """
+import os, pathlib, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+        time.sleep({seconds})
+    os._exit(0)
+os.wait()
+"""
+
+
+def daemon(pids: Path, then: str, seconds: float = 60) -> str:
+    """A program that puts a child into the background, in a session of its own, and goes on."""
+    script = DAEMON.replace("{seconds}", str(seconds)).replace("sys.argv[1]", repr(str(pids)))
+    return script + f"while not pathlib.Path({str(pids)!r}).exists(): time.sleep(0.01)\n{then}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which only Linux has")
+def test_a_child_in_the_background_that_holds_the_output_does_not_hold_up_the_end(
+    tmp_path: Path,
+) -> None:
+    pids = tmp_path / "pids"
+    process = agent(daemon(pids, "print('trained', flush=True); sys.exit(7)"))
+    code, output = finish(process, timeout=20)  # reads to the end, which the child would hold open
+    assert code == 7
+    assert output.strip() == b"trained"
+    assert_ends(int(pids.read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which only Linux has")
+def test_what_ends_in_the_background_leaves_no_zombie(tmp_path: Path) -> None:
+    pids, done = tmp_path / "pids", tmp_path / "done"
+    wait = f"while not pathlib.Path({str(done)!r}).exists(): time.sleep(0.05)"
+    process = agent(daemon(pids, wait, seconds=0.1))
+    pid = int(wait_for_file(pids))
+    deadline = time.monotonic() + 15
+    while psutil.pid_exists(pid):
+        assert time.monotonic() < deadline, "the agent did not take its leave of it"
+        time.sleep(0.05)
+    done.write_text("x")
+    assert finish(process)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--grace-seconds=-1", "--grace-seconds: -1.0; it must be at least 0"),
+        ("--grace-seconds=nan", "--grace-seconds: nan; it must be at least 0"),
+        ("--trainer=nowhere", "--trainer: 'nowhere'; expected HOST:PORT"),
+    ],
+)
+def test_an_option_out_of_bounds_is_refused_with_its_rule(option: str, words: str) -> None:
+    code, output = finish(agent("print('started')", option))
+    assert code == 2
+    assert words in re.sub(r"[\s│]+", " ", output.decode())
+    assert b"started" not in output
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl, which only Linux has")

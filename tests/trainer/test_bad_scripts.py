@@ -11,7 +11,7 @@ from benchmarks.elastic.processes import Job, running_job
 
 
 def script(folder: Path, *options: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "benchmarks.elastic.script", f"--log={folder}/steps", *options)
+    return (sys.executable, "-m", "benchmarks.elastic.script", f"--log={folder}", *options)
 
 
 def start(job: Job, workers: int, *options: str) -> None:
@@ -59,6 +59,30 @@ def test_a_worker_with_other_data_is_refused_by_name_and_the_others_train_on(
         assert job.workers.pop(1).wait(40) == 1
         assert "data.dataset_size: 1201; the job began with 1200" in job.log_path(1).read_text()
         assert set(job.exit_codes().values()) == {0}
+
+
+@pytest.mark.slow
+def test_a_sample_on_which_three_workers_crash_is_skipped_if_the_job_says_so(
+    tmp_path: Path,
+) -> None:
+    bad = "--fail-at-sample=77"
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=3", "--skip-bad")
+        start(job, 3, bad, "--epochs=1", "--slot-seconds=0.03")
+        assert set(job.exit_codes().values()) == {1}, "each of them met the sample"
+        summary = job.summary()
+        [(slot, end)] = summary["quarantined"]
+        assert end == slot + 1
+        job.workers.clear()
+        job.start_worker(0, *script(tmp_path, bad, "--epochs=1"))
+        assert job.exit_codes() == {0: 0}
+        result = job.result()
+        assert result["samples_lost"] == 4, "the 4 samples of one slot"
+        assert result["samples_seen"] == 1196
+        assert result["samples_repeated"] == 0
+        log = (tmp_path / "trainer-0.log").read_text()
+        assert f"slot {slot} (samples " in log
+        assert "it is in quarantine" in log
 
 
 @pytest.mark.slow

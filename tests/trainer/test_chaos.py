@@ -33,11 +33,10 @@ class Chaos:
         }
 
     def start_worker(self, rank: int) -> None:
-        log = self._job.folder / f"steps-{rank}-{self._job.incarnations.get(rank, -1) + 1}.jsonl"
         self._job.start_worker(
             rank,
             sys.executable, "-m", "benchmarks.elastic.script",
-            f"--log={log}", f"--epochs={EPOCHS}", "--slot-seconds=0.02",
+            f"--log={self._job.folder}", f"--epochs={EPOCHS}", "--slot-seconds=0.02",
             f"--hurry={self._job.folder / 'hurry'}",
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,23 @@ def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
         folder.wait()
     assert [saved.step for saved in folder.list()] == [1]
     assert not list(tmp_path.glob(".*.tmp")), "the temporary file stayed"
+
+
+def test_a_disk_that_hangs_is_an_error_after_a_while_and_never_holds_up_a_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mended = threading.Event()
+    monkeypatch.setattr(checkpoint, "write", lambda path, packed: mended.wait(30))
+    folder = CheckpointDir(tmp_path, write_seconds=0.05)
+    folder.save(1, state(1))
+    folder.abandon(0.05)
+    assert "left while a checkpoint was being written" in caplog.text
+    with pytest.raises(CheckpointError, match=r"was not written within 0 s: its disk hangs"):
+        folder.wait()
+    with pytest.raises(CheckpointError, match="its disk hangs"):
+        folder.save(2, state(2))
+    mended.set()
+    folder.wait()
 
 
 def test_an_unknown_file_in_the_folder_is_no_checkpoint(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.crds.enums import Guarantee
-from penstock.data.ledger import Ledger
+from penstock.data.ledger import Ledger, Slot
 from penstock.data.ledger.journal import append, begin
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
@@ -149,6 +149,70 @@ def test_at_most_once_in_a_group_still_counts_what_was_committed() -> None:
     group = trainer.form(0)
     trainer.train(0, group, 3)
     assert trainer.books.committed_steps() == 3
+
+
+def crash(trainer: Trainer, slot: int, *ranks: int) -> None:
+    """Each of some workers raises an error on the slot, one group after the other."""
+    for rank in ranks:
+        group = trainer.form(rank)
+        trainer.send(rank, Phase.LEAVING, generation=group.number, committed=0, failed=slot)
+        trainer.now += 1
+
+
+def test_a_slot_on_which_three_workers_crashed_ends_the_job_with_its_name() -> None:
+    trainer = Trainer()
+    crash(trainer, 5, 0, 1, 1)
+    assert trainer.ledger.quarantine == [], "the same worker twice counts once"
+    crash(trainer, 5, 2)
+    assert trainer.ledger.quarantine == [(5, 6)]
+    assert trainer.books.summary(trainer.now).quarantined == [(5, 6)]
+    [sample] = trainer.books.data.order(SLOTS).samples(Slot(0, 0, 5)).tolist()  # type: ignore[union-attr]
+    with pytest.raises(
+        RefusedError,
+        match=rf"slot 5 \(samples {sample}\) failed on 3 different workers.*set input\.skipBad",
+    ):
+        trainer.send(3, Phase.READY)
+
+
+def test_with_skip_bad_the_next_group_trains_without_the_slot() -> None:
+    trainer = Trainer(skip_bad=True)
+    crash(trainer, 5, 0, 1, 2)
+    group = trainer.form(3)
+    assert group.skipped == ((5, 6),)
+    assert trainer.train(3, group, 1).directive is Directive.TRAIN
+    assert trainer.books.committed_steps() == 1
+    trainer.ledger.check_invariants()
+    trainer.train(3, group, 300)
+    assert trainer.ledger.finished
+
+
+def test_who_sets_skip_bad_later_lets_the_job_go_on() -> None:
+    trainer = Trainer()
+    crash(trainer, 5, 0, 1, 2)
+    with pytest.raises(RefusedError):
+        trainer.send(3, Phase.READY)
+    trainer.books.learn(JobFacts(slots_per_step=SLOTS, skip_bad=True))
+    assert trainer.form(3).skipped == ((5, 6),)
+
+
+def test_quarantine_outlives_the_trainer() -> None:
+    trainer = Trainer(skip_bad=True)
+    crash(trainer, 5, 0, 1, 2)
+    journal = begin(trainer.ledger, trainer.books.extra())
+    following = Trainer(skip_bad=True)
+    restore(journal, "journal", following.books, following.now)
+    following.now += 10
+    assert following.form(3).skipped == ((5, 6),)
+
+
+def test_a_failure_of_a_slot_that_is_not_the_groups_changes_nothing() -> None:
+    trainer = Trainer()
+    group = trainer.form(0)
+    trainer.train(0, group, 1)
+    before = trainer.ledger.snapshot()
+    for slot in (5, 1 << 40):
+        trainer.send(0, Phase.LEAVING, generation=group.number, committed=1, failed=slot)
+    assert trainer.ledger.snapshot()["blame"] == before["blame"] == []
 
 
 def test_unsharded_is_refused_to_a_group_with_the_field() -> None:

@@ -20,7 +20,7 @@ TARGETS = (FEATURES.sum(1) > 0).long()
 
 @pytest.fixture(autouse=True)
 def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (environment.TRAINER_ADDRESS, environment.CHECKPOINT_DIR):
+    for name in (environment.TRAINER_ADDRESS, environment.CHECKPOINT_DIR, environment.STEP_LOG):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -53,6 +53,41 @@ def train(
 
 def weights(model: nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_a_dataset_whose_length_changes_between_epochs_is_named() -> None:
+    data = list(range(50))
+    model, session = start(dataset_size=data)
+
+    def shrink(step: elastic.Step) -> None:
+        if step.number == 3:  # the last step of the first epoch
+            data.pop()
+
+    with pytest.raises(elastic.SessionError, match=r"dataset_size: 49 in epoch 1; .* with 50"):
+        train(model, session, shrink)
+    assert session.committed_steps == 4, "the first epoch was whole"
+
+
+def test_the_step_log_holds_every_step_and_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new" / "steps-0-0.jsonl"
+    monkeypatch.setenv(environment.STEP_LOG, str(path.parent))
+    train(*start(slots_per_step=3))
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [entry["step"] for entry in entries] == list(range(12))
+    assert all(entry["world"] == 1 for entry in entries)
+    assert sum(entries[0]["losses"].values()) > sum(entries[-2]["losses"].values()) > 0
+
+
+def test_a_step_log_that_cannot_be_written_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "steps-0-0.jsonl").mkdir()
+    monkeypatch.setenv(environment.STEP_LOG, str(tmp_path))
+    train(*start())
+    [record] = [record for record in caplog.records if "step log" in record.getMessage()]
+    assert "Is a directory" in record.getMessage()
 
 
 @pytest.mark.parametrize("slots", [1, 3, 16])

@@ -72,6 +72,26 @@ def test_without_a_token_it_listens_on_loopback_only() -> None:
     assert "PENSTOCK_JOB_TOKEN: empty" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--port=70000", "--port: 70000; it must be at least 0 and at most 65535"),
+        ("--workers=0", "--workers: 0; it must be at least 1"),
+        ("--min-workers=-3", "--min-workers: -3; it must be at least 1"),
+        ("--slots=65537", "--slots: 65537; it must be at least 1 and at most 65536"),
+        ("--lease-seconds=0", "--lease-seconds: 0.0; it must be at least 1"),
+        ("--hang-seconds=nan", "--hang-seconds: nan; it must be at least 1"),
+    ],
+)
+def test_an_option_out_of_bounds_is_refused_with_its_rule(option: str, words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "trainer", option],
+        capture_output=True, text=True, env=ENVIRON, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert words in re.sub(r"[\s│]+", " ", done.stderr)
+
+
 @pytest.mark.parametrize("token", ["", "wrong"])
 def test_without_the_jobs_token_nothing_is_answered(token: str) -> None:
     with trainer() as (_, url):

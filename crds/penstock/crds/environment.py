@@ -16,11 +16,13 @@ POD_NAME: Final = "PENSTOCK_POD_NAME"  # downward API
 POD_IP: Final = "PENSTOCK_POD_IP"  # downward API
 NODE_NAME: Final = "PENSTOCK_NODE_NAME"  # downward API
 TRAINER_ADDRESS: Final = "PENSTOCK_TRAINER_ADDRESS"  # HOST:PORT of the job's trainer
+DATA_ADDRESS: Final = "PENSTOCK_DATA_ADDRESS"  # HOST:PORT of the dispatcher, if not the trainer
 BRAIN_URL: Final = "PENSTOCK_BRAIN_URL"  # trainer only; absent: no Brain
 KUBERNETES_TOKEN_FILE: Final = "PENSTOCK_KUBERNETES_TOKEN_FILE"  # trainer only
 BRAIN_TOKEN_FILE: Final = "PENSTOCK_BRAIN_TOKEN_FILE"  # trainer only; see BRAIN_AUDIENCE
 STATE_DIR: Final = "PENSTOCK_STATE_DIR"  # trainer only: stateVolume or an emptyDir
 CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script keeps its checkpoints
+STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
 
 BRAIN_AUDIENCE: Final = "penstock-brain"
 """Audience of the projected token with which a job's trainer calls the Brain."""

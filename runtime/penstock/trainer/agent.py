@@ -3,7 +3,9 @@
 Used as one uses torchrun: ``penstock run -- python train.py``. It works for any program, whether or
 not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. The program
 inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
-pod's log, and it dies with the agent, however the agent dies.
+pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
+the background, whatever session they made for themselves) is adopted by the agent and ends with it:
+the end of the program is that of the process that was started, not that of its output.
 """
 
 from __future__ import annotations
@@ -40,11 +42,14 @@ LOG = logging.getLogger("penstock.agent")
 REPORT_SECONDS = 1.0
 LAST_REPORT_SECONDS = 2.0
 REQUEST_TIMEOUT_SECONDS = 5.0
+REAP_SECONDS = 1.0
+KILL_ROUNDS = 20
 SIGNALLED = 128
 HUNG = 1
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class ProcessMeter:
@@ -89,6 +94,7 @@ class Agent:
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         """Run the command and return its exit code: 128 + N when a signal N ended it."""
+        _adopt_orphans()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._draining.set)
@@ -110,12 +116,14 @@ class Agent:
             reporting,
             asyncio.create_task(self._drain(process)),
             asyncio.create_task(self._end_hung(process)),
+            asyncio.create_task(_reap(process.pid)),
         ]
         code = await process.wait()
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-        _kill_group(process.pid, signal.SIGKILL)  # what the program left behind
+        _kill_group(process.pid, signal.SIGKILL)
+        await _end_leftovers()
         code = SIGNALLED - code if code < 0 else code
         if self._hung.is_set():
             code = HUNG  # its own fault, not somebody's who killed it
@@ -198,6 +206,42 @@ class Agent:
         if reply.superseded and not self._draining.is_set():
             LOG.warning("a newer pod has this rank: ending")
             self._draining.set()
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of processes whose own parents end before them, as a pod's first one is."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+async def _reap(program: int) -> None:
+    """Let adopted processes that have ended disappear; else a long job would collect them."""
+    while True:
+        await asyncio.sleep(REAP_SECONDS)
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if child.pid != program and child.status() == psutil.STATUS_ZOMBIE:
+                    _take_exit_code(child.pid)
+
+
+async def _end_leftovers() -> None:
+    """Kill what the program left behind, and what that starts meanwhile."""
+    for _ in range(KILL_ROUNDS):
+        left = psutil.Process().children(recursive=True)
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+            _take_exit_code(process.pid)
+        await asyncio.sleep(0.05)
+    LOG.warning("processes %s could not be ended", [process.pid for process in left])
+
+
+def _take_exit_code(pid: int) -> None:
+    """Let a process that has ended disappear, if it is a child of ours."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def _die_with_parent() -> None:

@@ -24,6 +24,9 @@ from penstock.trainer.state import PackedState, StateError, pack, payload_bytes,
 
 LOG = logging.getLogger("penstock.checkpoint")
 
+WRITE_SECONDS = 600.0
+"""A write that takes longer is given up, with an error: the disk hangs."""
+
 MAGIC = b"PNSTKCP1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
 _DIGEST_BYTES = 32
@@ -45,11 +48,12 @@ class Saved:
 class CheckpointDir:
     """The checkpoints of one job in one folder. Only the group's first member writes there."""
 
-    def __init__(self, folder: Path, keep: int = 3) -> None:
+    def __init__(self, folder: Path, keep: int = 3, write_seconds: float = WRITE_SECONDS) -> None:
         if keep < 1:
             raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
         self.folder = folder
         self._keep = keep
+        self._write_seconds = write_seconds
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -84,7 +88,7 @@ class CheckpointDir:
         packed = pack(state)
         self.wait()
         self._writer = threading.Thread(
-            target=self._write, args=(step, packed), name="penstock-checkpoint"
+            target=self._write, args=(step, packed), name="penstock-checkpoint", daemon=True
         )
         self._writer.start()
         if wait:
@@ -93,11 +97,23 @@ class CheckpointDir:
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk. Raises CheckpointError if it is not."""
         if self._writer is not None:
-            self._writer.join()
+            self._writer.join(self._write_seconds)
+            if self._writer.is_alive():
+                raise CheckpointError(
+                    f"a checkpoint in {self.folder} was not written within "
+                    f"{self._write_seconds:.0f} s: its disk hangs, or is too slow for the model"
+                )
             self._writer = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise CheckpointError(f"a checkpoint was not written: {failure}") from failure
+
+    def abandon(self, seconds: float) -> None:
+        """Wait for so long at most; what is not on disk by then may be lost, and this is said."""
+        if self._writer is not None:
+            self._writer.join(seconds)
+            if self._writer.is_alive():
+                LOG.warning("left while a checkpoint was being written: the one before it stays")
 
     def _write(self, step: int, packed: PackedState) -> None:
         try:

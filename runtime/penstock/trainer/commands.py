@@ -25,6 +25,9 @@ def trainer(
     hang_seconds: Annotated[
         float | None, typer.Option(help="End a program that holds up the others for so long.")
     ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Outside a cluster: train without quarantined slots.")
+    ] = False,
     static_shares: Annotated[
         bool, typer.Option("--static-shares", help="Divide steps evenly whatever the speeds.")
     ] = False,
@@ -50,6 +53,7 @@ def trainer(
         "slots_per_step": slots,
         "lease_seconds": lease_seconds,
         "hang_seconds": hang_seconds,
+        "skip_bad": skip_bad,
         "static_shares": static_shares,
     }
     try:
@@ -86,9 +90,12 @@ def _run(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     try:
-        agent = Agent(
-            settings.pod_identity(), trainer_address or settings.trainer_address(), grace_seconds
-        )
+        settings.check_bounds(grace_seconds=grace_seconds)
+        if trainer_address is not None:
+            address: str | None = settings.checked_address("--trainer", trainer_address)
+        else:
+            address = settings.trainer_address()
+        agent = Agent(settings.pod_identity(), address, grace_seconds)
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
     raise typer.Exit(asyncio.run(agent.run(command)))

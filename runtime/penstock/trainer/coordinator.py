@@ -7,14 +7,14 @@ it, the service ticks it and carries its events to the journal and its snapshots
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.crds.enums import Guarantee, Role
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
-from penstock.trainer.holders import Holders
+from penstock.trainer.groupleases import GroupLeases, unusable
+from penstock.trainer.holders import Holders, holder_name
 from penstock.trainer.protocol import (
     AgentReply,
     AgentReport,
@@ -33,11 +33,9 @@ from penstock.trainer.protocol import (
 from penstock.trainer.rendezvous import Rendezvous, Timing
 from penstock.trainer.shares import improved
 from penstock.trainer.stragglers import stragglers
+from penstock.trainer.summary import Progress, Summary
 
 DEFAULT_SLOTS_PER_STEP = 64
-LEAD_SECONDS = 60.0
-MIN_LEAD_STEPS = 64
-MAX_LEAD_STEPS = 1 << 16
 SHARES_EVERY_SECONDS = 5.0
 MAX_AGENTS = 16384
 RECOVERY_SECONDS = 5.0
@@ -66,48 +64,6 @@ class Agent:
 
     report: AgentReport
     seen: float
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The figures of a job, for people and for the Brain."""
-
-    data: DataSpec | None
-    total_steps: int
-    committed_steps: int
-    epoch: int
-    world_size: int
-    training: bool
-    group: int
-    samples_seen: int
-    samples_lost: int
-    samples_repeated: int
-    epochs_audited: int
-    quarantined: list[tuple[int, int]]
-    stragglers: dict[int, float]  # rank: its time for a slot as a multiple of the median
-    result: dict[str, Any] | None
-    message: str
-
-
-@dataclass
-class Progress:
-    """Committed steps over time, from which speeds are computed."""
-
-    points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=4096))
-
-    def note(self, now: float, committed: int) -> None:
-        """The group has committed this many steps; after a rollback the past is dropped."""
-        if self.points and committed < self.points[-1][1]:
-            self.points.clear()
-        self.points.append((now, committed))
-
-    def steps_per_second(self, now: float, window_seconds: float) -> float:
-        """Mean speed over the last ``window_seconds``."""
-        recent = [point for point in self.points if point[0] >= now - window_seconds]
-        if len(recent) < 2:
-            return 0.0
-        span = recent[-1][0] - recent[0][0]
-        return (recent[-1][1] - recent[0][1]) / span if span > 0 else 0.0
 
 
 class Coordinator:
@@ -160,6 +116,7 @@ class Coordinator:
             return self._reply(Directive.REFUSED, None, message=f"{report.member} was replaced")
         self._take_audits(report)
         self._acknowledge(report, now)
+        self._refuse_bad_data(report)
         self.advance(now)
         directive, group = self.rendezvous.directive(report.member)
         return self._reply(directive, group, message=self.rendezvous.waiting_message(now))
@@ -167,11 +124,13 @@ class Coordinator:
     def advance(self, now: float) -> None:
         """Look at everything anew: on each report and a few times per second."""
         formed = self.rendezvous.decide(now)
-        if formed is not None:
-            self._begin(formed, now)
+        leases = self._leases()
+        if formed is not None and leases is not None:
+            self._begin(formed, leases, now)
         if self.ledger is not None:
             self.ledger.expire(now)
-            self._extend_lead(now)
+        if leases is not None and self.rendezvous.training and not self.holders.active:
+            leases.extend(now, self.progress.steps_per_second(now, 30.0))
         self._balance(now)
 
     def _open_data(self, data: DataSpec) -> None:
@@ -181,7 +140,7 @@ class Coordinator:
         slots = data.slots_per_step or self.facts.slots_per_step or DEFAULT_SLOTS_PER_STEP
         slots = min(slots, data.global_batch)
         self.data = data
-        self.order = order_of(data, slots)
+        self.order = data.order(slots)
         self.rendezvous.slots_per_step = slots
         if self.ledger is None:
             self.ledger = Ledger(self._options(self.order), self.fence_floor)
@@ -196,6 +155,14 @@ class Coordinator:
                     "stays as it was for the whole job"
                 )
 
+    def _refuse_bad_data(self, report: SessionReport) -> None:
+        """No group can finish a step of which a part is in quarantine and must not be skipped."""
+        at_work = report.phase in (Phase.READY, Phase.TRAINING)
+        if self.ledger is None or self.order is None or not at_work:
+            return
+        if problem := unusable(self.ledger, self.order):
+            raise RefusedError(problem)
+
     def _options(self, order: SampleOrder) -> LedgerOptions:
         """A weaker guarantee changes something only for holders that lease on their own.
 
@@ -209,67 +176,37 @@ class Coordinator:
             skip_bad=self.facts.skip_bad,
         )
 
-    def _begin(self, group: Group, now: float) -> None:
-        """A new group: the ledger takes its model's word, and it alone holds leases from now on."""
-        assert self.ledger is not None
-        assert self.order is not None
-        position = group.start_step * self.order.slots_per_step
-        if self.ledger.watermark != position or self.ledger.leases():
-            self.ledger.adopt(position)
-        epoch = group.start_step // self.order.steps_per_epoch
+    def _leases(self) -> GroupLeases | None:
+        """The ledger as the present group's; None before there is one."""
+        group = self.rendezvous.group
+        if group is None or self.ledger is None or self.order is None:
+            return None
+        return GroupLeases(self.ledger, self.order, group)
+
+    def _begin(self, group: Group, leases: GroupLeases, now: float) -> None:
+        leases.begin()
+        epoch = group.start_step // leases.order.steps_per_epoch
         for audited in [number for number in self.audits if number >= epoch]:
             del self.audits[audited]
         self.shares = group.shares
         self.progress.note(now, group.start_step)
 
-    def _holder(self, group: Group) -> str:
-        return f"group-{group.number}"
-
     def _acknowledge(self, report: SessionReport, now: float) -> None:
-        group, ledger, order = self.rendezvous.group, self.ledger, self.order
-        if group is None or ledger is None or order is None or report.committed is None:
+        leases = self._leases()
+        if leases is None or report.generation != leases.group.number:
             return
-        if report.generation != group.number or not self.rendezvous.training:
-            return
-        position = report.committed * order.slots_per_step
-        if position > ledger.watermark:
-            self._complete_up_to(ledger, group, position)
-            self.progress.note(now, report.committed)
-        ledger.renew(self._holder(group), now)
-
-    def _complete_up_to(self, ledger: Ledger, group: Group, position: int) -> None:
-        for lease in ledger.leases(self._holder(group)):
-            if lease.start < position:
-                ledger.complete(lease.fence, lease.start, min(lease.stop, position))
-        if ledger.watermark < position:  # a lease of an earlier life of this trainer, or expired
-            ledger.adopt(position)
-
-    def _extend_lead(self, now: float) -> None:
-        """Keep the group supplied with steps for a minute, so that it can go on without us."""
-        group, ledger, order = self.rendezvous.group, self.ledger, self.order
-        if group is None or ledger is None or order is None or not self.rendezvous.training:
-            return
-        if self.holders.active:
-            return
-        holder = self._holder(group)
-        speed = self.progress.steps_per_second(now, 30.0)
-        lead = min(max(int(speed * LEAD_SECONDS), MIN_LEAD_STEPS), MAX_LEAD_STEPS)
-        want = ledger.watermark + lead * order.slots_per_step
-        have = self.lease_stop_step * order.slots_per_step
-        while have < min(want, order.total_slots):
-            lease = ledger.lease(holder, now, want - have, align=order.slots_per_step)
-            if lease is None:
-                return
-            have = lease.stop
+        committed = report.committed if self.rendezvous.training else None
+        if committed is not None and leases.acknowledge(committed, now):
+            self.progress.note(now, committed)
+        if report.failed is not None:
+            leases.blame(holder_name(report.member.rank, report.member.incarnation), report.failed)
+            self.rendezvous.skipped = tuple(leases.ledger.quarantine)
 
     @property
     def lease_stop_step(self) -> int:
         """Steps below it may be committed by the group."""
-        group, ledger, order = self.rendezvous.group, self.ledger, self.order
-        if group is None or ledger is None or order is None:
-            return 0
-        stops = [lease.stop for lease in ledger.leases(self._holder(group))]
-        return max(stops, default=ledger.watermark) // order.slots_per_step
+        leases = self._leases()
+        return leases.stop_step if leases is not None else 0
 
     def _balance(self, now: float) -> None:
         group = self.rendezvous.group
@@ -388,6 +325,8 @@ class Coordinator:
     def learn(self, facts: JobFacts) -> None:
         """The job's spec was read (again); what is fixed for the whole job stays as it began."""
         self.facts = facts
+        if self.ledger is not None:
+            self.ledger.options = replace(self.ledger.options, skip_bad=facts.skip_bad)
         self.rendezvous.min_workers = facts.min_workers
 
     # ------------------------------------------------------------------ figures and state
@@ -474,7 +413,8 @@ class Coordinator:
             slots, number = int(extra["slots_per_step"]), int(extra["group"])
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error
-        self.data, self.order, self.ledger = data, order_of(data, slots), ledger
+        self.data, self.order, self.ledger = data, data.order(slots), ledger
+        self.rendezvous.skipped = tuple(ledger.quarantine)
         self.rendezvous.slots_per_step = slots
         self.rendezvous.continue_from(number)
         self.audits = {audit.epoch: audit for audit in audits}
@@ -490,18 +430,6 @@ class Coordinator:
         try:
             data = DataSpec.model_validate(extra["data"])
             self.holders.active = bool(extra["holders"])
-            return self._options(order_of(data, int(extra["slots_per_step"])))
+            return self._options(data.order(int(extra["slots_per_step"])))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error
-
-
-def order_of(data: DataSpec, slots_per_step: int) -> SampleOrder:
-    """The order of samples that a training script's description gives."""
-    return SampleOrder(
-        dataset_size=data.dataset_size,
-        global_batch=data.global_batch,
-        slots_per_step=slots_per_step,
-        epochs=data.epochs,
-        seed=data.seed,
-        shuffle=data.shuffle,
-    )

@@ -35,7 +35,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
@@ -43,18 +43,19 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 
-from penstock.data.ledger import SampleOrder, Slot, derive_seed
+from penstock.data.ledger import SampleOrder
 from penstock.trainer import settings
 from penstock.trainer.audit import Audit
 from penstock.trainer.checkpoint import CheckpointDir, read
 from penstock.trainer.collective import Gradients
 from penstock.trainer.control import GroupBrokenError, Listener
-from penstock.trainer.coordinator import order_of
-from penstock.trainer.link import Link
+from penstock.trainer.link import Link, LinkError
 from penstock.trainer.logs import configure
 from penstock.trainer.membership import Membership, SessionError
 from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.trainer.state import PackedState, pack, unpack
+from penstock.trainer.step import MicroBatch, Step
+from penstock.trainer.steplog import StepLog
 
 __all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
 
@@ -64,6 +65,9 @@ SLOTS_PER_STEP_ALONE = 8
 RESULT_MARK = "penstock-result "
 FLUSH_SECONDS = 15.0
 DRAIN_FLUSH_SECONDS = 3.0
+DRAIN_SAVE_SECONDS = 10.0
+"""What a checkpoint that is being written gets on a drain: the group's next chief has the state."""
+
 _SMOOTHING = 0.3
 _MAX_REPORTED_AUDITS = 64
 
@@ -92,97 +96,6 @@ class DrainedError(SystemExit):
         super().__init__(143)
 
 
-class MicroBatch:
-    """One slot of a step: some samples whose gradients this worker computes."""
-
-    def __init__(self, slot: Slot, indices: np.ndarray[Any, np.dtype[np.int64]], weight: float):
-        self.slot = slot
-        self.indices = torch.from_numpy(indices)
-        """The samples: int64 of shape ``(samples of the slot,)``."""
-        self.weight = weight
-        """Samples of the slot as a part of the step's."""
-        self.consumed = False
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The micro-batch's mean loss as its part of the step's: call ``backward`` on it."""
-        self.consumed = True
-        return loss * self.weight
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of the micro-batch's mean loss to the step's."""
-        self.scale(loss).backward()  # type: ignore[no-untyped-call]
-
-
-class Step:
-    """One step of training: iterate over its micro-batches, then `commit`."""
-
-    def __init__(self, session: Session, number: int, slots: range) -> None:
-        self._session = session
-        self._slots = slots
-        self._began = time.perf_counter()
-        self.number = number
-        """The step, counted over all epochs, from 0."""
-        self.epoch, self.in_epoch = divmod(number, session.order.steps_per_epoch)
-        self.samples = session.order.step_samples(self.epoch, self.in_epoch)
-        """The samples of the whole step: int64 of shape ``(samples of the step,)``."""
-        self.micros: list[MicroBatch] = []
-        self.closed = False
-
-    def __iter__(self) -> Iterator[MicroBatch]:
-        order = self._session.order
-        first = self.in_epoch * order.global_batch
-        for micro in self._filled(self._slots):
-            slot = Slot(self.epoch, self.in_epoch, micro)
-            start, stop = order.positions(slot)
-            if self._session.interrupted:
-                return  # a step that cannot be committed is not worth finishing
-            indices = self.samples[start - first : stop - first]
-            batch = MicroBatch(slot, indices, len(indices) / len(self.samples))
-            self.micros.append(batch)
-            torch.manual_seed(derive_seed(order.seed, self.number, micro))
-            yield batch
-
-    @property
-    def filled_slots(self) -> list[int]:
-        """The slots of the whole step, over all workers, that hold samples."""
-        return self._filled(range(self._session.order.slots_per_step))
-
-    def _filled(self, slots: range) -> list[int]:
-        """Those of some slots that hold samples: a small last step leaves some empty."""
-        order = self._session.order
-        places = (
-            (micro, order.positions(Slot(self.epoch, self.in_epoch, micro))) for micro in slots
-        )
-        return [micro for micro, (start, stop) in places if start < stop]
-
-    def commit(self) -> bool:
-        """Sum the gradients over all workers and take the optimizer's step.
-
-        False when the step could not be finished because the group broke: the loop then goes on
-        with the same step in a new group, and nothing of this one counts.
-        """
-        if self.closed:
-            raise SessionError(f"step {self.number} was committed already")
-        missed = [micro.slot.micro for micro in self.micros if not micro.consumed]
-        left = len(self._filled(self._slots)) - len(self.micros)
-        if left and not self._session.interrupted:
-            raise SessionError(
-                f"step {self.number}: {left} of its micro-batches were not taken: iterate over the "
-                "whole step before step.commit()"
-            )
-        if missed:
-            raise SessionError(
-                f"step {self.number}: micro-batches {missed} were not trained on: call "
-                "micro.backward(loss) for each of them before step.commit()"
-            )
-        self.closed = True
-        seconds = time.perf_counter() - self._began
-        return self._session.commit(self, seconds)
-
-
 class Session:
     """One worker's part in a training job; made by `session`."""
 
@@ -193,6 +106,7 @@ class Session:
         optimizer: torch.optim.Optimizer,
         scheduler: Scheduler | None,
         data: DataSpec,
+        dataset: Sized | None,
         extra: Mapping[str, Stateful],
         checkpoints: CheckpointDir | None,
         checkpoint_every_steps: int,
@@ -201,14 +115,17 @@ class Session:
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._data = data
+        self._dataset = dataset
         self._holders: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **extra}
         if scheduler is not None:
             self._holders["scheduler"] = scheduler
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every_steps
+        self._step_log = _step_log()
         self._gradients = Gradients(model)
         self._audit = Audit(data.dataset_size)
         self._committed: int | None = None
+        self._step: Step | None = None
         self._seconds_per_slot: float | None = None
         self._drain = False
         self._leads = True  # whether it was the first of the group that made the last step
@@ -219,7 +136,7 @@ class Session:
         self._old_handler: Any = None
         self._finished = False
         self.result: dict[str, Any] | None = None
-        self.order = order_of(data, data.slots_per_step or SLOTS_PER_STEP_ALONE)
+        self.order = data.order(data.slots_per_step or SLOTS_PER_STEP_ALONE)
 
     # ------------------------------------------------------------------ what a script may ask
 
@@ -253,6 +170,11 @@ class Session:
         """Whether the step that is being computed cannot be committed any more."""
         return self._membership is not None and self._membership.interrupted()
 
+    def skips(self, slot: int) -> bool:
+        """Whether a slot, counted over all epochs, is in quarantine."""
+        ranges = self._membership.skipped if self._membership else ()
+        return any(start <= slot < stop for start, stop in ranges)
+
     def report(self, **figures: float) -> None:
         """Publish the final figures, with the counts of samples: on the chief, once.
 
@@ -280,7 +202,8 @@ class Session:
 
     def __iter__(self) -> Iterator[Step]:
         while self._ready():
-            step = Step(self, self.committed_steps, self._own_slots())
+            self._check_dataset()
+            self._step = step = Step(self, self.committed_steps, self._own_slots())
             yield step
             if not step.closed:
                 raise SessionError(f"step {step.number} was not committed: call step.commit()")
@@ -311,7 +234,8 @@ class Session:
                 self._optimizer.zero_grad()
                 return False
             consumed, regroup = verdict.consumed, verdict.regroup
-        self._optimizer.step()
+        if step.filled_slots:
+            self._optimizer.step()
         self._optimizer.zero_grad()
         if self._scheduler is not None:
             self._scheduler.step()
@@ -319,6 +243,8 @@ class Session:
             self._audit.consume(step.epoch, np.frombuffer(samples, dtype=np.int64))
         self._committed = step.number + 1
         self._leads = self.rank == 0
+        if self._step_log is not None:
+            self._step_log.write(step.number, self.world_size, step.losses())
         if self._complete:
             self._audit.finish()
         self._after_commit(regroup=regroup)
@@ -356,8 +282,18 @@ class Session:
             if not joined:
                 return False
             if self._membership.slots_per_step != self.order.slots_per_step:
-                self.order = order_of(self._data, self._membership.slots_per_step)
+                self.order = self._data.order(self._membership.slots_per_step)
         return not self._complete
+
+    def _check_dataset(self) -> None:
+        """The order of samples is fixed for the whole job: the data must be what they were."""
+        if self._dataset is not None and len(self._dataset) != self._data.dataset_size:
+            epoch = self.committed_steps // self.order.steps_per_epoch
+            raise SessionError(
+                f"dataset_size: {len(self._dataset)} in epoch {epoch}; the job began with "
+                f"{self._data.dataset_size}, and the length of its data stays as it was: begin a "
+                "new job for other data"
+            )
 
     def _own_slots(self) -> range:
         if self._membership is None:
@@ -377,18 +313,32 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self._restore_handler()
+        if self._step_log is not None:
+            self._step_log.close()
         if self._membership is not None:
             self._membership.leave()
-        if self._checkpoints is not None:
-            self._checkpoints.wait()
+        try:
+            if self._checkpoints is not None and isinstance(error, DrainedError):
+                self._checkpoints.abandon(DRAIN_SAVE_SECONDS)
+            elif self._checkpoints is not None:
+                self._checkpoints.wait()
+        finally:
+            self._take_leave(error)
+
+    def _take_leave(self, error: BaseException | None) -> None:
+        """Tell the trainer how it ended, and close the lines."""
         if self._link is not None:
-            if isinstance(error, DrainedError):
-                self._link.publish(phase=Phase.LEAVING)
-                self._link.flush(DRAIN_FLUSH_SECONDS)
-            elif error is None:
+            failed = self._step.working_on if self._step is not None else None
+            if error is None:
                 self._link.publish(phase=Phase.CLOSED, result=self.result)
                 if not self._link.flush(FLUSH_SECONDS):
                     LOG.warning("the trainer did not take the last report")
+            elif isinstance(error, DrainedError):
+                self._link.publish(phase=Phase.LEAVING)
+                self._link.flush(DRAIN_FLUSH_SECONDS)
+            elif failed is not None and _blames_data(error):
+                self._link.publish(phase=Phase.LEAVING, failed=failed)
+                self._link.flush(DRAIN_FLUSH_SECONDS)
             self._link.close()
         if self._listener is not None:
             self._listener.close()
@@ -484,12 +434,22 @@ class Session:
         self._seconds_per_slot = mixed
 
 
+def _step_log() -> StepLog | None:
+    folder, pod = settings.step_log(), settings.pod_identity()
+    return StepLog(folder, pod.rank, pod.incarnation) if folder is not None else None
+
+
+def _blames_data(error: BaseException) -> bool:
+    """Whether an error in the middle of a micro-batch may be due to its samples."""
+    return isinstance(error, Exception) and not isinstance(error, SessionError | LinkError)
+
+
 def session(
     *,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     scheduler: Scheduler | None = None,
-    dataset_size: int,
+    dataset_size: int | Sized,
     global_batch: int,
     epochs: int,
     seed: int = 0,
@@ -506,7 +466,8 @@ def session(
         model: with parameters and buffers on the device on which it trains.
         optimizer: of the model's parameters.
         scheduler: of the learning rate; goes on by one with each committed step.
-        dataset_size: number of samples of an epoch; the same on every worker.
+        dataset_size: number of samples of an epoch, the same on every worker; or the dataset, whose
+            length is then checked before every step.
         global_batch: samples of one step, over all workers.
         epochs: how often each sample is consumed.
         seed: of the order of samples and of random numbers drawn within micro-batches.
@@ -526,7 +487,9 @@ def session(
     if checkpoint_every_steps < 1:
         raise ValueError(f"checkpoint_every_steps: {checkpoint_every_steps}; at least 1")
     folder = Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir()
-    order = SampleOrder(dataset_size, global_batch, slots_per_step or 1, epochs, seed, shuffle)
+    dataset = None if isinstance(dataset_size, int) else dataset_size
+    count = dataset_size if isinstance(dataset_size, int) else len(dataset_size)
+    order = SampleOrder(count, global_batch, slots_per_step or 1, epochs, seed, shuffle)
     data = DataSpec(
         dataset_size=order.dataset_size,
         global_batch=order.global_batch,
@@ -540,6 +503,7 @@ def session(
         optimizer=optimizer,
         scheduler=scheduler,
         data=data,
+        dataset=dataset,
         extra=extra or {},
         checkpoints=CheckpointDir(folder, keep_checkpoints) if folder else None,
         checkpoint_every_steps=checkpoint_every_steps,

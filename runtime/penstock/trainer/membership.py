@@ -95,6 +95,11 @@ class Membership:
         return self._index
 
     @property
+    def skipped(self) -> tuple[tuple[int, int], ...]:
+        """The slots in quarantine, counted over all epochs: ``start..stop`` of each range."""
+        return self._group.skipped if self._group else ()
+
+    @property
     def slots(self) -> range:
         """The slots of the next step that are this member's."""
         start = sum(self._shares[: self._index])

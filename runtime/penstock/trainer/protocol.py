@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from penstock.data.ledger import SampleOrder
+
 PROTOCOL_VERSION: Final = 1
 CONTENT_TYPE: Final = "application/msgpack"
 MAX_MESSAGE_BYTES: Final = 4 << 20
@@ -73,6 +75,17 @@ class DataSpec(Message):
     seed: int = 0
     shuffle: bool = True
 
+    def order(self, slots_per_step: int) -> SampleOrder:
+        """The order of samples that this describes."""
+        return SampleOrder(
+            dataset_size=self.dataset_size,
+            global_batch=self.global_batch,
+            slots_per_step=slots_per_step,
+            epochs=self.epochs,
+            seed=self.seed,
+            shuffle=self.shuffle,
+        )
+
 
 class GroupMember(Message):
     """A member of a group and the address of its control channel."""
@@ -101,6 +114,7 @@ class Group(Message):
     start_step: Count
     restore: Restore
     shares: tuple[Count, ...]
+    skipped: tuple[tuple[Count, Count], ...] = ()  # slots in quarantine: start, stop
 
     def index_of(self, member: MemberId) -> int | None:
         """The position (rank within the group) of a member; None when it is not in it."""
@@ -132,6 +146,7 @@ class SessionReport(Message):
     committed: Count | None = None  # steps that its model has seen; None: no live model yet
     computed: Count = 0  # steps whose computation it has ended, committed or not
     checkpoint: Count | None = None  # steps that its newest checkpoint has seen
+    failed: Count | None = None  # the slot, over all epochs, on which its program raised an error
     lost: tuple[MemberId, ...] = ()  # members whose connection to it ended
     slot_seconds: Seconds | None = None  # smoothed time that one slot takes here
     audits: tuple[EpochAudit, ...] = ()

@@ -73,6 +73,7 @@ class Rendezvous:
         self.min_workers = 1
         self.balance = True  # whether shares follow the members' speeds
         self.weights: dict[int, float] = {}  # of ranks that should get less than a full share
+        self.skipped: tuple[tuple[int, int], ...] = ()  # slots in quarantine, for the next group
         self.expected: frozenset[int] | None = None
         self.recovering_until = float("-inf")
         self.group: Group | None = None
@@ -316,6 +317,7 @@ class Rendezvous:
             start_step=start,
             restore=restore,
             shares=by_speed(self.slots_per_step, [self.slot_seconds(m) for m in ready]),
+            skipped=self.skipped,
         )
         self._broken_since = None
         self._dissolving = False

@@ -296,7 +296,11 @@ def _say_ready(listening: socket.socket) -> None:
 
 
 def _facts(settings: TrainerSettings) -> JobFacts:
-    facts = JobFacts(slots_per_step=settings.slots_per_step, min_workers=settings.min_workers)
+    facts = JobFacts(
+        slots_per_step=settings.slots_per_step,
+        min_workers=settings.min_workers,
+        skip_bad=settings.skip_bad,
+    )
     if settings.lease_seconds is not None:
         facts.lease_seconds = settings.lease_seconds
     return facts

@@ -59,17 +59,49 @@ def trainer_address(environ: Mapping[str, str] = os.environ) -> str | None:
         SettingsError: it has another form.
     """
     address = environ.get(names.TRAINER_ADDRESS, "")
-    if not address:
-        return None
+    return checked_address(names.TRAINER_ADDRESS, address) if address else None
+
+
+def checked_address(name: str, address: str) -> str:
+    """An address that was given under a name. Raises SettingsError unless it is HOST:PORT."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise SettingsError(f"{names.TRAINER_ADDRESS}: {address!r}; expected HOST:PORT")
+        raise SettingsError(f"{name}: {address!r}; expected HOST:PORT")
     return address
+
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "workers": (1, 16384),
+    "min_workers": (1, 16384),
+    "slots_per_step": (1, 1 << 16),
+    "lease_seconds": (1, 3600),
+    "hang_seconds": (1, 7 * 86400),
+    "grace_seconds": (0, 86400),
+}
+_OPTIONS = {"slots_per_step": "--slots"}
+
+
+def check_bounds(**options: float | None) -> None:
+    """Refuse a number that no job can mean. None passes: it was not given.
+
+    Raises:
+        SettingsError: names the option, its value and the bounds.
+    """
+    for name, value in options.items():
+        low, high = _BOUNDS[name]
+        if value is not None and not low <= value <= high:  # not a number is in no bounds either
+            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            raise SettingsError(f"{option}: {value}; it must be at least {low} and at most {high}")
 
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """How one trainer runs; what the job says about itself is in `penstock.trainer.jobview`."""
+    """How one trainer runs; what the job says about itself is in `penstock.trainer.jobview`.
+
+    Raises:
+        SettingsError: a number is out of bounds.
+    """
 
     identity: PodIdentity
     host: str = "127.0.0.1"
@@ -83,7 +115,18 @@ class TrainerSettings:
     slots_per_step: int | None = None
     lease_seconds: float | None = None
     hang_seconds: float | None = None
+    skip_bad: bool = False  # outside a cluster: what input.skipBad says in a job
     static_shares: bool = False  # divide every step evenly, for comparison
+
+    def __post_init__(self) -> None:
+        check_bounds(
+            port=self.port,
+            workers=self.workers,
+            min_workers=self.min_workers,
+            slots_per_step=self.slots_per_step,
+            lease_seconds=self.lease_seconds,
+            hang_seconds=self.hang_seconds,
+        )
 
 
 def trainer_settings(environ: Mapping[str, str] = os.environ) -> TrainerSettings:
@@ -106,6 +149,11 @@ def trainer_settings(environ: Mapping[str, str] = os.environ) -> TrainerSettings
 def checkpoint_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Where a training script keeps its checkpoints, if the job says so."""
     return _path(environ, names.CHECKPOINT_DIR)
+
+
+def step_log(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder in which a session logs its committed steps, if anybody wants to know."""
+    return _path(environ, names.STEP_LOG)
 
 
 def _path(environ: Mapping[str, str], name: str) -> Path | None:

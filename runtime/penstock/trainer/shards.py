@@ -29,7 +29,6 @@ import httpx
 
 from penstock.data.ledger import Ledger, LedgerOptions, Slot
 from penstock.trainer import settings
-from penstock.trainer.coordinator import order_of
 from penstock.trainer.holders import holder_name
 from penstock.trainer.protocol import (
     LEASE_PATH,
@@ -64,7 +63,7 @@ class Leases:
     """
 
     def __init__(self, data: DataSpec, give_up_seconds: float = GIVE_UP_SECONDS) -> None:
-        self.order = order_of(data, 1)
+        self.order = data.order(1)
         self._data = data
         self._give_up_seconds = give_up_seconds
         address = settings.trainer_address()
