@@ -1,6 +1,5 @@
 """The snapshot after any events equals a relist, and placing never over-commits what it sees."""
 
-import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -9,6 +8,7 @@ from penstock.scheduler.objects import Amounts, Node, Pod
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.request import Request, Taint
 from penstock.scheduler.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
+from tests.scheduler.snapshots import state
 
 GPU = "nvidia.com/gpu"
 NAMES = st.sampled_from(["n1", "n2", "n3"])
@@ -22,30 +22,6 @@ NODES = st.builds(
     taints=st.sampled_from([(), (Taint("k"),)]),
     cordoned=st.booleans(),
 )
-
-
-def state(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
-    columns = snapshot.columns
-    found = {}
-    for name in columns:
-        row = columns.row(name)
-        kinds = columns.device_kind[row].tolist()
-        devices = sorted(
-            (columns.kind_name(kind), milli)
-            for kind, milli in zip(kinds, columns.device_free[row].tolist(), strict=True)
-            if kind >= 0
-        )
-        found[name] = (
-            bool(columns.schedulable[row]),
-            int(columns.total_milli_cpu[row]),
-            int(columns.free_milli_cpu[row]),
-            int(columns.free_memory_bytes[row]),
-            int(columns.free_accelerator_milli[row]),
-            int(columns.whole_devices[row]),
-            devices,
-            bool(snapshot.eligible(Request().constraints, np.array([row]))[0]),
-        )
-    return found
 
 
 class SnapshotMachine(RuleBasedStateMachine):

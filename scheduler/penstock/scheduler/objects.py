@@ -71,6 +71,8 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     cordoned: bool = False
+    most_pods: int | None = None
+    """How many pods the kubelet takes; None where the node does not say."""
 
     @property
     def traits(self) -> NodeTraits:
@@ -106,12 +108,18 @@ def read_node(document: Mapping[str, Any], kinds: Iterable[str] = ACCELERATOR_KI
         Taint(taint["key"], taint.get("value") or "", taint.get("effect") or "")
         for taint in spec.get("taints") or ()
     )
+    try:
+        most_pods = parse_bytes(allocatable["pods"]) if "pods" in allocatable else None
+    except ValueError as error:
+        where = f"node {name}: status.allocatable.pods"
+        raise InvalidRequestError(where, allocatable["pods"], str(error)) from None
     return Node(
         name=name,
         allocatable=_amounts(allocatable, tuple(kinds), f"node {name}: status.allocatable"),
         labels=dict(document["metadata"].get("labels") or {}),
         taints=taints,
         cordoned=bool(spec.get("unschedulable")),
+        most_pods=most_pods,
     )
 
 

@@ -11,6 +11,9 @@ Guarantees, checked by a test against a model:
 - a pod on a node that is not known yet counts as soon as the node comes;
 - an event that says nothing new changes nothing.
 
+A node that has as many pods as its kubelet takes is eligible for no more, whatever it has free; so
+is one that is shunned, for a while, because it did not take what was placed on it.
+
 Free resources may be below zero: a cluster that others over-commit is shown as it is.
 """
 
@@ -23,7 +26,7 @@ import numpy as np
 from penstock.scheduler.columns import Columns, Flags, Rows
 from penstock.scheduler.eligibility import NodeTraits, allows
 from penstock.scheduler.objects import NOTHING, Amounts, Node, Pod
-from penstock.scheduler.placement.engine import Placement, Placer
+from penstock.scheduler.placement.engine import Placement, Placer, Preference
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import ANYWHERE, WHOLE_DEVICE_MILLI, Constraints, Request
 
@@ -57,6 +60,8 @@ class Snapshot:
         self._nodes: dict[str, Node] = {}
         self._traits: dict[int, NodeTraits] = {}
         self._tainted: set[int] = set()
+        self._full: set[int] = set()
+        self._shunned: dict[str, float] = {}
         self._pod_node: dict[str, str] = {}
         self._usage: dict[str, _Usage] = {}
         self._reservations: dict[str, Reservation] = {}
@@ -82,6 +87,16 @@ class Snapshot:
     def nodes(self) -> Mapping[str, Node]:
         """The nodes by name."""
         return self._nodes
+
+    @property
+    def bound(self) -> Mapping[str, str]:
+        """The node of every pod that holds room, by uid."""
+        return self._pod_node
+
+    @property
+    def shunned(self) -> Mapping[str, float]:
+        """The nodes on which nothing is placed for a while, and until when."""
+        return self._shunned
 
     @property
     def reservations(self) -> Mapping[str, Reservation]:
@@ -110,7 +125,7 @@ class Snapshot:
         else:
             row = self.columns.row(node.name)
             self.columns.set_schedulable(row, not node.cordoned)
-            self.columns.touch(row)
+            self._refresh(node.name)
         self._traits[row] = node.traits
         (self._tainted.add if node.taints else self._tainted.discard)(row)
 
@@ -123,6 +138,7 @@ class Snapshot:
         row = self.columns.row(name)
         self._traits.pop(row, None)
         self._tainted.discard(row)
+        self._full.discard(row)
         self.columns.remove(name)
 
     def upsert_pod(self, pod: Pod) -> None:
@@ -169,8 +185,18 @@ class Snapshot:
             del self._usage[reservation.node].reservations[uid]
             self._refresh(reservation.node)
 
+    def shun(self, name: str, until_seconds: float) -> None:
+        """Place nothing on a node for a while: it did not take what was placed there."""
+        self._shunned[name] = until_seconds
+        if name in self.columns:
+            self.columns.touch(self.columns.row(name))
+
     def expire(self, now_seconds: float) -> list[Reservation]:
         """Let go of the reservations whose time is over, and say which."""
+        for name in [name for name, until in self._shunned.items() if until <= now_seconds]:
+            del self._shunned[name]
+            if name in self.columns:
+                self.columns.touch(self.columns.row(name))
         over = [held for held in self._reservations.values() if held.expires_seconds <= now_seconds]
         for reservation in over:
             self.release(reservation.uid)
@@ -194,8 +220,12 @@ class Snapshot:
         for kind, count in node.allocatable.accelerators:
             idle = max(0, count - used.get(kind, 0))
             free += [WHOLE_DEVICE_MILLI] * idle + [0] * (count - idle)
+        row = self.columns.row(name)
+        count = 0 if usage is None else len(usage.pods) + len(usage.reservations)
+        full = node.most_pods is not None and count >= node.most_pods
+        (self._full.add if full else self._full.discard)(row)
         self.columns.set_free(
-            self.columns.row(name),
+            row,
             milli_cpu=node.allocatable.milli_cpu - held.milli_cpu,
             memory_bytes=node.allocatable.memory_bytes - held.memory_bytes,
             device_free=free,
@@ -203,16 +233,20 @@ class Snapshot:
 
     def eligible(self, constraints: Constraints, rows: Rows) -> Flags:
         """Which rows a pod with these constraints may be bound to."""
+        closed = list(self._full)
+        closed += [self.columns.row(name) for name in self._shunned if name in self.columns]
         if constraints == ANYWHERE:
-            if not self._tainted:
+            closed += self._tainted_hard() if self._tainted else ()
+            if not closed:
                 return np.ones(len(rows), dtype=np.bool_)
-            return ~np.isin(rows, list(self._tainted_hard()))
+            return ~np.isin(rows, closed)
         traits = self._traits
-        return np.fromiter(
+        allowed = np.fromiter(
             (row in traits and allows(traits[row], constraints) for row in rows.tolist()),
             dtype=np.bool_,
             count=len(rows),
         )
+        return allowed & ~np.isin(rows, closed) if closed else allowed
 
     def _tainted_hard(self) -> list[int]:
         return [row for row in self._tainted if not allows(self._traits[row], ANYWHERE)]
@@ -222,10 +256,20 @@ class Snapshot:
         return Placer(self.columns, policy, eligible=self.eligible)
 
     def place(
-        self, placer: Placer, uid: str, request: Request, now_seconds: float
+        self,
+        placer: Placer,
+        uid: str,
+        request: Request,
+        now_seconds: float,
+        preference: Preference | None = None,
+        *,
+        with_runner_up: bool = False,
     ) -> Placement | None:
-        """Place a pod and reserve its room; None where it fits nowhere now."""
-        placement = placer.choose(request)
+        """Place a pod and reserve its room; None where it fits nowhere now.
+
+        The request is not counted as asked for: a pod that fits nowhere asks again and again.
+        """
+        placement = placer.look(request, preference, with_runner_up=with_runner_up)
         if placement is not None:
             kinds = request.accelerator_kinds or self._kinds_of(placement)
             accelerators = ((kinds[0], request.accelerators),) if request.accelerators else ()

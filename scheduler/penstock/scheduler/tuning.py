@@ -13,7 +13,7 @@ A job is profiled without data workers first; that is its *baseline*. Then three
    somebody needs it.
 
 If the job is not within 0.95 of its baseline after ten intervals with data workers, it falls back
-to none for good.
+to none for good. So does one that was tuned before, after ten such intervals in a row.
 
 `step(tuning, measured, limits)` gives the next state and why; it never raises for a measurement
 that is no number, it waits. Sizes are in cores, since that is the grain of tuning.
@@ -95,6 +95,8 @@ class Tuning:
     """Throughput before the last change."""
     intervals: int = 0
     """Intervals with data workers."""
+    behind_intervals: int = 0
+    """Of a tuned job: intervals in a row in which it waited for data, behind its baseline."""
     surplus_cores: int = 0
     """Cores of the training worker that it does not need, lent until somebody asks."""
     why: str = "profile without data workers"
@@ -117,8 +119,10 @@ def begin(limits: Limits) -> Tuning:
 
 def step(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     """The configuration for the next interval, given how this one went."""
-    if tuning.is_final:
+    if tuning.stage is Stage.FALLEN_BACK:
         return tuning
+    if tuning.stage is Stage.TUNED:
+        return _watch_over(tuning, measured, limits)
     if not measured.is_sound:
         return replace(tuning, why="wait: the job reports rates that are no numbers")
     if tuning.stage is Stage.PROFILING:
@@ -132,6 +136,20 @@ def step(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     if tuning.stage is Stage.DATA_WORKERS:
         return _tune_number(tuning, measured, limits)
     return _tune_training_worker(tuning, measured, limits)
+
+
+def _watch_over(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    """A tuned job keeps what it has, unless it is slower than without any for too long.
+
+    One that does not wait for data is slow for other reasons, such as fewer training workers.
+    """
+    behind = measured.is_sound and measured.throughput < BASELINE_RATIO * tuning.baseline
+    if not behind or measured.is_ideal or not tuning.data_workers:
+        return replace(tuning, behind_intervals=0) if tuning.behind_intervals else tuning
+    count = tuning.behind_intervals + 1
+    if count >= FALLBACK_INTERVALS:
+        return _fall_back(tuning, measured, limits)
+    return replace(tuning, behind_intervals=count)
 
 
 def give_back_surplus(tuning: Tuning, cores: int) -> Tuning:

@@ -73,10 +73,14 @@ class Placer:
         self._max_shapes = max_shapes
         self._scores: OrderedDict[Request, _Scores] = OrderedDict()
 
-    def choose(self, request: Request, preference: Preference | None = None) -> Placement | None:
-        """Count a request as asked for, and say where it should go; takes nothing."""
+    def observe(self, request: Request) -> None:
+        """Count a request as asked for, whether or not this engine is to place it."""
         if self.policy.observe(self.columns, request):
             self.forget()
+
+    def choose(self, request: Request, preference: Preference | None = None) -> Placement | None:
+        """Count a request as asked for, and say where it should go; takes nothing."""
+        self.observe(request)
         return self.look(request, preference)
 
     def place(self, request: Request, preference: Preference | None = None) -> Placement | None:

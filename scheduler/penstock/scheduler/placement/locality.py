@@ -32,9 +32,6 @@ class NodeTraffic:
     egress_bytes_per_second: float = 0.0
 
 
-_QUIET: Final = NodeTraffic()
-
-
 @dataclass(frozen=True, slots=True)
 class Locality:
     """The preference of one job's next data worker; see `Placer.place`."""
@@ -44,21 +41,25 @@ class Locality:
     bytes_per_second: float
     """Pre-processed data that one data worker of the job sends."""
     traffic: Mapping[str, NodeTraffic] = field(default_factory=dict)
+    """Nodes that carry any; an entry of zeros counts as some."""
     epsilon: float = EPSILON
 
     def narrow(self, columns: Columns, candidates: Rows) -> Rows:
         """The nearest of the candidates, and of those the ones with the least traffic."""
         near = self._near(columns, candidates)
         chosen = candidates[near] if near.any() else candidates
-        loads = [self.traffic.get(columns.names[row], _QUIET) for row in chosen.tolist()]
+        # Most nodes carry no such traffic: where any candidate is quiet, no load is looked up.
+        busy = [columns.row(name) for name in self.traffic if name in columns]
+        quiet = ~np.isin(chosen, busy)
+        if quiet.any():
+            return chosen[quiet]
+        loads = [self.traffic[columns.names[row]] for row in chosen.tolist()]
         least = min(loads)
         return chosen[[load == least for load in loads]]
 
-    def _near(
-        self, columns: Columns, candidates: Rows
-    ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    def _near(self, columns: Columns, candidates: Rows) -> Flags:
         if self.bytes_per_second >= MANY_BYTES_PER_SECOND:
-            names = [columns.names[row] in self.job_nodes for row in candidates.tolist()]
-            return np.array(names, dtype=np.bool_)
+            own = [columns.row(name) for name in self.job_nodes if name in columns]
+            return np.isin(candidates, own)
         bare: Flags = columns.total_accelerator_milli[candidates] == 0
         return bare

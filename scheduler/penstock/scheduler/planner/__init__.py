@@ -1,0 +1,1 @@
+"""The planner's decisions: which gated pod goes where, who makes room, who gets a worker (pure)."""

@@ -1,0 +1,199 @@
+"""What the planner knows of the cluster: the snapshot, and the pods and jobs that it decides about.
+
+Kept up to date by watch events; a complete list takes the place of all that went before. Pods that
+are neither ours nor wait for a node are in the snapshot alone, as what they hold.
+
+Invariants, checked by a test against a relist after every event:
+- `pods` holds exactly the pods that are ours or wait for a node; the indexes are what `pods` says;
+- a pod that was pinned, and is not bound, holds its room until `RESERVATION_SECONDS` after the pin,
+  whoever pinned it: this planner or the one before it;
+- a pod for which kube-scheduler makes room by preemption holds that room as long.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.scheduler.errors import InvalidRequestError
+from penstock.scheduler.objects import ACCELERATOR_KINDS, read_node
+from penstock.scheduler.placement.locality import NodeTraffic
+from penstock.scheduler.planner.jobview import JobView, read_job
+from penstock.scheduler.planner.podview import PodView, read_view
+from penstock.scheduler.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
+
+Json = Mapping[str, Any]
+
+
+class ClusterState:
+    """Nodes, pods and jobs; `now` is the time of the caller's clock at each event."""
+
+    def __init__(self, kinds: tuple[str, ...] = ACCELERATOR_KINDS) -> None:
+        self._kinds = kinds
+        self.snapshot = Snapshot()
+        self.pods: dict[str, PodView] = {}
+        self.jobs: dict[str, JobView] = {}
+        self.gated: dict[str, PodView] = {}
+        """Pods that wait for the planner, in no particular order."""
+        self.pinned: dict[str, PodView] = {}
+        """Pods that were pinned and are not bound."""
+        self.waiting: dict[str, PodView] = {}
+        """Pods with accelerators for which kube-scheduler has not found a node yet."""
+        self.of_job: dict[str, dict[str, PodView]] = {}
+        """Pods of our jobs, by the job's uid."""
+        self.data_workers_on: dict[str, dict[str, PodView]] = {}
+        """Data workers that are there to stay, by node."""
+        self.problems: dict[str, str] = {}
+        """Nodes that cannot be read, and why."""
+
+    # Nodes
+
+    def put_node(self, document: Json) -> None:
+        """A node was added or changed; one that cannot be read counts as gone."""
+        name = document["metadata"]["name"]
+        try:
+            node = read_node(document, self._kinds)
+        except InvalidRequestError as error:
+            self.problems[name] = str(error)
+            self.snapshot.remove_node(name)
+            return
+        self.problems.pop(name, None)
+        self.snapshot.upsert_node(node)
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone."""
+        self.problems.pop(name, None)
+        self.snapshot.remove_node(name)
+
+    def replace_nodes(self, documents: Iterable[Json]) -> None:
+        """The complete list of nodes."""
+        seen = set()
+        for document in documents:
+            seen.add(document["metadata"]["name"])
+            self.put_node(document)
+        for name in (set(self.snapshot.nodes) | set(self.problems)) - seen:
+            self.remove_node(name)
+
+    # Pods
+
+    def put_pod(self, document: Json, now: float) -> None:
+        """A pod was added or changed."""
+        self.put_view(read_view(document, self._kinds), now)
+
+    def put_view(self, view: PodView, now: float) -> None:
+        """A pod was added or changed."""
+        known = self.pods.get(view.uid)
+        if known == view:
+            return
+        if known is not None:
+            self._unlink(known)
+        self.snapshot.upsert_pod(view.pod)
+        ours = bool(view.role) and not view.pod.terminal
+        if not (ours or view.waits):
+            return
+        self.pods[view.uid] = view
+        if ours:
+            self.of_job.setdefault(view.job_uid, {})[view.uid] = view
+        if view.is_data_worker and view.live and view.pod.node is not None:
+            self.data_workers_on.setdefault(view.pod.node, {})[view.uid] = view
+        if view.waits:
+            self._link_waiting(view, now)
+        else:
+            self.snapshot.release(view.uid)
+
+    def _link_waiting(self, view: PodView, now: float) -> None:
+        if view.gated:
+            self.gated[view.uid] = view
+            return  # its reservation, if it has one, is that of a pin on its way
+        if view.pinned_to:
+            self.pinned[view.uid] = view
+            self._hold(view, view.pinned_to, min(view.pinned_seconds, now), now)
+        elif view.nominated:
+            self._hold(view, view.nominated, now, now)
+        elif not view.held_back and view.request is not None and view.request.accelerators:
+            self.waiting[view.uid] = view
+
+    def _hold(self, view: PodView, node: str, since: float, now: float) -> None:
+        expires = since + RESERVATION_SECONDS
+        if expires > now:
+            self.snapshot.reserve(Reservation(view.uid, node, view.pod.held, expires))
+
+    def _unlink(self, view: PodView) -> None:
+        self.pods.pop(view.uid, None)
+        for index in (self.gated, self.pinned, self.waiting):
+            index.pop(view.uid, None)
+        for groups, key in ((self.of_job, view.job_uid), (self.data_workers_on, view.pod.node)):
+            group = groups.get(key or "")
+            if group is not None and group.pop(view.uid, None) is not None and not group:
+                del groups[key or ""]
+
+    def remove_pod(self, uid: str) -> None:
+        """A pod is gone."""
+        known = self.pods.get(uid)
+        if known is not None:
+            self._unlink(known)
+        self.snapshot.remove_pod(uid)
+
+    def replace_pods(self, documents: Iterable[Json], now: float) -> None:
+        """The complete list of pods."""
+        seen = set()
+        for document in documents:
+            seen.add(document["metadata"]["uid"])
+            self.put_pod(document, now)
+        gone = (set(self.pods) | set(self.snapshot.bound)) - seen
+        for uid in gone:
+            self.remove_pod(uid)
+
+    # Jobs
+
+    def put_job(self, document: Json) -> None:
+        """A job was added or changed."""
+        job = read_job(document)
+        self.jobs[job.uid] = job
+
+    def remove_job(self, uid: str) -> None:
+        """A job is gone."""
+        self.jobs.pop(uid, None)
+
+    def replace_jobs(self, documents: Iterable[Json]) -> None:
+        """The complete list of jobs."""
+        jobs = [read_job(document) for document in documents]
+        self.jobs = {job.uid: job for job in jobs}
+
+    # What follows from them
+
+    def data_workers(self, job_uid: str) -> list[PodView]:
+        """The job's data workers that are there to stay, by rank."""
+        pods = self.of_job.get(job_uid, {}).values()
+        found = [view for view in pods if view.is_data_worker and view.live]
+        return sorted(found, key=lambda view: (view.rank, view.incarnation))
+
+    def nodes_of(self, job_uid: str) -> frozenset[str]:
+        """The nodes that run the job's training workers."""
+        return frozenset(
+            view.pod.node
+            for view in self.of_job.get(job_uid, {}).values()
+            if view.role == "worker" and view.live and view.pod.node is not None
+        )
+
+    def traffic(self) -> dict[str, NodeTraffic]:
+        """What uses the network of each node: distributed training, and data workers far away.
+
+        A data worker is far away on a node without a training worker of its job. Nodes that carry
+        neither are left out. O(our pods).
+        """
+        distributed: dict[str, int] = {}
+        remote: dict[str, int] = {}
+        for uid, pods in self.of_job.items():
+            own = self.nodes_of(uid)
+            training = [view for view in pods.values() if view.role == "worker" and view.live]
+            for view in pods.values():
+                node = view.pod.node
+                if node is None or not view.live:
+                    continue
+                if view.role == "worker" and len(training) > 1:
+                    distributed[node] = distributed.get(node, 0) + 1
+                elif view.is_data_worker and node not in own:
+                    remote[node] = remote.get(node, 0) + 1
+        return {
+            node: NodeTraffic(distributed.get(node, 0), remote.get(node, 0))
+            for node in distributed.keys() | remote.keys()
+        }

@@ -1,0 +1,184 @@
+"""The planner as one pure object: events in, plans out.
+
+Two rhythms. `place` runs after every few events: it pins gated pods and makes room for GPU pods.
+`allocate` runs once per interval: it takes the jobs' queue signals and decides who gets a data
+worker more or fewer. Both take the time as an argument and do nothing else than return a plan; the
+shell (`penstock.scheduler.service`) carries it out and reports what failed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from penstock.scheduler.fragmentation import fragmentation
+from penstock.scheduler.objects import ACCELERATOR_KINDS
+from penstock.scheduler.placement.registry import Context, make_policy
+from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.planner.decisions import (
+    Action,
+    Plan,
+    Record,
+    SetDeletionCost,
+    WriteScale,
+)
+from penstock.scheduler.planner.intervals import Interval, Memory, Outcome, Running
+from penstock.scheduler.planner.jobview import JobView
+from penstock.scheduler.planner.pins import Pinner
+from penstock.scheduler.planner.room import FIRST_TO_GO, RoomMaker, Standing
+from penstock.scheduler.planner.signals import QueueSignals
+from penstock.scheduler.policies.registry import make_allocation_policy
+from penstock.scheduler.request import Request
+
+MOST_COSTS: Final = 64
+"""Deletion costs that are set in one interval at most."""
+
+_COST_STEPS: Final = 10
+"""Grades of a deletion cost on either side of zero: small changes are not worth a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a planner decides by.
+
+    Attributes:
+        placement: the policy that says on which node; see `placement.registry`.
+        allocation: the policy that says which job; see `policies.registry`. `LeastWork` is faster
+            on the traces, but takes data workers away from jobs and rests on how long each still
+            has to go, which is estimated here; so it is not the default.
+        tunes_training: whether the training workers' CPU is tuned as well.
+        kinds: the extended resources that count as accelerators.
+        seed: for the placement policies that draw lots.
+    """
+
+    placement: str = "stranding"
+    allocation: str = "ShortestRemaining"
+    tunes_training: bool = False
+    kinds: tuple[str, ...] = ACCELERATOR_KINDS
+    seed: int = 0
+
+
+class Planner:
+    """The state of the cluster, and everything that is remembered between two plans.
+
+    Raises:
+        UnknownPolicyError: no policy has the name in the settings.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.state = ClusterState(self.settings.kinds)
+        generator = np.random.default_rng(self.settings.seed)
+        policy = make_policy(self.settings.placement, Context(generator, {}))
+        self._allocation = make_allocation_policy(self.settings.allocation)
+        self._placer = self.state.snapshot.placer(policy)
+        self.pinner = Pinner(self.state, self._placer)
+        self.room = RoomMaker(self.state, self._placer)
+        self._interval = Interval(self._allocation, tunes_training=self.settings.tunes_training)
+        self.memories: Mapping[str, Memory] = {}
+        self._standings: Mapping[str, Standing] = {}
+        self._bytes: dict[str, float] = {}
+
+    def place(self, now: float) -> Plan:
+        """Pin what is gated, give up pins in vain, make room for GPU pods that lack CPU."""
+        room = self.room.plan(now, self._standings)  # first: its reservations bind the pins
+        self._note_drained(room, now)
+        pins = self.pinner.plan(now, self._bytes)
+        dues = [due for due in (room.look_again_seconds, pins.look_again_seconds) if due]
+        return Plan(
+            room.actions + pins.actions, room.records + pins.records, min(dues, default=None)
+        )
+
+    def _note_drained(self, room: Plan, now: float) -> None:
+        """A job's tuning has to know of data workers that were taken from it."""
+        memories = dict(self.memories)
+        for action in room.actions:
+            if not isinstance(action, WriteScale) or action.job_uid not in memories:
+                continue
+            memory = memories[action.job_uid]
+            left = (action.roles.get("dataWorker") or {}).get("replicas")
+            if left is not None:
+                why = "data workers made room for accelerators"
+                tuning = replace(memory.tuning, data_workers=left, why=why)
+                memories[action.job_uid] = replace(
+                    memory, tuning=tuning, asked_seconds=now, grown_seconds=now
+                )
+        self.memories = memories
+
+    def allocate(self, now: float, signals: Mapping[str, QueueSignals]) -> tuple[Plan, Outcome]:
+        """One interval: the jobs' next steps, and the order in which data workers would go."""
+        promised: list[str] = []
+
+        def has_room(job: JobView, request: Request, number: int) -> bool:
+            uid = f"interval:{job.uid}:{number}"
+            if self.state.snapshot.place(self._placer, uid, request, now) is None:
+                return False
+            promised.append(uid)
+            return True
+
+        self.state.snapshot.expire(now)
+        try:
+            outcome = self._interval.decide(
+                now, self.state.jobs, self._running(), signals, self.memories, has_room
+            )
+        finally:
+            for uid in promised:  # the pods will come gated and be placed then
+                self.state.snapshot.release(uid)
+        self.memories, self._standings = outcome.memories, outcome.standings
+        self._bytes = {uid: one.bytes_per_second for uid, one in signals.items()}
+        actions: list[Action] = []
+        records: list[Record] = []
+        for change in outcome.changes:
+            job = change.job
+            actions.append(
+                WriteScale(
+                    job.uid, job.namespace, job.name, change.roles, change.reason, change.message
+                )
+            )
+            records.append(
+                Record(
+                    key=f"{job.uid}:{change.reason}:{now:.3f}",
+                    time_seconds=now,
+                    job_uid=job.uid,
+                    namespace=job.namespace,
+                    job=job.name,
+                    policy=self._allocation.name,
+                    reason=change.reason,
+                    message=change.message,
+                    figures=change.figures,
+                )
+            )
+        return Plan((*actions, *self._costs()), tuple(records)), outcome
+
+    def _running(self) -> dict[str, Running]:
+        found = {}
+        for uid in self.state.jobs:
+            pods = self.state.data_workers(uid)
+            if pods:
+                found[uid] = Running(
+                    live=len(pods),
+                    ready=sum(pod.ready for pod in pods),
+                    cores=max(pod.pod.held.milli_cpu for pod in pods) // 1000,
+                )
+        return found
+
+    def _costs(self) -> list[SetDeletionCost]:
+        """Which data workers should go first: those where accelerators strand for lack of CPU.
+
+        A few grades only, so that a cost is set seldom; one that marks a pod to leave stays.
+        """
+        columns = self.state.snapshot.columns
+        rows = columns.rows()
+        graded = np.rint(fragmentation(columns, rows) * _COST_STEPS).astype(int) * _COST_STEPS
+        grades = {columns.names[row]: cost for row, cost in zip(rows, graded.tolist(), strict=True)}
+        several = {uid for uid in self.state.jobs if len(self.state.data_workers(uid)) > 1}
+        changes = [
+            SetDeletionCost(view, grades[node])
+            for node, pods in sorted(self.state.data_workers_on.items())
+            for view in pods.values()
+            if node in grades
+            and view.deletion_cost not in (grades[node], FIRST_TO_GO)
+            and view.job_uid in several
+        ]
+        return changes[:MOST_COSTS]

@@ -1,0 +1,67 @@
+"""What a job's newest report says about its data queue, in the terms of the tuning (pure).
+
+The queue is bounded, so what comes in soon equals what goes out, and only the rate at which the
+training *could* take batches shows whether it waits: that is the ideal rate, where the consumer
+reports it, and else what the waiting of the training workers makes of the rate they had.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+MOST_WAIT: Final = 0.95
+"""A share of waiting above this is taken for this: how much faster a job would be is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSignals:
+    """One interval of one job, measured at the consumer; steps or batches per second.
+
+    `step` is the newest step: a job whose end is not known is expected to run as long again as it
+    has run, which is what a heavy-tailed distribution of durations says of any job.
+    """
+
+    time_seconds: float
+    step: int
+    throughput: float
+    enqueue: float
+    dequeue: float
+    bytes_per_second: float = 0.0
+
+    @property
+    def ideal_throughput(self) -> float:
+        """Steps per second if the training never waited for data."""
+        if not self.enqueue > 0:
+            return max(self.throughput, self.dequeue)
+        return self.throughput * max(1.0, self.dequeue / self.enqueue)
+
+    @property
+    def remaining_steps(self) -> float:
+        """As many steps as it has made, at least one."""
+        return float(max(self.step, 1))
+
+
+def signals(
+    *,
+    time_seconds: float,
+    step: int,
+    steps_per_second: float,
+    enqueued: float | None,
+    dequeued: float | None,
+    ideal: float | None,
+    wait_share: float | None,
+) -> QueueSignals | None:
+    """The signals of one sample; None where it says nothing about the queue.
+
+    Rates that are no numbers are kept: whoever decides leaves such a job as it is, and says so.
+    """
+    if enqueued is None or dequeued is None:
+        if wait_share is None:
+            return None
+        enqueued = dequeued = steps_per_second
+    wanted = dequeued
+    if ideal is not None:
+        wanted = ideal
+    elif wait_share is not None and math.isfinite(wait_share):
+        wanted = dequeued / (1.0 - min(max(wait_share, 0.0), MOST_WAIT))
+    return QueueSignals(time_seconds, step, steps_per_second, enqueued, wanted)

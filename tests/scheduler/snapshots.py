@@ -1,0 +1,30 @@
+"""A snapshot as plain values, to be held against another one."""
+
+import numpy as np
+
+from penstock.scheduler.request import Request
+from penstock.scheduler.snapshot import Snapshot
+
+
+def state(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+    columns = snapshot.columns
+    found = {}
+    for name in columns:
+        row = columns.row(name)
+        kinds = columns.device_kind[row].tolist()
+        devices = sorted(
+            (columns.kind_name(kind), milli)
+            for kind, milli in zip(kinds, columns.device_free[row].tolist(), strict=True)
+            if kind >= 0
+        )
+        found[name] = (
+            bool(columns.schedulable[row]),
+            int(columns.total_milli_cpu[row]),
+            int(columns.free_milli_cpu[row]),
+            int(columns.free_memory_bytes[row]),
+            int(columns.free_accelerator_milli[row]),
+            int(columns.whole_devices[row]),
+            devices,
+            bool(snapshot.eligible(Request().constraints, np.array([row]))[0]),
+        )
+    return found
