@@ -69,7 +69,8 @@ def compare(one: list[Committed], other: list[Committed]) -> dict[str, float]:
     scale = max(pairs[0][1], 1e-12) if pairs else 1.0
     apart = [abs(ours - theirs) / scale for ours, theirs in pairs]
     signed = [(ours - theirs) / scale for ours, theirs in pairs]
-    tens = [abs(fmean(signed[at : at + 10])) for at in range(0, max(1, len(signed) - 9), 10)]
+    whole = range(0, max(1, len(signed) - 9), 10) if signed else ()
+    tens = [abs(fmean(signed[at : at + 10])) for at in whole]
     return {
         "largest_loss_difference": max(apart, default=float("inf")),
         "largest_loss_difference_of_10_steps": max(tens, default=float("inf")),
