@@ -40,6 +40,12 @@ check: $(STAMP) ## Lint, types, layer contracts, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/penstock crds --check
+	@$(BIN)/python -m penstock.api.openapi --check docs/openapi.json
+
+.PHONY: openapi
+openapi: $(STAMP) ## Regenerate docs/openapi.json from the service
+	@$(BIN)/python -m penstock.api.openapi > docs/openapi.json.new
+	@mv docs/openapi.json.new docs/openapi.json
 
 .PHONY: format
 format: $(STAMP) ## Format the code and sort its imports

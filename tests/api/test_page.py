@@ -101,6 +101,7 @@ def test_it_needs_no_script_and_nothing_from_elsewhere(sqlite_url: str) -> None:
                         value = attributes.get(name) or "/"
                         assert value.startswith(("/", "#", "data:,")), (tag, value)
                         assert not value.startswith("//")
+                assert "`" not in answer.text
                 policy = answer.headers["content-security-policy"]
                 assert "default-src 'none'" in policy
                 assert "script-src" not in policy
@@ -280,6 +281,8 @@ def test_a_long_silence_breaks_the_line_and_many_points_are_thinned() -> None:
     chart = timeline(points, [PlanMark(1, 0.0, "plan 1", False)])
     assert chart is not None
     assert chart.speed.count("M") == 2
+    half_a_label = 30  # of eight digits; one more would be cut off
+    assert all(half_a_label < tick.place < chart.width - half_a_label for tick in chart.time_ticks)
     many = [Point(float(t), float(t % 7), 1) for t in range(10_000)]
     few = thinned(many, 600)
     assert len(few) == 600

@@ -1,24 +1,36 @@
 """From the view to HTML. Everything that comes from outside is escaped."""
 
+import re
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from penstock.api.page.reference import Reference
 from penstock.api.page.view import PageView
 from penstock.brain.jobstate import JobPhase
 
+_QUOTED: Final = re.compile(r"(`{1,2})([^`]+)\1")
+
+
+def _with_code(text: str) -> Markup:
+    """Escaped text, with what stands in backticks as code."""
+    return Markup(_QUOTED.sub(r"<code>\2</code>", str(escape(text))))  # noqa: S704 - escaped
+
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("penstock.api.page", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["with_code"] = _with_code
+    return environment
 
 
 @cache

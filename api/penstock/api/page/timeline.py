@@ -10,7 +10,8 @@ from penstock.api.page.axis import Scale, Tick, figure, time_label, time_ticks, 
 WIDTH: Final = 960
 HEIGHT: Final = 300
 _LEFT: Final = 56
-_RIGHT: Final = 944
+_RIGHT: Final = 924
+"""Room beside it for half of the last label."""
 _SPEED_TOP: Final = 34
 _SPEED_BOTTOM: Final = 190
 _WORKERS_TOP: Final = 214
