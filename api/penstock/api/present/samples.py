@@ -2,7 +2,14 @@
 
 from typing import Any, Final
 
-from penstock.api.schemas.samples import JobEvent, RankSample, RoleUse, Sample, SampleView
+from penstock.api.schemas.samples import (
+    JobEvent,
+    QueueSample,
+    RankSample,
+    RoleUse,
+    Sample,
+    SampleView,
+)
 from penstock.brain import planning
 from penstock.brain.rollups import load_roles
 from penstock.brain.service.samples import Reading
@@ -62,7 +69,18 @@ def sample_view(row: SampleRow, with_ranks: bool) -> SampleView:
         samples_per_second=row.samples_per_second,
         world_size=row.world_size,
         roles={role: _use(columns) for role, columns in roles.items() if columns["rank"]},
+        queue=_queue(row),
         ranks=({role: _ranks(columns) for role, columns in roles.items()} if with_ranks else None),
+    )
+
+
+def _queue(row: SampleRow) -> QueueSample | None:
+    if row.enqueued_per_second is None or row.dequeued_per_second is None:
+        return None
+    return QueueSample(
+        enqueued_per_second=row.enqueued_per_second,
+        dequeued_per_second=row.dequeued_per_second,
+        ideal_per_second=row.ideal_per_second,
     )
 
 
@@ -91,11 +109,13 @@ def _scaled(value: float, factor: float) -> float:
 
 
 def _use(columns: RankColumns) -> RoleUse:
+    waits = [share for share in columns.get("wait_share", ()) if share is not None]
     return RoleUse(
         replicas=len(columns["rank"]),
         cpu_cores=sum(columns["milli_cpu"]) / 1000,
         hottest_cpu_cores=max(columns["milli_cpu"]) / 1000,
         peak_memory_bytes=max(columns["memory_bytes"]),
+        wait_share=sum(waits) / len(waits) if waits else None,
     )
 
 

@@ -134,6 +134,8 @@ class RoleUse(WireModel):
     """Mean use of the busiest pod."""
     peak_memory_bytes: Bytes
     """Largest peak of one pod."""
+    wait_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Mean share of the time that they waited for input; absent in roll-ups, or unknown."""
 
 
 class SampleView(WireModel):
@@ -149,5 +151,7 @@ class SampleView(WireModel):
     samples_per_second: Rate = 0.0
     world_size: Counter = 0
     roles: dict[Role, RoleUse] = Field(default_factory=dict)
+    queue: QueueSample | None = None
+    """The input queue: of raw samples only, where the job has one."""
     ranks: dict[Role, dict[Rank, RankSample]] | None = None
     """Single pods: of raw samples only, and only where asked for (``ranks=true``)."""

@@ -1,0 +1,133 @@
+"""``penstock scheduler``: run the planner of data workers, or print what it needs."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_PORT = -1  # stands for penstock.crds.ports.SCHEDULER_METRICS
+
+
+class LogFormat(StrEnum):
+    """How log lines are written to standard error."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def scheduler(
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig of the cluster; else $KUBECONFIG or the cluster it runs in."),
+    ] = None,
+    brain_url: Annotated[
+        str, typer.Option(help="Address of the Brain; without it, nothing is allocated.")
+    ] = "",
+    brain_token_file: Annotated[
+        Path | None,
+        typer.Option(help="Token for the Brain; without it, the one for the API server."),
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help="Placement policy: on which node a data worker goes.")
+    ] = "stranding",
+    allocation: Annotated[
+        str, typer.Option(help="Allocation policy: which job gets the next data worker.")
+    ] = "ShortestRemaining",
+    interval: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds between two allocations.")
+    ] = 30.0,
+    push: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds between two snapshots for the Brain.")
+    ] = 10.0,
+    tune_training_workers: Annotated[
+        bool,
+        typer.Option(help="Also shrink training workers' CPU; needs pods that can be resized."),
+    ] = False,
+    accelerator: Annotated[
+        list[str] | None,
+        typer.Option(help="Extended resource that counts as accelerator; may be repeated."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address for health and metrics.")] = "127.0.0.1",
+    metrics_port: Annotated[
+        int,
+        typer.Option(min=-1, max=65535, help="Port for health and metrics; 0 takes a free one."),
+    ] = DEFAULT_PORT,
+    lease_namespace: Annotated[
+        str, typer.Option(help="Namespace of the Lease; without it, its own or 'default'.")
+    ] = "",
+    lease_name: Annotated[
+        str, typer.Option(help="Name of the Lease for leader election.")
+    ] = "penstock-scheduler",
+    leader_election: Annotated[
+        bool, typer.Option(help="Contend for the Lease; the controller gates no pod without one.")
+    ] = True,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Form of log lines on standard error.")
+    ] = LogFormat.TEXT,
+    print_manifests: Annotated[
+        bool, typer.Option(help="Print the roles that it needs, and end.")
+    ] = False,
+) -> None:
+    """Decide which job gets a data worker, and put each on a node.
+
+    Prints the address of health and metrics when it is ready to lead. Ends with 0 on SIGTERM.
+    """
+    if print_manifests:
+        from penstock.scheduler.manifests import render
+
+        sys.stdout.write(render())
+        return
+    import asyncio
+
+    from penstock.crds.ports import SCHEDULER_METRICS
+    from penstock.scheduler.errors import UnknownPolicyError
+    from penstock.scheduler.objects import ACCELERATOR_KINDS
+    from penstock.scheduler.planner.planner import Settings
+    from penstock.scheduler.service.election import LeaseName
+    from penstock.scheduler.service.health import PortInUseError
+    from penstock.scheduler.service.logs import set_up_logging
+    from penstock.scheduler.service.loop import Options
+    from penstock.scheduler.service.process import (
+        ConfigurationError,
+        ProcessOptions,
+        make_identity,
+        own_namespace,
+        serve,
+    )
+
+    set_up_logging(log_format)
+    options = ProcessOptions(
+        loop=Options(
+            settings=Settings(
+                placement=placement,
+                allocation=allocation,
+                tunes_training=tune_training_workers,
+                kinds=tuple(accelerator or ACCELERATOR_KINDS),
+            ),
+            interval_seconds=interval,
+            push_seconds=push,
+            identity=make_identity(),
+        ),
+        kubeconfig=kubeconfig,
+        brain_url=brain_url,
+        brain_token_file=brain_token_file,
+        host=host,
+        port=SCHEDULER_METRICS if metrics_port == DEFAULT_PORT else metrics_port,
+        lease=LeaseName(lease_namespace or own_namespace(), lease_name)
+        if leader_election
+        else None,
+    )
+
+    def announce(url: str) -> None:
+        print(f"scheduler listening on {url}", flush=True)  # noqa: T201  the one line it prints
+
+    try:
+        orderly = asyncio.run(serve(options, announce))
+    except (ConfigurationError, PortInUseError, UnknownPolicyError) as error:
+        typer.echo(f"penstock scheduler: {error}", err=True)
+        raise typer.Exit(2) from error
+    if not orderly:
+        typer.echo("penstock scheduler: lost the Lease; start it again", err=True)
+        raise typer.Exit(1)

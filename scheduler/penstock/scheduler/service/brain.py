@@ -1,0 +1,175 @@
+"""What the planner has from the Brain, and what it gives it: queue signals, and read models.
+
+Signals are read for the jobs that may have data workers, a few at a time, and within one interval
+at most: a Brain that is slow or away delays nothing but the allocation, and its absence is counted
+and logged once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from penstock.api.schemas import Allocation, ClusterSnapshot, Node, SampleView
+from penstock.api.schemas.cluster import MAX_ALLOCATIONS, MAX_NODES
+from penstock.client import AsyncBrainClient, BrainError
+from penstock.client.errors import NotFoundError
+from penstock.crds.enums import Role
+from penstock.scheduler.fragmentation import fragmentation, of_cluster, stranded_accelerators
+from penstock.scheduler.metrics import Metrics
+from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.planner.decisions import Record
+from penstock.scheduler.planner.signals import QueueSignals, signals
+from penstock.scheduler.request import WHOLE_DEVICE_MILLI
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 8
+"""Jobs whose samples are read at the same time."""
+
+REACH_SECONDS: Final = 180.0
+"""How old the newest sample may be; clocks of trainers may differ by some of it."""
+
+
+class BrainLink:
+    """Reads signals and pushes snapshots; complains once, until it works again."""
+
+    def __init__(
+        self,
+        client: AsyncBrainClient,
+        metrics: Metrics,
+        renew: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`renew`: brings the client's token up to date; called before each round of calls."""
+        self._client = client
+        self._metrics = metrics
+        self._renew = renew
+        self._complained = False
+
+    async def read(self, uids: Iterable[str], now: float, within: float) -> dict[str, QueueSignals]:
+        """The newest signals of each job, as far as they could be read in time."""
+        if self._renew is not None:
+            await self._renew()
+        found: dict[str, QueueSignals] = {}
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(uid: str) -> None:
+            async with slots:
+                try:
+                    sample = await self._newest(uid, now)
+                except NotFoundError:
+                    return  # its trainer has not registered it yet
+                except BrainError as error:
+                    self._failed("Signals", error)
+                    return
+            if sample is not None and (said := read_sample(sample)) is not None:
+                found[uid] = said
+            self._complained = False
+
+        try:
+            async with asyncio.timeout(within), asyncio.TaskGroup() as group:
+                for uid in uids:
+                    group.create_task(one(uid))
+        except TimeoutError:
+            self._metrics.call_errors.labels("Signals", "Timeout").inc()
+            logger.warning("not all jobs' reports were read within %.0f s", within)
+        return found
+
+    async def _newest(self, uid: str, now: float) -> SampleView | None:
+        newest = None
+        async for sample in self._client.samples(uid, start=now - REACH_SECONDS):
+            newest = sample
+        return newest
+
+    async def push(self, snapshot: ClusterSnapshot) -> bool:
+        """Hand over the read models; whether they arrived."""
+        if self._renew is not None:
+            await self._renew()
+        try:
+            await self._client.put_snapshot(snapshot)
+        except BrainError as error:
+            self._failed("Snapshot", error)
+            return False
+        self._complained = False
+        return True
+
+    def _failed(self, what: str, error: BrainError) -> None:
+        self._metrics.call_errors.labels(what, type(error).__name__).inc()
+        if not self._complained:
+            self._complained = True
+            logger.warning("the Brain: %s", error)
+
+
+def read_sample(sample: SampleView) -> QueueSignals | None:
+    """The signals of one sample."""
+    queue, workers = sample.queue, sample.roles.get(Role.WORKER)
+    return signals(
+        time_seconds=sample.time,
+        step=sample.step,
+        steps_per_second=sample.steps_per_second,
+        enqueued=None if queue is None else queue.enqueued_per_second,
+        dequeued=None if queue is None else queue.dequeued_per_second,
+        ideal=None if queue is None else queue.ideal_per_second,
+        wait_share=None if workers is None else workers.wait_share,
+    )
+
+
+def snapshot_of(state: ClusterState, now: float, records: Sequence[Record]) -> ClusterSnapshot:
+    """The read models: at most `MAX_NODES` nodes, those that strand most, and the decisions."""
+    columns = state.snapshot.columns
+    rows = columns.rows()
+    ratio = fragmentation(columns, rows)
+    stranded = stranded_accelerators(columns, rows)
+    order = sorted(
+        range(len(rows)),
+        key=lambda index: (-stranded[index], -abs(ratio[index]), columns.names[rows[index]]),
+    )
+    cluster = of_cluster(columns)
+    nodes = []
+    for index in order[:MAX_NODES]:
+        row = int(rows[index])
+        kinds = state.snapshot.nodes[columns.names[row]].allocatable.accelerators
+        nodes.append(
+            Node(
+                name=columns.names[row],
+                milli_cpu=int(columns.total_milli_cpu[row]),
+                free_milli_cpu=max(0, int(columns.free_milli_cpu[row])),
+                memory_bytes=int(columns.total_memory_bytes[row]),
+                free_memory_bytes=max(0, int(columns.free_memory_bytes[row])),
+                accelerators=int(columns.total_accelerator_milli[row]) / WHOLE_DEVICE_MILLI,
+                free_accelerators=int(columns.free_accelerator_milli[row]) / WHOLE_DEVICE_MILLI,
+                accelerator=kinds[0][0] if kinds else "",
+                fragmentation=float(ratio[index]),
+                cordoned=not bool(columns.schedulable[row]),
+            )
+        )
+    return ClusterSnapshot(
+        time=now,
+        stranded_gpus=cluster.stranded_accelerators,
+        stranded_cpu_cores=cluster.stranded_cpu_cores,
+        nodes=nodes,
+        allocations=[allocation_of(record) for record in records[:MAX_ALLOCATIONS]],
+    )
+
+
+def record_id(record: Record) -> str:
+    """What names a decision on the wire, so that it is stored once however often it is sent."""
+    return record.key[:128]
+
+
+def allocation_of(record: Record) -> Allocation:
+    """A decision on the wire."""
+    return Allocation(
+        id=record_id(record),
+        time=record.time_seconds,
+        job_uid=(record.job_uid or record.key)[:64],
+        job=record.job,
+        namespace=record.namespace,
+        pod="" if record.view is None else record.view.name,
+        node=record.node,
+        policy=record.policy,
+        reason=record.reason,
+        message=record.message[:1024],
+        runner_up=record.runner_up,
+        figures=dict(record.figures),
+    )

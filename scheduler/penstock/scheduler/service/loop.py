@@ -1,0 +1,249 @@
+"""The planner at work: watches feed the state, passes plan, and a carrier carries out.
+
+One event loop and no threads. Nothing is decided here. Passes begin only once complete lists of
+nodes, pods and jobs have been read: on part of them, a full node would look free.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.crds.group import ELASTICJOB_PLURAL
+from penstock.scheduler.metrics import Metrics
+from penstock.scheduler.planner.decisions import (
+    Action,
+    DeletePod,
+    Pin,
+    Plan,
+    Record,
+    SetDeletionCost,
+    WriteScale,
+)
+from penstock.scheduler.planner.planner import Planner, Settings
+from penstock.scheduler.service.api import Api
+from penstock.scheduler.service.brain import BrainLink, record_id, snapshot_of
+from penstock.scheduler.service.carrier import Carrier
+from penstock.scheduler.service.events import Events
+from penstock.scheduler.service.watch import Json, Watch
+
+logger = logging.getLogger(__name__)
+
+COALESCE_SECONDS: Final = 0.02
+"""Pods seldom come alone: those of a burst are placed in one pass."""
+
+LONGEST_PAUSE_SECONDS: Final = 15.0
+"""A pass is made this often, even if nothing happens."""
+
+MOST_RECORDS: Final = 5000
+"""Decisions kept for the next push; beyond, the oldest are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run.
+
+    Attributes:
+        settings: what decisions rest on.
+        interval_seconds: how often data workers are allocated.
+        push_seconds: how often the read models are pushed.
+        identity: what tells this replica from others, in Events and in the Lease.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    interval_seconds: float = 30.0
+    push_seconds: float = 10.0
+    identity: str = "penstock-scheduler"
+
+
+class Loop:
+    """One replica while it leads.
+
+    Args:
+        api: the API server.
+        brain: the Brain; None: gated pods are placed, and nothing is allocated.
+        clock: the present time, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        brain: BrainLink | None,
+        options: Options,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.time,
+        random_source: random.Random | None = None,
+    ) -> None:
+        self._api = api
+        self._brain = brain
+        self._options = options
+        self._metrics = metrics
+        self._clock = clock
+        self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
+        self.planner = Planner(options.settings)
+        self._carrier = Carrier(api, metrics, clock, self._failed)
+        self._events = Events(api, metrics, options.identity)
+        self._records: deque[Record] = deque(maxlen=MOST_RECORDS)
+        self._wake = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+        self.synced = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        watches = [self._nodes(), self._pods(), self._jobs()]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for watch in watches:
+                    group.create_task(watch.run())
+                for watch in watches:
+                    await watch.synced.wait()
+                self._metrics.show(self.planner.state)
+                self.synced.set()
+                logger.info("watching %d nodes", len(self.planner.state.snapshot.nodes))
+                group.create_task(self._place_forever(), name="place")
+                group.create_task(self._allocate_forever(), name="allocate")
+                group.create_task(self._events.run(), name="events")
+                if self._brain is not None:
+                    group.create_task(self._push_forever(self._brain), name="push")
+        finally:
+            for call in self._calls:
+                call.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+
+    # Observing
+
+    def _watch(self, resource: str, **kept: Any) -> Watch:
+        return Watch(self._api, resource, metrics=self._metrics, random_source=self._random, **kept)
+
+    def _nodes(self) -> Watch:
+        state = self.planner.state
+        return self._watch(
+            "nodes",
+            replace=self._waking(state.replace_nodes),
+            put=self._waking(state.put_node),
+            remove=self._waking(lambda found: state.remove_node(found["metadata"]["name"])),
+        )
+
+    def _pods(self) -> Watch:
+        state = self.planner.state
+        return self._watch(
+            "pods",
+            replace=self._waking(lambda items: state.replace_pods(items, self._clock())),
+            put=self._waking(lambda found: state.put_pod(found, self._clock())),
+            remove=self._waking(lambda found: state.remove_pod(found["metadata"]["uid"])),
+        )
+
+    def _jobs(self) -> Watch:
+        state = self.planner.state
+        return self._watch(
+            ELASTICJOB_PLURAL,
+            replace=state.replace_jobs,
+            put=state.put_job,
+            remove=lambda found: state.remove_job(found["metadata"]["uid"]),
+        )
+
+    def _waking(self, keep: Callable[[Any], None]) -> Callable[[Any], None]:
+        def keep_and_wake(found: Json | list[Json]) -> None:
+            keep(found)
+            self._wake.set()
+
+        return keep_and_wake
+
+    # Placing
+
+    async def _place_forever(self) -> None:
+        due: float | None = None
+        while True:
+            pause = LONGEST_PAUSE_SECONDS
+            if due is not None:
+                pause = min(pause, max(0.0, due - self._clock()))
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+                await asyncio.sleep(COALESCE_SECONDS)
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            begun = time.perf_counter()
+            plan = self.planner.place(self._clock())
+            self._metrics.plan_seconds.observe(time.perf_counter() - begun)
+            due = plan.look_again_seconds
+            self._carry_out(plan)
+
+    def _carry_out(self, plan: Plan) -> None:
+        for record in plan.records:
+            self._metrics.decisions.labels(record.policy, record.reason).inc()
+            self._records.append(record)
+            self._events.tell(record)
+        asked = [one for one in plan.actions if isinstance(one, SetDeletionCost | WriteScale)]
+        if asked:
+            self._start(self._ask(asked))
+        for action in plan.actions:
+            if isinstance(action, Pin):
+                self._start(self._carrier.pin(action))
+            elif isinstance(action, DeletePod):
+                self._start(self._carrier.delete(action))
+
+    async def _ask(self, actions: list[SetDeletionCost | WriteScale]) -> None:
+        """Costs before Scales: the controller looks at costs when a Scale takes pods away."""
+        costs = [one for one in actions if isinstance(one, SetDeletionCost)]
+        await asyncio.gather(*(self._carrier.set_cost(one) for one in costs))
+        scales = [one for one in actions if isinstance(one, WriteScale)]
+        await asyncio.gather(*(self._carrier.write_scale(one) for one in scales))
+
+    def _start(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._called)
+
+    def _called(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("fault in the scheduler", exc_info=error)
+            self._metrics.call_errors.labels("Fault", type(error).__name__).inc()
+
+    def _failed(self, action: Action) -> None:
+        if isinstance(action, Pin):
+            self.planner.pinner.failed(action.view.uid)
+        elif isinstance(action, DeletePod):
+            self.planner.pinner.not_deleted(action.view.uid)
+        self._wake.set()
+
+    # Allocating
+
+    async def _allocate_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.interval_seconds)
+            if self._brain is None:
+                continue
+            begun = time.perf_counter()
+            jobs = self.planner.state.jobs
+            uids = [uid for uid, job in jobs.items() if not job.hands_off]
+            within = self._options.interval_seconds
+            found = await self._brain.read(uids, self._clock(), within) if uids else {}
+            plan, outcome = self.planner.allocate(self._clock(), found)
+            self._metrics.interval_seconds.observe(time.perf_counter() - begun)
+            for uid, why in outcome.left_alone.items():
+                logger.debug("%s is left alone: %s", uid, why)
+            for action in plan.actions:
+                if isinstance(action, WriteScale):
+                    logger.info("%s/%s: %s", action.namespace, action.job, action.message)
+            self._carry_out(plan)
+            self._wake.set()
+
+    # Showing
+
+    async def _push_forever(self, brain: BrainLink) -> None:
+        while True:
+            records = list(self._records)
+            snapshot = snapshot_of(self.planner.state, self._clock(), records)
+            if await brain.push(snapshot):
+                sent = {one.id for one in snapshot.allocations}
+                while self._records and record_id(self._records[0]) in sent:
+                    self._records.popleft()
+            await asyncio.sleep(self._options.push_seconds)
