@@ -255,7 +255,6 @@ async def measure(
             await asyncio.sleep(3)
             made = watcher.pods
             result = {
-                "jobs": jobs,
                 "pods_per_second": round(made / seconds, 1),
                 "server_writes_per_second": round(sustained, 1),
                 "p50_seconds": round(statistics.median(delays), 3),
@@ -319,7 +318,6 @@ async def run(jobs: int, pods_per_job: int, naive_jobs: int) -> Json:
         if naive_jobs:
             naive = await measure(NAIVE, naive_jobs, pods_per_job, pods_per_job, Path(folder))
             result["naive"] = naive
-    result["load"] = [round(one, 2) for one in os.getloadavg()]
     return result
 
 

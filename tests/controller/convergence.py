@@ -104,6 +104,7 @@ def check_settled(life: Life) -> None:
     """What must hold once everything has been delivered and nothing happens any more."""
     check_always(life)
     check_catalogue(life)
+    check_owned(life)
     life_scales = scales_of(life)
     for scale in life_scales:
         admitted = scale.status_of("Admitted")
@@ -121,6 +122,12 @@ def check_settled(life: Life) -> None:
         assert life.condition("Suspended")[0] == "True"
         return
     _check_pods(life, target_of(life))
+
+
+def check_owned(life: Life) -> None:
+    """Every Scale of the job goes with the job."""
+    loose = [scale.name for scale in scales_of(life) if not scale.owned]
+    assert not loose, f"not owned by the job: {loose}"
 
 
 def finished(life: Life) -> bool:

@@ -58,6 +58,7 @@ class FakeServer:
         self.calls: list[tuple[str, str, str]] = []
         self.created_pods: list[tuple[str, int, int]] = []
         self.logs: dict[str, str] = {}
+        self.refuses_pod: Callable[[Mapping[str, Any]], None] | None = None
         self._uids = 0
 
     # The clock and the watch
@@ -157,6 +158,8 @@ class FakeServer:
             found["status"] = merged(found.get("status") or {}, body["status"])
             if resource == "scales":
                 _keep_admission(before, found)
+        elif resource == "scales":
+            found["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"]
         elif subresource == "resize":
             resize(found, body)
         else:
@@ -166,6 +169,11 @@ class FakeServer:
         if found != before:
             self._changed(resource, "MODIFIED", found)
         return copied(found)
+
+    def check(self, resource: str, body: Mapping[str, Any]) -> None:
+        """A dry run: refused as the object itself would be."""
+        if self.refuses_pod is not None and resource == "pods":
+            self.refuses_pod(body)
 
     def delete(self, resource: str, name: str, uid: str) -> Json:
         found = self.objects[resource].get(name)
@@ -256,11 +264,20 @@ class FakeApi:
             raise CrashError
         return result
 
-    async def get(self, resource: str, namespace: str, name: str) -> Json:
+    async def get(
+        self, resource: str, namespace: str, name: str, *, metadata_only: bool = False
+    ) -> Json:
         result: Json = self._call("get", resource, name, lambda: self._server.get(resource, name))
         return result
 
-    async def list(self, resource: str, namespace: str | None, selector: str = "") -> Page:
+    async def list(
+        self,
+        resource: str,
+        namespace: str | None,
+        selector: str = "",
+        *,
+        metadata_only: bool = False,
+    ) -> Page:
         found = copied(list(self._server.objects[resource].values()))
         return Page(found, str(self._server.version))
 
@@ -268,6 +285,7 @@ class FakeApi:
         name = body["metadata"]["name"]
 
         def do() -> Json:
+            self._server.check(resource, body)
             return copied(self._server.put(resource, copied(dict(body))))
 
         result: Json = self._call("create", resource, name, do)
@@ -275,6 +293,10 @@ class FakeApi:
 
     async def submit(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
         await self.create(resource, namespace, body)
+
+    async def check(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        self._call("check", resource, name, lambda: self._server.check(resource, body))
 
     async def patch(
         self,

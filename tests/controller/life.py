@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from penstock.controller.api import Api, ApiError
 from penstock.controller.metrics import Metrics
+from penstock.controller.owned_objects import OwnedObjects
 from penstock.controller.reconcile import Settings
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.store import Store
@@ -162,6 +163,14 @@ class Life:
             self.restart()
             return False
         return True
+
+    def find_missing_objects(self) -> None:
+        """What the operator does now and then."""
+        begun = self.server.clock()
+        jobs = self.reconciler.jobs_with_objects()
+        found = OwnedObjects(cast("Api", FakeApi(self.server, lambda _: None)), None)
+        for key in self.loop.run_until_complete(found.find_missing(jobs)):
+            self.reconciler.objects_missing(jobs[key], begun)
 
     def settle(self, limit: int = 60, kubelet: bool = True) -> None:
         """Deliver and reconcile until nothing changes any more; fails if that never comes."""

@@ -179,3 +179,25 @@ def test_a_job_with_a_name_of_63_characters(life: Life) -> None:
         assert len(pod["metadata"]["name"]) <= 253
         assert all(len(value) <= 63 for value in pod["metadata"]["labels"].values())
     assert name in life.server.objects["services"]
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+@pytest.mark.parametrize("optimize", ["Auto", "Manual"])
+def test_a_limit_within_which_nothing_runs(life: Life, resource: str, optimize: str) -> None:
+    bare = {"spec": {"containers": [{"name": "main", "image": "image"}]}}
+    life.create_job(workers={"template": bare}, optimize=optimize, resourceLimits={resource: "0"})
+    life.settle()
+    life.server.advance(600)
+    life.settle()
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    assert life.message("Accepted") == (
+        f"spec.resourceLimits[{resource}]: '0': no worker can run within it;"
+        " raise it or leave it out"
+    )
+    assert life.names(live=False) == []
+
+
+def test_no_accelerators_at_all_is_a_limit_like_any_other(life: Life) -> None:
+    life.create_job(workers={"replicas": 1}, resourceLimits={"nvidia.com/gpu": "0"})
+    life.settle()
+    assert life.condition("Accepted")[0] == "True"

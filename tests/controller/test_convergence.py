@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from tests.controller import convergence
 from tests.controller.life import Life, template
 
-RUNS = int(os.environ.get("PENSTOCK_CONTROLLER_LIVES", "150"))
+RUNS = int(os.environ.get("PENSTOCK_CONTROLLER_LIVES", "100"))
 STEPS = 40
 
 Json = dict[str, Any]
@@ -260,6 +260,13 @@ class JobLife(RuleBasedStateMachine):
         for step in range(min(count, len(names))):
             visit(self.life, names[(index + step) % len(names)], fate)
 
+    @rule(kind=st.sampled_from(["secrets", "services", "serviceaccounts", "rolebindings"]))
+    def lose_object(self, kind: str) -> None:
+        """Somebody deletes one of the job's own objects, and the controller gets to know."""
+        for name in [one for one in self.life.server.objects[kind] if one.startswith("job")]:
+            self.life.server.remove(kind, name)
+        self.life.find_missing_objects()
+
     @rule(seconds=st.sampled_from([1, 20, 61, 301, 601]))
     def wait(self, seconds: int) -> None:
         self.life.server.advance(seconds)
@@ -362,9 +369,13 @@ def quiesce(life: Life) -> None:
 
 
 def recover(life: Life) -> None:
-    """Nodes come back, images can be pulled, there is room for every pod."""
+    """Nodes come back, images can be pulled, and the planner finds room for every pod."""
     for pod in life.pods():
         status = pod["status"]
+        if life.planner_alive and pod["spec"].get("schedulingGates"):
+            life.server.edit(
+                "pods", pod["metadata"]["name"], lambda found: found["spec"].pop("schedulingGates")
+            )
         if status["phase"] in {"Pending", "Unknown"}:
             name = pod["metadata"]["name"]
             life.server.edit("pods", name, lambda found: found["status"].update(phase="Pending"))

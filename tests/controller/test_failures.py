@@ -238,3 +238,29 @@ def test_a_half_failed_pod_is_removed_and_replaced(life: Life) -> None:
     life.settle()
     assert life.names("worker", live=False) == ["job-worker-0-1"]
     assert life.status["ranks"]["worker"]["0"] == {"incarnation": 1, "restarts": 1}
+
+
+def test_what_a_program_prints_is_made_readable(life: Life) -> None:
+    life.create_job(workers={"replicas": 1}, failurePolicy={"maxRestarts": 0})
+    life.settle()
+    life.server.logs["job-worker-0-0"] = (
+        "\x1b[31mred\x1b[0m 10%\r20%\r\n\x00\x01\ufffd\ufffdPK\x03 \u202eevil\ud800 \u00fc\n"
+    )
+    life.end_pod("job-worker-0-0", 1)
+    life.settle()
+    assert life.condition("Failed")[0] == "True"
+    assert life.message("Failed").endswith(
+        "Last lines of its log:\nred 10%\n20%\n\ufffdPK\ufffd \ufffdevil\ufffd \u00fc"
+    )
+
+
+def test_a_long_log_does_not_crowd_out_what_happened(life: Life) -> None:
+    life.create_job(workers={"replicas": 1}, failurePolicy={"maxRestarts": 0})
+    life.settle()
+    life.server.logs["job-worker-0-0"] = "x" * 60_000 + "the end"
+    life.end_pod("job-worker-0-0", 1)
+    life.settle()
+    message = life.message("Failed")
+    assert message.startswith("container main of pod job-worker-0-0 exited with code 1")
+    assert message.endswith("the end")
+    assert len(message) <= 4096

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.controller.real_cluster import (
+    LIVE,
     Cluster,
     Controllers,
     job,
@@ -75,6 +76,71 @@ def test_autoscaler_reads_and_writes_scale(cluster: Cluster, settled_job: str) -
         "three in the status of scale",
         lambda: json.loads(cluster.kubectl("get", "--raw", path))["status"]["replicas"] == 3,
     )
+
+
+def test_deleted_objects_come_back_with_the_same_token(
+    cluster: Cluster, controller: Controllers
+) -> None:
+    """Whatever of a settled job is deleted, old and new pods know each other."""
+    name = "bereft"
+    cluster.create(job(name, f"echo token=$PENSTOCK_JOB_TOKEN; {LIVE}", workers={"replicas": 1}))
+    cluster.wait(f"ej/{name}", "Running")
+    owned = (f"service/{name}", f"secret/{name}-token", f"serviceaccount/{name}-trainer")
+    before = cluster.get(f"secret/{name}-token")
+    cluster.kubectl("delete", *owned, f"rolebinding/{name}-trainer")
+    for one in (*owned, f"rolebinding/{name}-trainer"):
+        until(
+            f"{one} again",
+            lambda one=one: "NotFound" not in cluster.kubectl("get", one, check=False),
+        )
+    after = cluster.get(f"secret/{name}-token")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["data"] == before["data"]
+    cluster.kubectl("scale", f"ej/{name}", "--replicas=2")
+    cluster.wait(f"ej/{name}", "Scaling=False")
+    until("two workers", lambda: len(cluster.workers(name)) == 2)
+    cluster.kubectl("delete", "pod", f"{name}-trainer-0-0", "--wait=false")
+    until(
+        "another trainer",
+        lambda: (
+            "Running"
+            in cluster.kubectl(
+                "get", "pod", f"{name}-trainer-0-1", "-o", "jsonpath={.status.phase}", check=False
+            )
+        ),
+    )
+    said = {
+        until("the token", lambda pod=pod: cluster.kubectl("logs", pod, check=False).strip())
+        for pod in cluster.workers(name)
+    }
+    [line] = said
+    assert len(line) == len("token=") + 64
+    cluster.kubectl("delete", "ej", name, "--wait=false")
+
+
+def test_scales_go_with_their_job(cluster: Cluster, settled_job: str) -> None:
+    plan = f"{settled_job}-plan"
+    cluster.create(scale(plan, settled_job, cluster.uid(settled_job), {"worker": {"replicas": 3}}))
+    cluster.wait(f"scale.penstock.dev/{plan}", "Admitted")
+    cluster.kubectl("delete", "ej", settled_job)
+    until("no Scale", lambda: "NotFound" in cluster.kubectl("get", "ejs", plan, check=False))
+
+
+def test_a_bad_template_is_told_before_any_plan(cluster: Cluster, controller: Controllers) -> None:
+    bad = job("unmade", optimize="Auto")
+    container = bad["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container["ports"] = [{"containerPort": 99999}]
+    cluster.create(bad)
+    cluster.wait("ej/unmade", "Accepted=False")
+    [accepted] = [
+        one
+        for one in cluster.get("ej", "unmade")["status"]["conditions"]
+        if one["type"] == "Accepted"
+    ]
+    assert accepted["reason"] == "InvalidTemplate"
+    assert accepted["message"].startswith("spec.replicaSpecs.worker.template: ")
+    assert "containerPort" in accepted["message"]
+    cluster.kubectl("delete", "ej", "unmade", "--wait=false")
 
 
 def test_scale_in_drains_the_highest_ranks(cluster: Cluster, settled_job: str) -> None:

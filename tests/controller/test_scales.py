@@ -320,3 +320,47 @@ def test_a_change_of_template_reaches_new_incarnations_only(running: Life) -> No
     running.settle()
     [pod] = running.pods("worker")
     assert pod["spec"]["containers"][0]["image"] == "v2"
+
+
+@pytest.mark.parametrize("policy", ["Apply", "Pin"])
+def test_a_dry_run_leaves_a_pin_and_what_is_underneath_alone(running: Life, policy: str) -> None:
+    running.create_scale("plan", {"worker": {"replicas": 2}}, source="Brain")
+    running.server.advance(2)
+    running.create_scale("pin", {"worker": {"replicas": 4}}, policy="Pin")
+    running.settle()
+    running.server.advance(2)
+    running.create_scale("what-if", {"worker": {"replicas": 3}}, policy=policy, dryRun=True)
+    running.settle()
+    assert len(running.names("worker")) == 4
+    assert running.scale_condition("pin", "Applied") == ("True", "Applied")
+    assert running.scale_condition("pin", "Superseded") == ("False", "InEffect")
+    assert running.scale_condition("plan", "Superseded") == ("False", "InEffect")
+    assert running.scale_condition("what-if", "Applied") == ("False", "DryRun")
+    assert running.status["plan"]["name"] == "pin"
+    running.server.advance(4000)
+    running.settle()
+    assert {"pin", "plan"} <= running.server.objects["scales"].keys()
+    assert "what-if" not in running.server.objects["scales"], "its TTL is over"
+
+
+def test_scales_of_others_go_with_the_job(running: Life) -> None:
+    running.create_scale("plan", {"worker": {"replicas": 2}}, source="Brain")
+    mine = running.create_scale("mine", {"worker": {"replicas": 3}})
+    mine["metadata"]["ownerReferences"] = [{"kind": "Campaign", "name": "c", "uid": "other"}]
+    running.relist()
+    running.settle()
+    owners = running.server.objects["scales"]["mine"]["metadata"]["ownerReferences"]
+    assert [owner["uid"] for owner in owners] == ["other", running.job["metadata"]["uid"]]
+    assert not any(owner.get("controller") for owner in owners)
+    running.server.remove("elasticjobs", "job")
+    assert running.server.objects["scales"] == {}
+
+
+def test_a_scale_of_a_finished_job_goes_with_it_too(running: Life) -> None:
+    running.end_pod("job-worker-0-0", 0)
+    running.settle()
+    running.create_scale("late", {"worker": {"replicas": 2}})
+    running.settle()
+    assert running.scale_condition("late", "Failed") == ("True", "JobFinished")
+    running.server.remove("elasticjobs", "job")
+    assert running.server.objects["scales"] == {}

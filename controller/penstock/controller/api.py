@@ -39,6 +39,10 @@ _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 _PAGE: Final = 500
+_JSON: Final = "application/json"
+_METADATA: Final = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
+_METADATA_LIST: Final = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+_LOG_BYTES: Final = 64 * 1024
 _NOT_EXECUTED: Final = frozenset({429})
 """Of the codes from 429 up, those that say that the request was not tried at all."""
 
@@ -84,16 +88,27 @@ class Api:
         self._client = client
         self._metrics = metrics
 
-    async def get(self, resource: str, namespace: str, name: str) -> Json:
+    async def get(
+        self, resource: str, namespace: str, name: str, *, metadata_only: bool = False
+    ) -> Json:
         """One object. Raises `ApiRefusedError` with code 404 where there is none."""
-        return await self._call("GET", resource, namespace, name)
+        accept = _METADATA if metadata_only else _JSON
+        return await self._call("GET", resource, namespace, name, accept=accept)
 
     async def ping(self, resource: str) -> None:
         """The cheapest request that shows that the API server answers us for a kind."""
         await self._call("GET", resource, None, query={"limit": "1"}, verb="list")
 
-    async def list(self, resource: str, namespace: str | None, selector: str = "") -> Page:
+    async def list(
+        self,
+        resource: str,
+        namespace: str | None,
+        selector: str = "",
+        *,
+        metadata_only: bool = False,
+    ) -> Page:
         """All objects of a kind in a namespace, or in all, read page by page."""
+        accept = _METADATA_LIST if metadata_only else _JSON
         items: list[Json] = []
         token = ""
         while True:
@@ -102,7 +117,9 @@ class Api:
                 query["labelSelector"] = selector
             if token:
                 query["continue"] = token
-            page = await self._call("GET", resource, namespace, query=query, verb="list")
+            page = await self._call(
+                "GET", resource, namespace, query=query, verb="list", accept=accept
+            )
             items.extend(page.get("items") or ())
             token = page["metadata"].get("continue") or ""
             if not token:
@@ -115,6 +132,10 @@ class Api:
     async def submit(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
         """As `create`, for a caller who does not want the object back."""
         await self._request("POST", resource, namespace, body=body)
+
+    async def check(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
+        """As `create`, but nothing is made: raises what `create` would."""
+        await self._request("POST", resource, namespace, query={"dryRun": "All"}, body=body)
 
     async def patch(
         self,
@@ -149,7 +170,11 @@ class Api:
 
     async def log(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """The last lines of a container's log."""
-        query = {"container": container, "tailLines": str(lines)}
+        query = {
+            "container": container,
+            "tailLines": str(lines),
+            "limitBytes": str(_LOG_BYTES),
+        }
         raw = await self._request("GET", "pods", namespace, pod, subresource="log", query=query)
         return raw.decode("utf-8", "replace")
 
@@ -200,8 +225,9 @@ class Api:
         subresource: str = "",
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
         verb: str = "",
+        accept: str = _JSON,
     ) -> Json:
         raw = await self._request(
             method,
@@ -213,6 +239,7 @@ class Api:
             body=body,
             content_type=content_type,
             verb=verb,
+            accept=accept,
         )
         result: Json = json.loads(raw)
         return result
@@ -227,15 +254,16 @@ class Api:
         subresource: str = "",
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
         verb: str = "",
+        accept: str = _JSON,
     ) -> bytes:
         path = _path(resource, namespace, name, subresource, query)
         timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
         counted = resource + (f"/{subresource}" if subresource else "")
         code = "none"
         try:
-            answer = await self._send(method, path, body, content_type, timeout)
+            answer = await self._send(method, path, body, content_type, timeout, accept)
             raw = await answer.read()
             code = str(answer.status)
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -254,8 +282,9 @@ class Api:
         body: Mapping[str, Any] | None,
         content_type: str,
         timeout: aiohttp.ClientTimeout,
+        accept: str = _JSON,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", **self._client.default_headers}
+        headers = {"Accept": accept, **self._client.default_headers}
         if content_type:
             headers["Content-Type"] = content_type
         await self._client.update_params_for_auth(

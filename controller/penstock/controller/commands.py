@@ -40,7 +40,9 @@ def controller(
     ] = "penstock/runtime",
     lease_namespace: Annotated[
         str,
-        typer.Option(help="Namespace of the Leases; without it, its own or 'default'."),
+        typer.Option(
+            help="Namespace of Leases and of the key of tokens; without it, its own or 'default'."
+        ),
     ] = "",
     lease_name: Annotated[
         str, typer.Option(help="Name of the Lease for leader election.")
@@ -95,6 +97,7 @@ def controller(
             namespace=namespace or None,
             workers=workers,
             identity=make_identity(),
+            key_namespace=lease_namespace,
             planner_lease=(lease_namespace, planner_lease_name),
         ),
         kubeconfig=kubeconfig,

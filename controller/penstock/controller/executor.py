@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -19,8 +18,11 @@ from uuid import uuid4
 from penstock.controller.api import Api, ApiRefusedError
 from penstock.controller.memory import Memory
 from penstock.controller.metrics import Metrics
+from penstock.controller.reconcile.acceptance import template_path
 from penstock.controller.reconcile.actions import (
     Action,
+    AdoptScale,
+    CheckTemplate,
     CreatePod,
     CreateScale,
     DeleteJob,
@@ -35,16 +37,21 @@ from penstock.controller.reconcile.actions import (
     RequeueAt,
     ResizePod,
 )
+from penstock.controller.reconcile.conditions import readable
 from penstock.controller.reconcile.objects import TOKEN_KEY, object_key
 from penstock.controller.reconcile.observed import Job, Refusal
 from penstock.controller.reconcile.reading import write_time
 from penstock.controller.store import JobKey, Store
+from penstock.controller.tokens import JobTokens
 from penstock.crds import labels, quantity
+from penstock.crds.enums import TRAINER_ROLE
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL, SCALE_PLURAL
 
 LOG_LINES: Final = 20
-_TOKEN_BYTES: Final = 32
 _AT_A_TIME: Final = 32
+_FORBIDDEN: Final = 403
+_INVALID: Final = frozenset({400, 413, 422})
+_TOO_MANY_REQUESTS: Final = 429
 _PODS: Final = "pods"
 _OBJECTS: Final = "objects"
 
@@ -55,9 +62,16 @@ class Executor:
     """The one place from which the controller writes to the cluster."""
 
     def __init__(
-        self, api: Api, store: Store, metrics: Metrics, clock: Callable[[], datetime], identity: str
+        self,
+        api: Api,
+        store: Store,
+        tokens: JobTokens,
+        metrics: Metrics,
+        clock: Callable[[], datetime],
+        identity: str,
     ) -> None:
         self._api = api
+        self._tokens = tokens
         self._store = store
         self._metrics = metrics
         self._clock = clock
@@ -85,7 +99,7 @@ class Executor:
             if together:
                 await self._side_by_side(key, job, memory, batch)
                 if together == _OBJECTS:
-                    memory.objects_checked_at = self._clock()
+                    memory.objects_seen(self._clock())
                 continue
             for action in batch:
                 if isinstance(action, RequeueAt):
@@ -116,6 +130,8 @@ class Executor:
                 await self._ensure(namespace, memory, action)
             case CreatePod():
                 await self._create_pod(namespace, memory, action)
+            case CheckTemplate():
+                await self._check_template(namespace, memory, action)
             case DeletePod():
                 await self._delete_pod(namespace, action)
             case ResizePod():
@@ -124,6 +140,8 @@ class Executor:
                 await self._lift_gate(namespace, action)
             case CreateScale():
                 await self._create_scale(namespace, action)
+            case AdoptScale():
+                await self._adopt_scale(key, action)
             case PatchJobStatus():
                 await self._patch_job(key, memory, action)
             case PatchScaleStatus():
@@ -145,7 +163,8 @@ class Executor:
         manifest = dict(action.manifest)
         shown = object_key(manifest)
         if action.needs_token:
-            manifest["stringData"] = {TOKEN_KEY: secrets.token_hex(_TOKEN_BYTES)}
+            uid = manifest["metadata"]["ownerReferences"][0]["uid"]
+            manifest["stringData"] = {TOKEN_KEY: await self._tokens.of(uid)}
         try:
             await self._api.submit(action.resource, namespace, manifest)
         except ApiRefusedError as error:
@@ -177,10 +196,12 @@ class Executor:
             else:
                 refusal = Refusal(error.code, f"Pod {name}", str(error))
                 memory.not_created(action.reservation, name, refusal)
+                if action.role == TRAINER_ROLE and error.code == _FORBIDDEN:
+                    memory.objects_seen_at = None  # its ServiceAccount may be gone
                 raise
         else:
             self._metrics.pods_created.labels(action.role).inc()
-        memory.created(name)
+        memory.created(name, action.role)
         self._store.put_pod(created, own=True)
 
     async def _existing_pod(
@@ -198,6 +219,18 @@ class Executor:
         refusal = Refusal(error.code, f"Pod {metadata['name']}", str(error))
         memory.not_created(action.reservation, metadata["name"], refusal)
         raise error
+
+    async def _check_template(self, namespace: str, memory: Memory, action: CheckTemplate) -> None:
+        """Any answer but "invalid" counts as a yes: what else is in the way may go in time."""
+        refusal: Refusal | None = None
+        try:
+            await self._api.check("pods", namespace, action.manifest)
+        except ApiRefusedError as error:
+            if error.code == _TOO_MANY_REQUESTS:
+                raise
+            if error.code in _INVALID and "dry run" not in str(error):
+                refusal = Refusal(error.code, template_path(action.role), str(error))
+        memory.template_checked(action.role, action.template, refusal)
 
     async def _delete_pod(self, namespace: str, action: DeletePod) -> None:
         try:
@@ -255,6 +288,26 @@ class Executor:
             created = await self._api.get(SCALE_PLURAL, namespace, name)
         self._store.put_scale(created)
 
+    async def _adopt_scale(self, key: JobKey, action: AdoptScale) -> None:
+        """After the writes of its status in the same pass, and so on their resourceVersion."""
+        known = next((one for one in self._store.scales(key) if one.uid == action.uid), None)
+        if known is None:
+            return
+        body = {
+            "metadata": {
+                "uid": action.uid,
+                "resourceVersion": known.resource_version,
+                "ownerReferences": list(action.owners),
+            }
+        }
+        try:
+            written = await self._api.patch(SCALE_PLURAL, key[0], action.name, body)
+        except ApiRefusedError as error:
+            if error.code in {404, 409}:
+                await self._refresh_scale(key, action.name, action.uid)
+            raise
+        self._store.put_scale(written)
+
     async def _patch_job(self, key: JobKey, memory: Memory, action: PatchJobStatus) -> None:
         namespace, name = key
         body = {"metadata": {"resourceVersion": action.resource_version}, **action.patch}
@@ -290,16 +343,16 @@ class Executor:
             )
         except ApiRefusedError as error:
             if error.code in {404, 409}:
-                await self._refresh_scale(key, action)
+                await self._refresh_scale(key, action.name, action.uid)
             raise
         self._store.put_scale(written)
 
-    async def _refresh_scale(self, key: JobKey, action: PatchScaleStatus) -> None:
+    async def _refresh_scale(self, key: JobKey, name: str, uid: str) -> None:
         try:
-            self._store.put_scale(await self._api.get(SCALE_PLURAL, key[0], action.name))
+            self._store.put_scale(await self._api.get(SCALE_PLURAL, key[0], name))
         except ApiRefusedError as error:
             if error.code == 404:
-                self._store.drop_scale(key, action.name, action.uid)
+                self._store.drop_scale(key, name, uid)
 
     async def _delete(self, resource: str, namespace: str, name: str, uid: str) -> None:
         try:
@@ -335,7 +388,7 @@ class Executor:
             },
             "type": action.reason.severity,
             "reason": action.reason.value,
-            "message": action.message,
+            "message": readable(action.message),
             "source": {"component": "penstock-controller"},
             "reportingComponent": "penstock.dev/controller",
             "reportingInstance": self._identity,

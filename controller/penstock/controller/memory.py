@@ -7,11 +7,14 @@ job's own objects are created again and found to exist.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.observed import Refusal
+from penstock.controller.reconcile.acceptance import template_path
+from penstock.controller.reconcile.observed import Job, Refusal
+from penstock.crds.conditions import JobCondition
 
 Reservation = tuple[str, int, int]
 
@@ -29,7 +32,9 @@ class Memory:
     refusals: dict[str, Refusal] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
     unresizable: set[str] = field(default_factory=set)
-    objects_checked_at: datetime | None = None
+    known_templates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    objects_seen_at: datetime | None = None
+    objects_missing: bool = False
     status_written_at: datetime | None = None
     generation: int = 0
 
@@ -47,20 +52,49 @@ class Memory:
         self.reserved.add(reservation)
         self.refusals[name] = refusal
 
-    def created(self, name: str) -> None:
-        """An object exists now."""
+    def created(self, name: str, role: str = "") -> None:
+        """An object exists now, and so a pod of its role's template is possible."""
         self.refusals.pop(name, None)
+        self.refusals.pop(template_path(role), None)
 
-    def objects_ready(self, now: datetime) -> bool:
-        """Whether the job's own objects were seen not long ago."""
-        checked = self.objects_checked_at
-        return checked is not None and now < checked + timing.OBJECTS_RECHECK
+    def objects_seen(self, now: datetime) -> None:
+        """The job's own objects are all there."""
+        self.objects_seen_at = now
+        self.objects_missing = False
 
-    def observe(self, generation: int, pod_uids: frozenset[str]) -> None:
-        """Forget what a new spec or the end of a pod has made meaningless."""
-        if generation != self.generation:
-            self.generation = generation
+    def template_checked(
+        self, role: str, template: Mapping[str, Any], refusal: Refusal | None
+    ) -> None:
+        """The API server has said whether it takes pods of a template."""
+        self.known_templates[role] = template
+        path = template_path(role)
+        if refusal is None:
+            self.refusals.pop(path, None)
+        else:
+            self.refusals[path] = refusal
+
+    def observe(self, job: Job, pod_uids: frozenset[str]) -> None:
+        """Forget what a new spec or the end of a pod has made meaningless.
+
+        The templates of a spec that was found acceptable are known, whoever found it so.
+        """
+        if job.generation != self.generation:
+            self.generation = job.generation
+            self.known_templates = {
+                role: template
+                for role, template in self.known_templates.items()
+                if template_path(role) not in self.refusals
+            }
             self.refusals.clear()
+        accepted = job.status.conditions.get(JobCondition.ACCEPTED)
+        if (
+            job.spec is not None
+            and accepted is not None
+            and accepted.status == "True"
+            and accepted.observed_generation == job.generation
+        ):
+            roles = job.spec.replica_specs.by_role()
+            self.known_templates = {role: declared.template for role, declared in roles.items()}
         if self.unresizable:
             self.unresizable &= pod_uids
         if self.logs:

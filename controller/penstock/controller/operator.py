@@ -21,6 +21,7 @@ from kubernetes.aio.client import ApiClient
 from penstock.controller import framework
 from penstock.controller.api import Api, ApiError, ApiRefusedError
 from penstock.controller.metrics import Metrics
+from penstock.controller.owned_objects import OwnedObjects
 from penstock.controller.pod_watch import PodWatch
 from penstock.controller.queue import KeyedQueue
 from penstock.controller.reconcile import Settings
@@ -52,6 +53,8 @@ class Options:
         namespace: the one namespace to serve; None serves all.
         workers: passes at the same time, each over another job.
         identity: what tells this replica from others, in Events and in the Lease.
+        key_namespace: where the key of the jobs' tokens lies.
+        objects_check_seconds: how often to look for objects of jobs that somebody has deleted.
         planner_lease: namespace and name of the Lease of the planner that places data workers.
     """
 
@@ -59,6 +62,8 @@ class Options:
     namespace: str | None = None
     workers: int = 16
     identity: str = "penstock-controller"
+    key_namespace: str = "default"
+    objects_check_seconds: float = 15.0
     planner_lease: tuple[str, str] = ("penstock-system", "penstock-scheduler")
 
 
@@ -104,8 +109,15 @@ class Operator:
         self.queue: KeyedQueue[JobKey] = KeyedQueue(self._random)
         self.store = Store(self._changed)
         self._reconciler = Reconciler(
-            self.api, self.store, options.settings, metrics, clock, options.identity
+            self.api,
+            self.store,
+            options.settings,
+            metrics,
+            clock,
+            options.identity,
+            options.key_namespace,
         )
+        self._owned = OwnedObjects(self.api, options.namespace)
         self._resync_soon = asyncio.Event()
         self.synced = asyncio.Event()
 
@@ -130,6 +142,7 @@ class Operator:
                     group.create_task(self._work(), name=f"worker {number}")
                 group.create_task(self._resync_forever(), name="resync")
                 group.create_task(self._watch_planner(), name="planner's lease")
+                group.create_task(self._look_for_missing_objects(), name="owned objects")
                 watch = framework.watch(registry, self._options.namespace, stop, ready)
                 group.create_task(self._until_stopped(watch), name="kopf")
                 await ready.wait()
@@ -191,6 +204,21 @@ class Operator:
             except ApiError as error:
                 logger.warning("could not compare the lists of jobs and Scales: %s", error)
                 self._metrics.errors.labels(error.reason).inc()
+
+    async def _look_for_missing_objects(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.objects_check_seconds)
+            begun = self._clock()
+            jobs = self._reconciler.jobs_with_objects()
+            try:
+                missing = await self._owned.find_missing(jobs)
+            except ApiError as error:
+                logger.warning("could not look for the objects that jobs own: %s", error)
+                self._metrics.errors.labels(error.reason).inc()
+                continue
+            for key in missing:
+                if self._reconciler.objects_missing(jobs[key], begun):
+                    self.queue.add(key)
 
     async def _watch_planner(self) -> None:
         while True:

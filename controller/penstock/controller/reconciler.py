@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 from penstock.controller.api import Api, ApiRefusedError
 from penstock.controller.executor import Executor
@@ -19,7 +20,15 @@ from penstock.controller.reconcile.actions import RequeueAt
 from penstock.controller.reconcile.lone import reconcile_lone_scale
 from penstock.controller.reconcile.observed import Job, Scale
 from penstock.controller.store import JobKey, Store
+from penstock.controller.tokens import JobTokens
+from penstock.crds.conditions import JobCondition
 from penstock.crds.group import ELASTICJOB_PLURAL
+
+_WITHOUT_OBJECTS: Final = (
+    JobCondition.SUCCEEDED,
+    JobCondition.FAILED,
+    JobCondition.SUSPENDED,
+)
 
 
 class Reconciler:
@@ -33,13 +42,16 @@ class Reconciler:
         metrics: Metrics,
         clock: Callable[[], datetime],
         identity: str,
+        key_namespace: str = "default",
     ) -> None:
         self._api = api
         self._store = store
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
-        self._executor = Executor(api, store, metrics, clock, identity)
+        self._executor = Executor(
+            api, store, JobTokens(api, key_namespace), metrics, clock, identity
+        )
         self._memories: dict[JobKey, tuple[str, Memory]] = {}
         self.planner_alive = False
 
@@ -66,7 +78,7 @@ class Reconciler:
         now = self._clock()
         memory = self._memory(key, job.uid)
         pods = self._store.pods(key, job.uid)
-        memory.observe(job.generation, frozenset(pod.uid for pod in pods))
+        memory.observe(job, frozenset(pod.uid for pod in pods))
         observed = Observed(
             job=job,
             scales=scales,
@@ -75,7 +87,9 @@ class Reconciler:
             refusals=dict(memory.refusals),
             logs=dict(memory.logs),
             unresizable=frozenset(memory.unresizable),
-            objects_ready=memory.objects_ready(now),
+            known_templates=dict(memory.known_templates),
+            objects_seen_at=memory.objects_seen_at,
+            objects_missing=memory.objects_missing,
             planner_alive=self.planner_alive,
             status_written_at=memory.status_written_at,
         )
@@ -83,6 +97,31 @@ class Reconciler:
         actions = reconcile(observed, self._settings, now)
         self._metrics.decide_seconds.observe(time.perf_counter() - begun)
         return await self._executor.carry_out(key, job, memory, actions)
+
+    # The objects that jobs own
+
+    def jobs_with_objects(self) -> dict[JobKey, Job]:
+        """The jobs that should have all their own objects now."""
+        return {
+            job.key: job
+            for job in self._store.jobs()
+            if job.status.trainer is not None
+            and not job.deleting
+            and job.managed_by in {None, self._settings.manager}
+            and not any(job.status.is_true(kind) for kind in _WITHOUT_OBJECTS)
+        }
+
+    def objects_missing(self, job: Job, seen: datetime) -> bool:
+        """One of a job's objects was found to be gone at a time.
+
+        Returns:
+            Whether that is news: false where this process has made sure of them since.
+        """
+        memory = self._memory(job.key, job.uid)
+        if memory.objects_seen_at is not None and memory.objects_seen_at >= seen:
+            return False
+        memory.objects_missing = True
+        return True
 
     async def _lone_scales(self, key: JobKey, scales: list[Scale]) -> datetime | None:
         again: datetime | None = None

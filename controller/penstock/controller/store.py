@@ -9,7 +9,7 @@ taught, and the answer to an own write cannot bring back what a watch has alread
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from penstock.controller.reconcile.observed import Job, Pod, Scale
@@ -43,6 +43,10 @@ class Store:
     def job(self, key: JobKey) -> Job | None:
         """The job of that namespace and name."""
         return self._jobs.get(key)
+
+    def jobs(self) -> Collection[Job]:
+        """All jobs."""
+        return self._jobs.values()
 
     def scales(self, key: JobKey) -> tuple[Scale, ...]:
         """The Scales that name a job, whatever its uid."""

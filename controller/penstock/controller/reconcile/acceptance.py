@@ -25,12 +25,29 @@ def fault_of_spec(job: Job, settings: Settings) -> Fault | None:
         known = ", ".join(sorted(settings.supported_strategies))
         text = f"spec.strategy: {spec.strategy.value!r}: has no runtime yet; supported: {known}"
         return JobReason.UNSUPPORTED_STRATEGY, text
+    fault = _fault_of_limits(spec)
+    if fault is not None:
+        return fault
     for role, declared in spec.replica_specs.by_role().items():
         try:
             quota.template_requests(declared.template)
         except ValueError as error:
-            path = f"spec.replicaSpecs.{role.value}.template.spec"
-            return JobReason.INVALID_SPEC, f"{path}.{error}"
+            return JobReason.INVALID_SPEC, f"{template_path(role)}.spec.{error}"
+    return None
+
+
+def template_path(role: str) -> str:
+    """The field of a job that holds the template of a role."""
+    return f"spec.replicaSpecs.{role}.template"
+
+
+def _fault_of_limits(spec: ElasticJobSpec) -> Fault | None:
+    """A limit within which no pod can run, whether or not a template names what it requests."""
+    for resource, text in (spec.resource_limits or {}).items():
+        if resource in {quota.CPU, quota.MEMORY} and quota.parse(resource, text) <= 0:
+            field = f"spec.resourceLimits[{resource}]"
+            told = f"{field}: {text!r}: no worker can run within it; raise it or leave it out"
+            return JobReason.OVER_QUOTA, told
     return None
 
 

@@ -21,7 +21,7 @@ from penstock.crds.events import EventReason
 class EnsureObject:
     """Create one of the job's own objects unless it is there; one of another owner is an error.
 
-    ``manifest`` of the Secret has no token: whoever carries the action out makes a random one.
+    ``manifest`` of the Secret has no token: whoever carries the action out has it made.
     """
 
     resource: str
@@ -42,6 +42,15 @@ class CreatePod:
     def reservation(self) -> tuple[str, int, int]:
         """What this action uses up."""
         return self.role, self.rank, self.incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTemplate:
+    """Ask the API server whether it would take a pod of a role's template, without making one."""
+
+    role: str
+    template: Mapping[str, Any]
+    manifest: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,15 @@ class CreateScale:
     """Write a Scale of the controller's own; one of that name is the same Scale."""
 
     manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptScale:
+    """Make a Scale's life end with its job's: ``owners`` are all its owner references."""
+
+    name: str
+    uid: str
+    owners: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +160,13 @@ class RequeueAt:
 
 Action = (
     EnsureObject
+    | CheckTemplate
     | CreatePod
     | DeletePod
     | ResizePod
     | LiftGate
     | CreateScale
+    | AdoptScale
     | PatchJobStatus
     | PatchScaleStatus
     | DeleteScale

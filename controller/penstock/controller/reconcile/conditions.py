@@ -6,6 +6,7 @@ says which spec the condition is about, messages are bounded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +15,23 @@ from penstock.controller.reconcile.observed import Condition
 from penstock.controller.reconcile.reading import write_time
 
 MESSAGE_LIMIT: Final = 4096
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_UNREADABLE: Final = re.compile("\N{REPLACEMENT CHARACTER}+")
+
+
+def readable(text: str) -> str:
+    """Text that a terminal can show: what programs print ends up in messages, bytes and all.
+
+    Colours go, carriage returns end a line, and each run of what is no text becomes one mark.
+    """
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    if text.isprintable():
+        return text
+    shown = "".join(
+        char if char.isprintable() or char in "\n\t" else " " if char.isspace() else "\ufffd"
+        for char in text
+    )
+    return _UNREADABLE.sub("\ufffd", shown)
 
 
 class Conditions:
@@ -27,6 +45,7 @@ class Conditions:
 
     def set(self, kind: str, status: bool | None, reason: str, message: str = "") -> None:
         """Set a condition; ``status`` None is Unknown. A long message keeps its end."""
+        message = readable(message)
         text = "Unknown" if status is None else str(status)
         before = self._current.get(kind)
         written = self._written.get(kind)

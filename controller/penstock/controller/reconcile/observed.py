@@ -113,8 +113,14 @@ class Scale:
     ttl_seconds: int = 3600
     deleting: bool = False
     error: str = ""
+    owners: tuple[Mapping[str, Any], ...] = ()
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     raw_status: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def owned(self) -> bool:
+        """Whether the Scale is deleted with its job, being owner-referenced to it."""
+        return any(owner.get("uid") == self.job_uid for owner in self.owners)
 
     @property
     def order(self) -> tuple[datetime, str]:
@@ -237,8 +243,10 @@ class Observed:
         refusals: what the API server refused at the last attempt, by the name of the object.
         logs: last lines of the log of a failed pod, by the pod's uid.
         unresizable: uids of pods that the API server would not resize in place.
-        objects_ready: whether this process has seen the job's Secret, ServiceAccount, RoleBinding
-            and Service within the last minutes.
+        objects_seen_at: when this process last made sure of the job's Secret, ServiceAccount,
+            RoleBinding and Service.
+        objects_missing: whether one of them has been found to be gone since.
+        known_templates: the templates by role that the API server is known to take pods of.
         planner_alive: whether the planner that pins data workers renews its Lease.
         status_written_at: when this process last wrote the job's status.
     """
@@ -250,6 +258,8 @@ class Observed:
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     logs: Mapping[str, str] = field(default_factory=dict)
     unresizable: frozenset[str] = frozenset()
-    objects_ready: bool = False
+    objects_seen_at: datetime | None = None
+    objects_missing: bool = False
+    known_templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     planner_alive: bool = False
     status_written_at: datetime | None = None

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.actions import CreateScale
+from penstock.controller.reconcile.actions import AdoptScale, CreateScale
 from penstock.controller.reconcile.fields import MEMORY, MIN_INCARNATION, REPLICAS, FieldKey
 from penstock.controller.reconcile.objects import job_labels, owner_reference
 from penstock.controller.reconcile.observed import Job, Pod, Scale
@@ -58,6 +58,19 @@ def _manifest(
             },
         }
     )
+
+
+def adoptions(job: Job, scales: Iterable[Scale]) -> list[AdoptScale]:
+    """Owner references for the Scales of others, so that they go when the job goes.
+
+    Not as their controller: a Scale may have one already.
+    """
+    reference = {key: owner_reference(job)[key] for key in ("apiVersion", "kind", "name", "uid")}
+    return [
+        AdoptScale(scale.name, scale.uid, (*scale.owners, reference))
+        for scale in scales
+        if not scale.owned and not scale.deleting
+    ]
 
 
 def _stamp(moment: datetime) -> str:

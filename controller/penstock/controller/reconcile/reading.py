@@ -128,6 +128,7 @@ def read_scale(raw: Json) -> Scale:
         ttl_seconds=spec.ttl_seconds_after_finished if spec else 3600,
         deleting="deletionTimestamp" in metadata,
         error=error,
+        owners=tuple(metadata.get("ownerReferences") or ()),
         conditions=_conditions(status),
         raw_status=status,
     )

@@ -44,4 +44,7 @@ LONE_SCALE_GRACE: Final = timedelta(seconds=30)
 """A Scale whose job cannot be found is given this long before it is refused."""
 
 OBJECTS_RECHECK: Final = timedelta(minutes=10)
-"""How long a job's Secret, ServiceAccount, RoleBinding and Service are taken to be still there."""
+"""How long a job's own objects, once seen, need not be made sure of before pods are made."""
+
+OBJECTS_DOUBT: Final = timedelta(seconds=15)
+"""The same while a container does not start for something that it refers to."""
