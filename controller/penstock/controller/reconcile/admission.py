@@ -145,8 +145,9 @@ def _clamped(spec: ElasticJobSpec, scale: Scale) -> tuple[ScaleReason, str]:
 def _over_quota(spec: ElasticJobSpec, scale: Scale, others: list[Scale], held: Held) -> str:
     """Why a Scale would take the job beyond its limits, or "".
 
-    Tried are the target as it would be now and as it would be with nothing pinned or fixed, since
-    an overridden Scale comes into effect later without being asked again. A Scale that only leaves
+    Tried are the target as it would be now, once the spec's counts that wait for consent are in
+    force, and with nothing pinned or fixed, since an overridden Scale comes into effect later
+    without being asked again. A Scale that only leaves
     an excess as it is, or lessens it, is not refused for it.
     """
     rest = [one for one in others if one.name != scale.name]
@@ -155,7 +156,8 @@ def _over_quota(spec: ElasticJobSpec, scale: Scale, others: list[Scale], held: H
     candidate = dataclasses.replace(scale, dry_run=False, conditions=ready.current())
     free = _unfixed(spec)
     plain = [one for one in rest if one.policy is Policy.APPLY]
-    for variant, company, counts in ((spec, rest, held), (free, plain, NOTHING_HELD)):
+    variants = [(spec, rest, held), (spec, rest, NOTHING_HELD), (free, plain, NOTHING_HELD)]
+    for variant, company, counts in variants if held else variants[1:]:
         after = quota.excess(variant, compute_target(variant, [*company, candidate], counts))
         if after:
             before = quota.excess(variant, compute_target(variant, company, counts))
