@@ -20,6 +20,7 @@ import psutil
 import yaml
 
 from penstock.crds import environment, labels
+from penstock.local.supervisor import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
@@ -133,6 +134,7 @@ def running_cluster(home: Path, nodes: list[Json]) -> Iterator[Cluster]:
                 f"--home={home}", f"--nodes={nodes_file}",
             ],
             cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  this process has one thread
         )  # fmt: skip
     cluster: Cluster | None = None
     try:

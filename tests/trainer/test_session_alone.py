@@ -158,8 +158,8 @@ def test_a_run_is_taken_up_from_its_newest_checkpoint(tmp_path: Path) -> None:
     train(model, session, lambda step: numbers.append(step.number))
     assert numbers == list(range(6, 12))
     torch.testing.assert_close(weights(model), weights(undisturbed), rtol=0, atol=0)
-    assert session._audit.totals()["samples_seen"] == 150
-    assert session._audit.totals()["samples_repeated"] == 0
+    assert session._state.audit.totals()["samples_seen"] == 150
+    assert session._state.audit.totals()["samples_repeated"] == 0
 
 
 def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path) -> None:

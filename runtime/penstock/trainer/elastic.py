@@ -45,17 +45,16 @@ import torch
 
 from penstock.data.ledger import SampleOrder
 from penstock.trainer import settings
-from penstock.trainer.audit import Audit
-from penstock.trainer.checkpoint import CheckpointDir, read
+from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.collective import Gradients
 from penstock.trainer.control import GroupBrokenError, Listener
 from penstock.trainer.link import Link, LinkError
 from penstock.trainer.logs import configure
 from penstock.trainer.membership import Membership, SessionError
 from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
-from penstock.trainer.state import PackedState, pack, unpack
 from penstock.trainer.step import MicroBatch, Step
 from penstock.trainer.steplog import StepLog
+from penstock.trainer.trainingstate import Stateful, TrainingState
 
 __all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
 
@@ -70,16 +69,6 @@ DRAIN_SAVE_SECONDS = 10.0
 
 _SMOOTHING = 0.3
 _MAX_REPORTED_AUDITS = 64
-
-
-class Stateful(Protocol):
-    """Anything whose state is saved and taken over with the model's: a scheduler, a scaler."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain data."""
-
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
-        """Take over a state."""
 
 
 class Scheduler(Stateful, Protocol):
@@ -116,15 +105,14 @@ class Session:
         self._scheduler = scheduler
         self._data = data
         self._dataset = dataset
-        self._holders: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **extra}
+        holders: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **extra}
         if scheduler is not None:
-            self._holders["scheduler"] = scheduler
+            holders["scheduler"] = scheduler
+        self._state = TrainingState(holders, data, checkpoints)
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every_steps
         self._step_log = _step_log()
         self._gradients = Gradients(model)
-        self._audit = Audit(data.dataset_size)
-        self._committed: int | None = None
         self._step: Step | None = None
         self._seconds_per_slot: float | None = None
         self._drain = False
@@ -143,7 +131,7 @@ class Session:
     @property
     def committed_steps(self) -> int:
         """Steps that the model has seen."""
-        return self._committed or 0
+        return self._state.committed or 0
 
     @property
     def world_size(self) -> int:
@@ -181,7 +169,7 @@ class Session:
         They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log.
         """
         self.result = {
-            **self._audit.totals(),
+            **self._state.audit.totals(),
             "steps": self.committed_steps,
             "epochs": self._data.epochs,
             "seconds": round(time.monotonic() - self._began, 3),
@@ -240,13 +228,13 @@ class Session:
         if self._scheduler is not None:
             self._scheduler.step()
         for _, samples in consumed:
-            self._audit.consume(step.epoch, np.frombuffer(samples, dtype=np.int64))
-        self._committed = step.number + 1
+            self._state.audit.consume(step.epoch, np.frombuffer(samples, dtype=np.int64))
+        self._state.committed = step.number + 1
         self._leads = self.rank == 0
         if self._step_log is not None:
             self._step_log.write(step.number, self.world_size, step.losses())
         if self._complete:
-            self._audit.finish()
+            self._state.audit.finish()
         self._after_commit(regroup=regroup)
         return True
 
@@ -258,26 +246,33 @@ class Session:
         if self._link is not None:
             audits = self._unreported_audits()
             update = self._link.publish if self._complete else self._link.note
-            update(committed=self._committed, audits=audits, slot_seconds=self._seconds_per_slot)
+            update(
+                committed=self.committed_steps,
+                audits=audits,
+                slot_seconds=self._seconds_per_slot,
+            )
         if regroup and not self._complete and self._membership is not None:
             self._membership.leave()
 
     def _save_if_due(self, step: int) -> None:
         """Save between two steps: what the script's loop did after the commit is part of it."""
-        if self._committed != step + 1 or self._checkpoints is None or not self._leads:
+        if self.committed_steps != step + 1 or not self._leads:
             return
-        if self._complete or self._committed % self._checkpoint_every == 0:
-            self._checkpoints.save(self._committed, self._state(), wait=self._complete)
+        if self._complete or self.committed_steps % self._checkpoint_every == 0:
+            self._state.save(wait=self._complete)
 
     def _ready(self) -> bool:
         """Be in a group with a model that is up to date; False at the end."""
         if self._membership is None:
-            if self._committed is None:
-                self._resume_alone()
+            if self._state.committed is None:
+                self._state.begin()
             return not self._complete
         if not self._membership.inside:
             joined = self._membership.join(
-                self, lambda: self._committed, self._gradients, lambda: self._drain
+                self._state,
+                lambda: self._state.committed,
+                self._gradients,
+                lambda: self._drain,
             )
             if not joined:
                 return False
@@ -343,52 +338,6 @@ class Session:
         if self._listener is not None:
             self._listener.close()
 
-    # ------------------------------------------------------------------ state
-
-    def export_state(self) -> PackedState:
-        """The whole state, as of the last committed step: copies."""
-        return pack(self._state())
-
-    def import_state(self, header: bytes, flat: torch.Tensor) -> None:
-        """Take over the state of another member."""
-        self._load(unpack(header, flat))
-
-    def restore_checkpoint(self) -> None:
-        """Load the newest checkpoint that is whole."""
-        saved = self._checkpoints.newest() if self._checkpoints else None
-        if saved is None:
-            raise SessionError("the checkpoint that was announced is gone")
-        self._load(read(saved.path))
-        LOG.info("took up the checkpoint %s", saved.path)
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "data": self._data.model_dump(),
-            "step": self.committed_steps,
-            "audit": self._audit.state_dict(),
-            "holders": {name: holder.state_dict() for name, holder in self._holders.items()},
-        }
-
-    def _load(self, state: dict[str, Any]) -> None:
-        for name, value in self._data.model_dump().items():
-            if name != "slots_per_step" and state["data"][name] != value:
-                raise SessionError(
-                    f"{name}: {value}; the state to take over has {state['data'][name]}: delete "
-                    "the old checkpoints to begin anew"
-                )
-        for name, holder in self._holders.items():
-            if name not in state["holders"]:
-                raise SessionError(f"extra.{name}: the state to take over does not have it")
-            holder.load_state_dict(state["holders"][name])
-        self._audit.load_state_dict(state["audit"])
-        self._committed = int(state["step"])
-
-    def _resume_alone(self) -> None:
-        if self._checkpoints is not None and self._checkpoints.newest() is not None:
-            self.restore_checkpoint()
-        else:
-            self._committed = 0
-
     # ------------------------------------------------------------------ inside
 
     def _connect(self, address: str) -> None:
@@ -422,7 +371,7 @@ class Session:
     def _unreported_audits(self) -> tuple[Any, ...]:
         orders = self._link.orders if self._link else None
         known = orders.reply.audited_epochs if orders else 0
-        return tuple(a for a in self._audit.closed if a.epoch >= known)[:_MAX_REPORTED_AUDITS]
+        return tuple(a for a in self._state.audit.closed if a.epoch >= known)[:_MAX_REPORTED_AUDITS]
 
     def _measure(self, seconds_per_slot: float) -> None:
         before = self._seconds_per_slot
