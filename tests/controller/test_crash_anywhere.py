@@ -18,7 +18,7 @@ from tests.local.cluster import RunningCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-GROUPS = 20
+GROUPS = 30
 SAMPLES = 10
 SEED = 20260101
 
