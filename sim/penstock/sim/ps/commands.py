@@ -36,6 +36,10 @@ def ps(
     processes: Annotated[
         int | None, typer.Option(min=1, max=256, help="With --random; default: one per core.")
     ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="With --random: one more installed algorithm, after the sampling."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="With --model: draw speed over time (.png, .svg, .pdf).")
@@ -51,16 +55,18 @@ def ps(
 
     if (model is None) == (random is None):
         raise typer.BadParameter("give either --model or --random")
-    if random is not None:
-        if straggler is not None or plot is not None:
-            raise typer.BadParameter("--straggler and --plot go with --model")
-        report.random_jobs(random, seed, processes, as_json)
-    elif model is not None:
-        slow = straggler.value if straggler is not None else None
-        try:
+    if random is not None and (straggler is not None or plot is not None):
+        raise typer.BadParameter("--straggler and --plot go with --model")
+    if model is not None and algorithm is not None:
+        raise typer.BadParameter("--algorithm goes with --random")
+    try:
+        if random is not None:
+            report.random_jobs(random, seed, processes, algorithm, as_json)
+        elif model is not None:
+            slow = straggler.value if straggler is not None else None
             report.paper_model(model.value, slow, seed, as_json, plot)
-        except SimulationError as error:
-            raise SystemExit(str(error)) from None
+    except SimulationError as error:
+        raise SystemExit(str(error)) from None
 
 
 def create(

@@ -1,9 +1,10 @@
 """The experiments: the paper's two models under every planner, and random models in bulk."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 from multiprocessing import get_context
 from statistics import median
 from typing import Any
@@ -21,11 +22,10 @@ from penstock.sim.ps.planners import (
     Static,
     algorithms,
     dlrover_algorithms,
+    policy_of,
 )
 from penstock.sim.ps.random_models import PsCase, random_cases
 from penstock.sim.ps.run import Outcome, Planned, Planner, Straggler, simulate
-
-ALGORITHMS = ("static", "optimus", "heuristic", "optimize_ps", "fitted_ps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +114,20 @@ def _even_shards(job: PaperJob, straggler: Straggler) -> float:
     return start + meanwhile + max(left, 0.0) / alone.steps_per_second
 
 
-def random_rows(case: PsCase, index: int) -> dict[str, Row]:
-    """Every planner on one random job."""
+def random_rows(case: PsCase, index: int, also: str | None = None) -> dict[str, Row]:
+    """Every planner on one random job, and one more algorithm if `also` names it."""
     best, tuned = exhaustive(case), well_tuned(case)
     registry = algorithms()
     worker, server = tuned.config.workers[0], min(16.0, float(case.pod_cores))
-    planners: Mapping[str, Planner] = {
+    planners: dict[str, Planner] = {
         "static": Static(tuned.config),
         "optimus": Optimus(worker, server),
         "heuristic": Heuristic(worker, server, max(1, round(len(tuned.config.servers) / 2))),
         "optimize_ps": BrainPlanner(dlrover_algorithms(), DLROVER),
         "fitted_ps": BrainPlanner(registry, FITTED),
     }
+    if also is not None:
+        planners.setdefault(also, BrainPlanner(registry, policy_of(also)))
     rows = {}
     for name, planner in planners.items():
         outcome = simulate(case, planner, index)
@@ -138,16 +140,23 @@ def random_rows(case: PsCase, index: int) -> dict[str, Row]:
     return rows
 
 
-def random_summary(count: int, seed: int, processes: int | None = None) -> dict[str, Summary]:
-    """Every planner over `count` random jobs; the same whatever the number of processes."""
+def random_summary(
+    count: int, seed: int, processes: int | None = None, also: str | None = None
+) -> dict[str, Summary]:
+    """Every planner over `count` random jobs; the same whatever the number of processes.
+
+    Raises SimulationError where `also` is no algorithm that plans a running job.
+    """
+    if also is not None:
+        policy_of(also)
     cases = random_cases(count, seed)
     processes = max(1, min(processes or os.cpu_count() or 1, count))
     if processes == 1:
-        rows = [random_rows(case, index) for index, case in enumerate(cases)]
+        rows = [random_rows(case, index, also) for index, case in enumerate(cases)]
     else:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            rows = list(pool.map(random_rows, cases, range(count), chunksize=4))
-    return {name: _summary([row[name] for row in rows]) for name in ALGORITHMS}
+            rows = list(pool.map(random_rows, cases, range(count), repeat(also), chunksize=4))
+    return {name: _summary([row[name] for row in rows]) for name in rows[0]}
 
 
 def _summary(rows: Sequence[Row]) -> Summary:

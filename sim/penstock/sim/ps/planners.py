@@ -16,6 +16,7 @@ from penstock.brain.registry import AlgorithmSettings, Registry, load
 from penstock.brain.sizes import CORE
 from penstock.brain.stages import DEFAULT_POLICIES, Policy, names_to_ask, stages_to_ask
 from penstock.crds.enums import Role, Stage, Strategy
+from penstock.sim.errors import SimulationError
 from penstock.sim.ps.model import PsConfig
 
 _CREATE = ("cold_create",)
@@ -35,6 +36,25 @@ DLROVER = Policy(
 def algorithms() -> Registry:
     """The installed algorithms as the Brain runs them."""
     return load()
+
+
+def policy_of(name: str) -> Policy:
+    """The Brain's default, with one algorithm alone in the place of all that follow sampling.
+
+    Raises SimulationError where it is not installed or not made for these stages.
+    """
+    registry = algorithms()
+    if name not in registry:
+        raise SimulationError(
+            f"--algorithm={name}: no such algorithm is installed; known are {', '.join(registry)}"
+        )
+    stages = registry[name].algorithm.stages & {Stage.OPTIMIZE, Stage.ADJUST}
+    if not stages:
+        raise SimulationError(f"--algorithm={name}: must plan stage Optimize or Adjust")
+    return Policy(
+        stages={**FITTED.stages, Stage.OPTIMIZE: (), Stage.ADJUST: ()}
+        | dict.fromkeys(stages, (name,))
+    )
 
 
 def dlrover_algorithms(*, as_published: bool = False) -> Registry:

@@ -53,9 +53,11 @@ def paper_model(
         )
 
 
-def random_jobs(count: int, seed: int, processes: int | None, json_wanted: bool) -> None:
+def random_jobs(
+    count: int, seed: int, processes: int | None, also: str | None, json_wanted: bool
+) -> None:
     """Run the random jobs and print how near each planner came to the oracle."""
-    summary = random_summary(count, seed, processes)
+    summary = random_summary(count, seed, processes, also)
     if json_wanted:
         rows = {name: asdict(row) for name, row in summary.items()}
         _dump({"jobs": count, "seed": seed, "algorithms": rows})
