@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.brain.assembly import Brain, running_brain
 from penstock.brain.configuration import BrainSettings, ExecutorSettings
-from penstock.brain.executor import Outcome, Task, TaskResult
+from penstock.brain.executor import Outcome, Task, TaskResult, TaskRunner
 from penstock.brain.executor.task import decode, encode_failure, encode_plan
 from penstock.brain.planning import JobDescription, Plan, RoleSpec, Signature
 from penstock.brain.registration import Registration
@@ -69,8 +69,9 @@ async def open_brain(
     settings: BrainSettings | None = None,
     registry: Registry | None = None,
     scales: ScaleWriter | None = None,
+    executor: TaskRunner | None = None,
 ) -> AsyncIterator[Brain]:
-    """A Brain in which nothing happens but on request."""
+    """A Brain in which nothing happens but on request; algorithms run in it unless told not to."""
     database = Database(url)
     try:
         async with running_brain(
@@ -78,7 +79,7 @@ async def open_brain(
             settings,
             registry=registry,
             scales=scales,
-            executor=InlineExecutor(),
+            executor=executor or InlineExecutor(),
             clock=clock or time.time,
             background=False,
         ) as brain:

@@ -1,10 +1,13 @@
 """Bad algorithms are recorded and refused, and the last good plan stays; shadows only watch."""
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from penstock.brain.assembly import check_algorithms
-from penstock.brain.configuration import BrainSettings
-from penstock.brain.executor import Outcome
+from penstock.brain.configuration import BrainSettings, ExecutorSettings
+from penstock.brain.executor import Executor, Outcome
 from penstock.brain.planning import Trigger
 from penstock.brain.registry import Registry
 from penstock.crds.enums import Stage, Strategy
@@ -33,6 +36,42 @@ def test_a_plan_beyond_the_job_is_refused_and_the_old_one_stays(sqlite_url: str)
             (refused, made) = await brain.plans.runs("uid-1", before=None, limit=9)
             assert (refused.outcome, made.outcome) == ("Refused", "Planned")
             assert refused.content is not None  # what it wanted is kept
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_whatever_a_plugin_does_is_recorded_and_the_last_good_plan_stays(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    wanted = {
+        "raise": (Outcome.FAILED, "KeyError"),
+        "nonsense": (Outcome.FAILED, "answered a dict"),
+        "eat": (Outcome.FAILED, "MemoryError"),
+        "die": (Outcome.CRASHED, "signal 11"),
+        "hang": (Outcome.TIMED_OUT, "no answer within"),
+    }
+
+    async def run() -> None:
+        bounds = ExecutorSettings(processes=1, timeout_seconds=40.0, memory_bytes=512 * 1024**2)
+        executor = Executor(bounds)
+        async with open_brain(
+            sqlite_url, settings=ONLY_BAD, registry=registry("plan"), executor=executor
+        ) as brain:
+            await brain.jobs.register(registration(most=4))
+            for deed, (outcome, words) in wanted.items():
+                brain.algorithms._registry = registry(deed)
+                if outcome is Outcome.TIMED_OUT:
+                    await executor.configure(bounds.model_copy(update={"timeout_seconds": 2.0}))
+                (made,) = (await brain.planner.plan("uid-1", Trigger.INTERVAL)).runs
+                assert made.outcome is outcome
+                assert words in made.detail
+                assert (await brain.plans.current("uid-1")).row.number == 1
+            rows = await brain.plans.runs("uid-1", before=None, limit=9)
+            assert [row.outcome for row in rows[:-1]] == [
+                str(outcome) for outcome, _ in reversed(wanted.values())
+            ]
 
     asyncio.run(run())
 
