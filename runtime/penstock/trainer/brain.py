@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from penstock.api.schemas import JobRegistration, Plan
-from penstock.api.schemas.samples import RankSample, Sample
+from penstock.api.schemas.samples import QueueSample, RankSample, Sample
 from penstock.client import (
     AsyncBrainClient,
     BrainError,
@@ -22,6 +22,7 @@ from penstock.client import (
     SampleBuffer,
 )
 from penstock.crds.enums import Role
+from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger.journal import begin
 from penstock.trainer.coordinator import Coordinator
 
@@ -39,10 +40,17 @@ SHORT = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
 class BrainLink:
     """One job's line to the Brain; each loop is a task of the service."""
 
-    def __init__(self, client: AsyncBrainClient, uid: str, coordinator: Coordinator) -> None:
+    def __init__(
+        self,
+        client: AsyncBrainClient,
+        uid: str,
+        coordinator: Coordinator,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
         self._client = client
         self._uid = uid
         self._coordinator = coordinator
+        self._dispatcher = dispatcher
         self._buffer = SampleBuffer()
         self._registered = asyncio.Event()
         self._sequence = 0
@@ -167,6 +175,20 @@ class BrainLink:
             world_size=coordinator.world_size() or self._running_workers(),
             interval_seconds=max(interval, 0.001),
             roles=self._ranks(now),
+            queue=self._queue(now),
+        )
+
+    def _queue(self, now: float) -> QueueSample | None:
+        """What the training processes say of their input queues; None when none takes batches."""
+        queue = self._dispatcher.queue(now) if self._dispatcher is not None else None
+        if queue is None:
+            return None
+        busy = 1 - queue.wait_share
+        ideal = queue.dequeued_per_second / busy if busy > 0.01 else None
+        return QueueSample(
+            enqueued_per_second=queue.enqueued_per_second,
+            dequeued_per_second=queue.dequeued_per_second,
+            ideal_per_second=ideal,
         )
 
     def _running_workers(self) -> int:

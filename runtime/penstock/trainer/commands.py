@@ -77,10 +77,16 @@ def _run(
     grace_seconds: Annotated[
         float, typer.Option(help="Time that SIGTERM leaves the program before it is killed.")
     ] = 25.0,
+    data_workers: Annotated[
+        int | None,
+        typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
+    ] = None,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     import asyncio
+    import os
 
+    from penstock.data import interception, local
     from penstock.trainer import settings
     from penstock.trainer.agent import Agent
     from penstock.trainer.logs import configure
@@ -98,4 +104,13 @@ def _run(
         agent = Agent(settings.pod_identity(), address, grace_seconds)
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
-    raise typer.Exit(asyncio.run(agent.run(command)))
+    if data_workers is not None:
+        options = ["--grace-seconds", str(grace_seconds), "--log-format", log_format]
+        if trainer_address is not None:
+            options += ["--trainer", trainer_address]
+        try:
+            raise typer.Exit(local.run(data_workers, [*options, "--", *command]))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+    environ = dict(os.environ) if address is None else interception.environment(os.environ)
+    raise typer.Exit(asyncio.run(agent.run(command, environ)))

@@ -22,6 +22,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from penstock.data.dispatcher import Dispatcher
+from penstock.data.dispatcher import routes as data_routes
 from penstock.data.ledger import LedgerError
 from penstock.trainer.coordinator import Coordinator, RefusedError
 from penstock.trainer.protocol import (
@@ -76,10 +78,17 @@ class Changes:
 class Endpoints:
     """The handlers of one trainer."""
 
-    def __init__(self, coordinator: Coordinator, changes: Changes, token: str) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        changes: Changes,
+        token: str,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
         self._coordinator = coordinator
         self._changes = changes
         self._token = token
+        self._dispatcher = dispatcher or Dispatcher("trainer")
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -90,6 +99,7 @@ class Endpoints:
                 Route(AGENT_PATH, self._guarded(self.agent), methods=["POST"]),
                 Route(LEASE_PATH, self._guarded(self.lease), methods=["POST"]),
                 Route(SUMMARY_PATH, self._guarded(self.summary), methods=["GET"]),
+                *data_routes(self._dispatcher, self._guarded),
             ]
         )
 
@@ -127,6 +137,7 @@ class Endpoints:
         summary = asdict(self._coordinator.summary(time.monotonic()))
         data = self._coordinator.data
         summary["data"] = data.model_dump() if data else None
+        summary["data_workers"] = len(self._dispatcher.workers(time.monotonic()))
         return JSONResponse(summary)
 
     def _guarded(

@@ -25,6 +25,7 @@ from penstock.api.schemas import JobRegistration, Plan
 from penstock.client import AsyncBrainClient, TokenFile
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.environment import JOB_TOKEN
+from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
 from penstock.trainer.brain import SHORT, BrainLink
 from penstock.trainer.coordinator import Coordinator, JobFacts
@@ -60,6 +61,7 @@ class TrainerService:
         self._saved_extra: object = None
         self._stragglers: set[int] = set()  # said in the log
         self._job: ElasticJob | None = None
+        self._dispatcher = Dispatcher(secrets.token_hex(8))
         self._kube = self._connect_kubernetes()
         self._brain = self._connect_brain()
         self._changes = Changes(self._coordinator)
@@ -79,7 +81,9 @@ class TrainerService:
         journal = await self._take_up_state()
         if self._settings.workers is not None:
             self._coordinator.rendezvous.expect(range(self._settings.workers))
-        endpoints = Endpoints(self._coordinator, self._changes, self._identity.token)
+        endpoints = Endpoints(
+            self._coordinator, self._changes, self._identity.token, self._dispatcher
+        )
         server = make_server(endpoints.app())
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(server.serve(sockets=[listening]))
@@ -126,7 +130,7 @@ class TrainerService:
             return None
         token = TokenFile(file) if file is not None and file.is_file() else None
         client = AsyncBrainClient(url, token=token, retry=SHORT)
-        return BrainLink(client, self._identity.uid, self._coordinator)
+        return BrainLink(client, self._identity.uid, self._coordinator, self._dispatcher)
 
     async def _read_job(self) -> None:
         """Read the job's spec before anybody is served: the slots of a step depend on it."""

@@ -1,0 +1,173 @@
+"""Who is in a job's data plane: training processes that take batches, workers that make them.
+
+The dispatcher introduces them to each other and knows how each is doing; no batch, index or
+pipeline passes through it. Which steps are leased to whom is in each training process (see
+`penstock.data.window`), because only the process that trains knows what its model has seen, and
+dies with it. So a dispatcher that is killed stops nothing but the joining of new workers, and has
+nothing to recover: everybody reports again.
+
+`Dispatcher` is pure; `routes` serves it over HTTP in the trainer, or under ``penstock run``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.data.protocol import (
+    CONSUMER_PATH,
+    MAX_BYTES,
+    WORKER_PATH,
+    ConsumerEntry,
+    ConsumerReply,
+    ConsumerReport,
+    DataProtocolError,
+    QueueState,
+    WorkerReply,
+    WorkerReport,
+    decode,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+FORGET_SECONDS = 10.0
+MAX_CONSUMERS = 1024
+MAX_WORKERS = 1024
+
+
+class DispatcherFullError(Exception):
+    """More participants than one job may have."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    report: ConsumerReport | WorkerReport
+    at: float
+
+
+class Dispatcher:
+    """The participants of one job; whoever has not reported for FORGET_SECONDS is not in it."""
+
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
+        self._consumers: dict[str, _Seen] = {}
+        self._workers: dict[str, _Seen] = {}
+
+    def consumer(self, report: ConsumerReport, now: float) -> ConsumerReply:
+        """A training process reports."""
+        if report.closed:
+            self._consumers.pop(report.name, None)
+        else:
+            self._note(self._consumers, MAX_CONSUMERS, "training processes", report, now)
+        self._forget(now)
+        return ConsumerReply(dispatcher=self._identity, workers=len(self._workers))
+
+    def worker(self, report: WorkerReport, now: float) -> WorkerReply:
+        """A data worker reports, and is told whom to serve."""
+        if report.leaving:
+            self._workers.pop(report.name, None)
+        else:
+            self._note(self._workers, MAX_WORKERS, "data workers", report, now)
+        self._forget(now)
+        return WorkerReply(
+            dispatcher=self._identity,
+            consumers=tuple(
+                ConsumerEntry(name=one.name, address=one.address, local=one.local)
+                for one in self.consumers(now)
+            ),
+        )
+
+    def consumers(self, now: float) -> list[ConsumerReport]:
+        """The training processes that take batches now."""
+        self._forget(now)
+        reports = (seen.report for seen in self._consumers.values())
+        return [report for report in reports if isinstance(report, ConsumerReport)]
+
+    def workers(self, now: float) -> list[WorkerReport]:
+        """The data workers that serve now."""
+        self._forget(now)
+        reports = (seen.report for seen in self._workers.values())
+        return [report for report in reports if isinstance(report, WorkerReport)]
+
+    def queue(self, now: float) -> QueueState | None:
+        """All consumers' queues as one: rates add up, the waiting is that of whoever waits most.
+
+        None when nobody takes batches.
+        """
+        queues = [one.queue for one in self.consumers(now) if one.queue is not None]
+        if not queues:
+            return None
+        return QueueState(
+            enqueued_per_second=sum(one.enqueued_per_second for one in queues),
+            dequeued_per_second=sum(one.dequeued_per_second for one in queues),
+            wait_share=max(one.wait_share for one in queues),
+            ready=sum(one.ready for one in queues),
+        )
+
+    def _note(
+        self,
+        table: dict[str, _Seen],
+        limit: int,
+        what: str,
+        report: ConsumerReport | WorkerReport,
+        now: float,
+    ) -> None:
+        if report.name not in table and len(table) >= limit:
+            raise DispatcherFullError(f"{len(table)} {what} report already; at most {limit} may")
+        table[report.name] = _Seen(report, now)
+
+    def _forget(self, now: float) -> None:
+        for table in (self._consumers, self._workers):
+            for name in [n for n, seen in table.items() if now - seen.at > FORGET_SECONDS]:
+                del table[name]
+
+
+def routes(
+    dispatcher: Dispatcher,
+    guard: Callable[
+        [Callable[[Request], Awaitable[Response]]], Callable[[Request], Awaitable[Response]]
+    ],
+) -> list[Route]:
+    """The two calls, for a Starlette application; ``guard`` checks the job's token."""
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def body(request: Request) -> bytes:
+        chunks, size = [], 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > MAX_BYTES:
+                raise DataProtocolError(f"more than {MAX_BYTES} bytes in one message")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def consumer(request: Request) -> Response:
+        try:
+            report = decode(ConsumerReport, await body(request))
+            reply = dispatcher.consumer(report, time.monotonic())
+        except DataProtocolError as error:
+            return PlainTextResponse(str(error), 400)
+        except DispatcherFullError as error:
+            return PlainTextResponse(str(error), 409)
+        return Response(encode(reply), media_type="application/msgpack")
+
+    async def worker(request: Request) -> Response:
+        try:
+            report = decode(WorkerReport, await body(request))
+            reply = dispatcher.worker(report, time.monotonic())
+        except DataProtocolError as error:
+            return PlainTextResponse(str(error), 400)
+        except DispatcherFullError as error:
+            return PlainTextResponse(str(error), 409)
+        return Response(encode(reply), media_type="application/msgpack")
+
+    return [
+        Route(CONSUMER_PATH, guard(consumer), methods=["POST"]),
+        Route(WORKER_PATH, guard(worker), methods=["POST"]),
+    ]

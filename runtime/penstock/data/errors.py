@@ -1,0 +1,29 @@
+"""What the data plane refuses or loses, and why; every message says what to do about it."""
+
+
+class DataError(Exception):
+    """The data plane cannot go on with this connection, batch or pipeline."""
+
+
+class FrameError(DataError):
+    """A peer sent what is no frame, stalled within one, or went away: the connection is over."""
+
+
+class HandshakeError(DataError):
+    """The two ends do not belong together: another token, another version, another protocol."""
+
+
+class TooLargeError(DataError):
+    """A batch or pipeline beyond what one frame may carry; nothing of it was sent."""
+
+
+class NotPortableError(DataError):
+    """Something that cannot be prepared elsewhere: it stays in the training process."""
+
+
+class SignatureError(DataError):
+    """A pipeline that was not signed with this job's token: it is not opened."""
+
+
+class BadSampleError(DataError):
+    """A step that data workers died on again and again; names its samples."""

@@ -1,0 +1,201 @@
+"""One message on a socket: a small header and the raw bytes of all its tensors, in one frame.
+
+A frame is ``magic | kind | header length | body length``, then the header (msgpack), then the body.
+A batch of 141 tensors is one frame: its cost is that of its bytes, not of its tensors. The sender
+gathers the tensors from where they lie and the receiver reads the body into memory that it chose,
+so neither end copies within the process.
+
+Invariants: nothing is allocated before both lengths are checked; every wait is bounded by the
+socket's own time-out (`set_timeouts`), which covers `CHUNK_BYTES` at a time, so that a peer that
+stalls or trickles ends in a FrameError; after any FrameError the connection cannot be used again.
+"""
+
+from __future__ import annotations
+
+import array
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from penstock.data.errors import FrameError, TooLargeError
+
+MAGIC = b"PNS1"
+MAX_HEADER_BYTES = 64 << 20
+MAX_BODY_BYTES = 1 << 30
+CHUNK_BYTES = 8 << 20
+IOV_MAX = 1000
+
+_PRELUDE = struct.Struct("<4sBxxxIQ")
+_TIMEVAL = struct.Struct("ll")
+_CONTROL_BYTES = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that has arrived whole."""
+
+    kind: int
+    header: Any
+    body: memoryview
+    descriptors: tuple[int, ...] = ()  # open files that came with it; the receiver closes them
+
+
+def set_timeouts(sock: socket.socket, seconds: float) -> None:
+    """Make the kernel end any wait on this blocking socket after so long.
+
+    Python's own time-outs cost a ``poll`` for every call and rule out MSG_WAITALL.
+    """
+    sock.settimeout(None)
+    whole = int(seconds)
+    value = _TIMEVAL.pack(whole, int((seconds - whole) * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+
+def send(
+    sock: socket.socket,
+    kind: int,
+    header: Any,
+    body: Sequence[Buffer] = (),
+    descriptors: Sequence[int] = (),
+) -> int:
+    """Send one frame; returns its bytes. Descriptors go over Unix sockets only.
+
+    Raises:
+        TooLargeError: header or body is beyond the limit; nothing was sent.
+        FrameError: the peer went away or does not take what it is sent.
+    """
+    packed: bytes = msgpack.packb(header)
+    size = sum(map(len, body))
+    if len(packed) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
+        raise TooLargeError(
+            f"a message of {len(packed) + size} bytes; a header has at most {MAX_HEADER_BYTES} and "
+            f"a body at most {MAX_BODY_BYTES}: use smaller batches"
+        )
+    head = _PRELUDE.pack(MAGIC, kind, len(packed), size) + packed
+    try:
+        if descriptors:
+            rights = array.array("i", descriptors).tobytes()
+            sent = sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            _send_all(sock, [memoryview(head)[sent:], *body])
+        else:
+            _send_all(sock, [head, *body])
+    except OSError as error:
+        raise FrameError(_lost("while a message was sent to it", error)) from error
+    return len(head) + size
+
+
+def _send_all(sock: socket.socket, parts: list[Buffer]) -> None:
+    total = sum(map(len, parts))
+    if len(parts) <= IOV_MAX and (sent := sock.sendmsg(parts)) == total:
+        return
+    sent = sent if len(parts) <= IOV_MAX else 0
+    at = 0
+    while at < len(parts):
+        left = len(parts[at])
+        if sent >= left:
+            sent -= left
+            at += 1
+            continue
+        if sent:
+            parts[at] = memoryview(parts[at])[sent:]
+        sent = sock.sendmsg(parts[at : at + IOV_MAX])
+
+
+def receive(sock: socket.socket, allocate: Callable[[int], memoryview]) -> Frame:
+    """Wait for one frame; its body goes to the memory that ``allocate`` gives for its length.
+
+    Raises:
+        FrameError: the peer went away, stalled, or sent something else.
+        TimeoutError: nothing at all came within the socket's time-out.
+    """
+    prelude = bytearray(_PRELUDE.size)
+    descriptors: tuple[int, ...] = ()
+    try:
+        if sock.family == socket.AF_UNIX:
+            got, control, _, _ = sock.recvmsg_into([prelude], _CONTROL_BYTES, socket.MSG_WAITALL)
+            descriptors = _descriptors_in(control)
+        else:
+            got = sock.recv_into(prelude, 0, socket.MSG_WAITALL)
+    except BlockingIOError:
+        raise TimeoutError("nothing arrived") from None
+    except OSError as error:
+        raise FrameError(_lost("between two messages", error)) from error
+    if got == 0:
+        raise FrameError("the other end closed the connection")
+    if got < len(prelude):
+        raise FrameError(f"the other end stalled or went away after {got} bytes of a message")
+    magic, kind, header_bytes, body_bytes = _PRELUDE.unpack(prelude)
+    if magic != MAGIC:
+        raise FrameError(
+            f"the other end does not speak this protocol: a message begins with {MAGIC!r}, not "
+            f"{bytes(magic)!r}"
+        )
+    if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:
+        raise FrameError(
+            f"a message that claims {header_bytes} + {body_bytes} bytes; at most "
+            f"{MAX_HEADER_BYTES} + {MAX_BODY_BYTES} are taken"
+        )
+    header = bytearray(header_bytes)
+    body = allocate(body_bytes) if body_bytes else memoryview(b"")
+    _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
+    try:
+        content = msgpack.unpackb(header, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise FrameError(f"a message whose header is no msgpack: {error}") from error
+    return Frame(kind, content, body, descriptors)
+
+
+def _descriptors_in(control: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
+    found = array.array("i")
+    for level, kind, data in control:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return tuple(found)
+
+
+def _receive_into(sock: socket.socket, views: list[memoryview]) -> None:
+    """Fill the views, waiting for at most CHUNK_BYTES at a time."""
+    wanted = sum(map(len, views))
+    while wanted:
+        if wanted <= CHUNK_BYTES:
+            window = views
+        else:
+            window, room = [], CHUNK_BYTES
+            for view in views:
+                window.append(view[:room])
+                room -= len(window[-1])
+                if not room:
+                    break
+        try:
+            got = sock.recvmsg_into(window, 0, socket.MSG_WAITALL)[0]
+        except OSError as error:
+            raise FrameError(_lost(f"{wanted} bytes before the end of a message", error)) from error
+        if got < sum(map(len, window)):
+            raise FrameError(
+                f"the other end stalled or went away {wanted - got} bytes before the end of a "
+                "message"
+            )
+        wanted -= got
+        views = _after(views, got)
+
+
+def _after(views: list[memoryview], count: int) -> list[memoryview]:
+    rest = []
+    for view in views:
+        if count < len(view):
+            rest.append(view[count:])
+        count = max(0, count - len(view))
+    return rest
+
+
+def _lost(when: str, error: OSError) -> str:
+    if isinstance(error, BlockingIOError):
+        return f"the other end stalled {when}"
+    return f"the other end went away {when} ({error})"

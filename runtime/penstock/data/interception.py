@@ -1,0 +1,36 @@
+"""Have the DataLoaders of an unmodified program served by data workers.
+
+``penstock run`` puts the folder `hook` first on PYTHONPATH; its ``sitecustomize`` waits for the
+program to import `torch.utils.data` and then has `install` replace one method. Nothing else of the
+program, or of PyTorch, is touched, and nothing is imported before the first loader is iterated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HOOK = Path(__file__).with_name("hook")
+INTERCEPT = "PENSTOCK_DATA_INTERCEPT"
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program whose DataLoaders are to be intercepted."""
+    path = [str(HOOK)]
+    if before := environ.get("PYTHONPATH"):
+        path.append(before)
+    return {**environ, "PYTHONPATH": os.pathsep.join(path), INTERCEPT: "1"}
+
+
+def install(loader_class: Any) -> None:
+    """Replace ``__iter__`` of PyTorch's DataLoader."""
+    plain = loader_class.__iter__
+
+    def begin(self: Any) -> Any:
+        from penstock.data import torchloader
+
+        return torchloader.begin(self, plain)
+
+    loader_class.__iter__ = begin

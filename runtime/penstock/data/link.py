@@ -1,0 +1,192 @@
+"""A training process's connection to one data worker: what it was sent, and the memory they share.
+
+Everything but `receive` is called with the lock of the `penstock.data.consumer.Consumer` held, and
+never waits for long: only small messages are sent then. A pipeline, which may be large, is sent by
+a thread of its own, and meanwhile the link takes no requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections import OrderedDict
+from enum import Enum, auto
+from typing import Any
+
+from penstock.data import frame, messages
+from penstock.data.blocks import Pool, Root, SharedBlock
+from penstock.data.errors import FrameError
+from penstock.data.handshake import Peer
+from penstock.data.messages import NO_BLOCK
+from penstock.data.pipeline import PackedPipeline
+
+LOG = logging.getLogger("penstock.data")
+
+KNOWN_PIPELINES = 8
+MAX_SHARED_BYTES = 512 << 20
+BLOCKS_BEYOND_CREDITS = 3
+"""The program holds one batch, and another while it takes the next."""
+_SMOOTHING = 0.3
+
+
+class Opened(Enum):
+    """What became of a pipeline that was sent to a data worker."""
+
+    SENT = auto()
+    OPEN = auto()
+    REFUSED = auto()
+
+
+class Link:
+    """One data worker, as the training process sees it."""
+
+    def __init__(self, sock: socket.socket, peer: Peer, credits_: int) -> None:
+        self.name = peer.name
+        self.shares_memory = sock.family == socket.AF_UNIX
+        self.leaving = False
+        self.dead = False
+        self.batch_seconds: float | None = None  # smoothed
+        self.pipelines: OrderedDict[bytes, Opened] = OrderedDict()
+        self._sock = sock
+        self._pool = Pool()
+        self._root: Root | None = None
+        self._credits = credits_
+        self._sending = False
+        self._send_lock = threading.Lock()
+        self._blocks: dict[int, SharedBlock] = {}
+        self._next_block = 0
+
+    # ------------------------------------------------------------------ sending
+
+    def usable(self, digest: bytes) -> bool:
+        """Whether it can be asked for batches of a pipeline now."""
+        if self.dead or self.leaving or self._sending:
+            return False
+        return self.pipelines.get(digest) is Opened.OPEN
+
+    def introduce(self, packed: PackedPipeline, needed: set[bytes]) -> None:
+        """Send a pipeline that the data worker has not got, in the background."""
+        if packed.digest in self.pipelines or self._sending or self.dead or self.leaving:
+            return
+        while len(self.pipelines) >= KNOWN_PIPELINES:
+            old = next((digest for digest in self.pipelines if digest not in needed), None)
+            if old is None:
+                return
+            del self.pipelines[old]
+            self._send(messages.FORGET, [old])
+        self.pipelines[packed.digest] = Opened.SENT
+        self._sending = True
+        threading.Thread(
+            target=self._introduce, args=(packed,), name="penstock-pipeline", daemon=True
+        ).start()
+
+    def _introduce(self, packed: PackedPipeline) -> None:
+        self._send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
+        self._sending = False
+
+    def request(
+        self, stream: int, step: int, digest: bytes, seed: int, indices: Any, size: int
+    ) -> None:
+        """Ask for a batch, which is expected to have about ``size`` bytes."""
+        block = self._block_for(size) if self.shares_memory and size else NO_BLOCK
+        self._send(
+            messages.MAKE,
+            [stream, step, digest, seed, messages.pack_indices(indices), block],
+        )
+
+    def drop(self, stream: int) -> None:
+        """Nothing more is wanted of a stream."""
+        self._send(messages.DROP, [stream])
+
+    def end(self) -> None:
+        """Close the connection: the thread that receives then ends."""
+        self.dead = True
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it is closed already
+
+    def _send(self, kind: int, header: Any, body: Any = (), descriptors: Any = ()) -> None:
+        if self.dead:
+            return
+        try:
+            with self._send_lock:
+                frame.send(self._sock, kind, header, body, descriptors)
+        except FrameError as error:
+            LOG.warning("data worker %s: %s", self.name, error)
+            self.end()
+
+    # ------------------------------------------------------------------ shared memory
+
+    def _block_for(self, size: int) -> int:
+        free = [block for block in self._blocks.values() if block.free]
+        fitting = next((block for block in free if block.size >= size), None)
+        if fitting is None:
+            for block in free:  # too small for what comes now
+                del self._blocks[block.number]
+            fitting = self._new_block(size)
+        if fitting is None:
+            return NO_BLOCK
+        fitting.requested = True
+        return fitting.number
+
+    def _new_block(self, size: int) -> SharedBlock | None:
+        held = sum(block.size for block in self._blocks.values())
+        full = len(self._blocks) >= self._credits + BLOCKS_BEYOND_CREDITS
+        if full or held + size > MAX_SHARED_BYTES:
+            return None
+        block = SharedBlock(self._next_block, size)
+        self._next_block += 1
+        self._blocks[block.number] = block
+        self._send(messages.BLOCK, [block.number, block.size], (), [block.descriptor])
+        block.sent()
+        return block
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self) -> tuple[int, list[Any]]:
+        """The next message: its kind and fields. Raises FrameError, TimeoutError."""
+        received = frame.receive(self._sock, self._allocate)
+        return received.kind, messages.fields(received.kind, received.header)
+
+    def _allocate(self, size: int) -> memoryview:
+        self._root = self._pool.allocate(size)
+        return self._root.data[:size]
+
+    def arrays_of(self, block: int, size: int) -> Root:
+        """Where the arrays of the batch that has just come are.
+
+        Raises:
+            FrameError: the data worker names a block that it was not given.
+        """
+        root: Root | None
+        if block == NO_BLOCK:
+            root, self._root = self._root, None
+            if root is None or root.size < size:
+                if size == 0:
+                    return self._pool.allocate(0)
+                raise FrameError("a batch without its arrays")
+            return root
+        shared = self._blocks.get(block)
+        if shared is None or not shared.requested or size > shared.size:
+            raise FrameError(f"a batch in block {block}, which was not given out for it")
+        root = shared.root()
+        shared.requested = False
+        return root
+
+    def unused(self, block: int) -> None:
+        """A request was answered without using its block."""
+        if (shared := self._blocks.get(block)) is not None:
+            shared.requested = False
+
+    def took(self, seconds: float) -> None:
+        """A batch took the data worker so long."""
+        before = self.batch_seconds
+        self.batch_seconds = seconds if before is None else before + _SMOOTHING * (seconds - before)
+
+    def close(self) -> None:
+        """Release the socket; blocks live as long as the batches in them."""
+        self.dead = True
+        self._sock.close()
+        self._blocks.clear()

@@ -1,0 +1,150 @@
+"""A loader of NumPy arrays and nested structures, for any framework or none.
+
+    from penstock.data import Loader
+
+    loader = Loader(dataset, batch_size=32, seed=0)
+    for epoch in range(3):
+        for batch in loader:
+            ...
+
+The order is a pure function of (seed, epoch), and each sample of (seed, epoch, index): the batches
+are the same with any number of data workers, with none, and with any that come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from penstock.crds.enums import Guarantee
+from penstock.data.collate import stack
+from penstock.data.consumer import Consumer
+from penstock.data.ledger import SampleOrder, Slot, derive_seed
+from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
+from penstock.data.process import consumer_of_process
+from penstock.data.stream import BadSample, Batches, Stream, StreamOptions
+
+STATE_VERSION = 1
+
+
+class Loader:
+    """Batches of ``dataset[0] .. dataset[len(dataset) - 1]``; each ``iter`` is the next epoch.
+
+    ``index`` of ``count`` consumers of a ``group`` gets its part of every step: they are as many on
+    each, so that all end at the same one. The last step may be smaller, unless ``drop_last``; one
+    with fewer samples than consumers is left out, because each of them has to take a step.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        stages: Sequence[Stage | Callable[[Any], Any]] = (),
+        collate: Callable[[list[Any]], Any] = stack,
+        drop_last: bool = False,
+        group: str = "train",
+        index: int = 0,
+        count: int = 1,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
+        skip_bad: bool = False,
+        consumer: Consumer | None = None,
+    ) -> None:
+        """``consumer``: instead of the process's own, which is there under ``penstock run``.
+
+        Raises:
+            ValueError: an argument cannot be used; says which and why.
+        """
+        if not 0 <= index < count:
+            raise ValueError(f"index: {index}; must be from 0 to count - 1, which is {count - 1}")
+        if guarantee is Guarantee.UNSHARDED:
+            # Everybody then has the whole dataset in an order of its own: a group of one, and a
+            # seed that differs.
+            seed, index, count = derive_seed(seed, index), 0, 1
+            guarantee = Guarantee.EXACTLY_ONCE
+        staged = [one if isinstance(one, Stage) else Stage(one) for one in stages]
+        for stage in staged:
+            if stage.device != "cpu":
+                raise ValueError(f"stages: device {stage.device!r}; data workers have cpu only")
+        self._pipeline = Pipeline(dataset, collate, staged)
+        self._order = SampleOrder(
+            dataset_size=len(dataset),
+            global_batch=batch_size * count,
+            slots_per_step=count,
+            epochs=1,
+            seed=seed,
+            shuffle=shuffle,
+        )
+        self._seed = seed
+        self._steps = self._order.steps_per_epoch
+        rest = len(dataset) % (batch_size * count)
+        if 0 < rest < count or (rest and drop_last):
+            self._steps -= 1
+        self._group, self._index = group, index
+        self._options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
+        self._consumer = consumer
+        self._epoch = 0
+        self._position = 0
+        self._stream: Stream | None = None
+        self.quarantine: list[BadSample] = []
+        """Samples that were left out, with ``skip_bad``."""
+
+    def __len__(self) -> int:
+        """Steps of one epoch."""
+        return self._steps
+
+    @property
+    def lost(self) -> int:
+        """Steps of the present epoch that were lost; 0 but for `Guarantee.AT_MOST_ONCE`."""
+        return self._stream.window.lost if self._stream is not None else 0
+
+    def __iter__(self) -> Iterator[Any]:
+        consumer = self._consumer or consumer_of_process()
+        packed = pack_pipeline(self._pipeline, consumer.token if consumer else "")
+        if self._stream is not None:
+            self._stream.close()
+        epoch, start = self._epoch, self._position
+        self._position = 0
+        indices = iter(
+            [int(one) for one in self._order.samples(Slot(epoch, step, self._index))]
+            for step in range(start, self._steps)
+        )
+        self._stream = Stream(
+            consumer,
+            self._pipeline,
+            packed,
+            derive_seed(self._seed, epoch),
+            BatchId(self._group, self._index, epoch, start),
+            indices,
+            self._options,
+            self.quarantine,
+        )
+        self._epoch += 1
+        return Batches(self._stream)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the program is: put it into the checkpoint, beside the model that saw it."""
+        stream = self._stream
+        if stream is None or stream.position >= self._steps:
+            return {"version": STATE_VERSION, "epoch": self._epoch, "position": self._position}
+        return {"version": STATE_VERSION, "epoch": self._epoch - 1, "position": stream.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there with the next ``iter``.
+
+        Raises:
+            ValueError: it is not a state of such a loader.
+        """
+        version, epoch, position = (state.get(key) for key in ("version", "epoch", "position"))
+        if version != STATE_VERSION:
+            raise ValueError(f"version: {version!r}; this loader reads {STATE_VERSION}")
+        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0:
+            raise ValueError(f"state: {state!r}; epoch and position must be integers from 0")
+        if not 0 <= position <= self._steps:
+            raise ValueError(f"position: {position}; an epoch has {self._steps} steps")
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        self._epoch, self._position = epoch, position

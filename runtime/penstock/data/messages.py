@@ -1,0 +1,69 @@
+"""What a training process and a data worker say to each other, once they have shaken hands.
+
+The training process asks (`MAKE`) and a data worker answers every request exactly once: with the
+batch, with why there is none, or with `DROPPED`. So each side knows at any time what is
+outstanding, and a request is a credit: nothing is sent that was not asked for.
+
+| kind     | from     | header                                            | body             |
+|----------|----------|---------------------------------------------------|------------------|
+| PIPELINE | training | digest, signature                                 | packed pipeline  |
+| MAKE     | training | stream, step, digest, seed, indices, block        |                  |
+| DROP     | training | stream                                            |                  |
+| FORGET   | training | digest                                            |                  |
+| BLOCK    | training | block, bytes (and a descriptor)                   |                  |
+| OPENED   | worker   | digest, error or ""                               |                  |
+| BATCH    | worker   | stream, step, structure, bytes, block, seconds    | arrays, or none  |
+| FAILED   | worker   | stream, step, block, message, trace               |                  |
+| DROPPED  | worker   | stream, step, block                               |                  |
+| LEAVING  | worker   |                                                   |                  |
+| ALIVE    | worker   |                                                   |                  |
+
+``block`` is the shared block that the arrays go to, or -1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.data.errors import FrameError
+
+PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
+
+NO_BLOCK: Final = -1
+SILENCE_SECONDS: Final = 20.0
+"""An end that says nothing for so long is lost. The term of a lease of `penstock.data.ledger`."""
+ALIVE_SECONDS: Final = 4.0
+MAX_TEXT: Final = 16_384
+
+_FIELDS = {
+    PIPELINE: 2, MAKE: 6, DROP: 1, FORGET: 1, BLOCK: 2, OPENED: 2, BATCH: 6, FAILED: 5,
+    DROPPED: 3, LEAVING: 0, ALIVE: 0,
+}  # fmt: skip
+
+
+def fields(kind: int, header: Any) -> list[Any]:
+    """The header's fields; raises FrameError where they are not those of the kind."""
+    wanted = _FIELDS.get(kind)
+    if wanted is None or not isinstance(header, list) or len(header) != wanted:
+        raise FrameError(f"a message of kind {kind} with the header {str(header)[:100]}")
+    return header
+
+
+def pack_indices(indices: Any) -> Any:
+    """Indices for a header: integers as bytes, anything else that msgpack carries as it is."""
+    if isinstance(indices, list) and indices and all(type(one) is int for one in indices):
+        try:
+            return np.asarray(indices, np.int64).tobytes()
+        except OverflowError:
+            return ["=", [str(one) for one in indices]]
+    return ["list", indices] if isinstance(indices, list) else ["one", indices]
+
+
+def unpack_indices(packed: Any) -> Any:
+    """What `pack_indices` was given."""
+    if isinstance(packed, bytes):
+        return np.frombuffer(packed, np.int64).tolist()
+    kind, value = packed
+    return [int(one) for one in value] if kind == "=" else value

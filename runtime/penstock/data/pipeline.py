@@ -1,0 +1,169 @@
+"""An input pipeline as a value: what to read, what to do with it, and what makes a batch of it.
+
+A pipeline says nothing of order, seeds or who computes: those come with each request. It is packed
+with cloudpickle (classes of ``__main__`` travel by value) and signed with the job's token; a data
+worker opens it only if the signature is right, so only holders of the token can have code run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from penstock.data.errors import NotPortableError, SignatureError
+from penstock.data.handshake import sign, signed
+from penstock.data.seeding import seed_for
+
+MAX_PIPELINE_BYTES: Final = 256 << 20
+_LENGTH = struct.Struct("<I")
+
+
+class BatchId(NamedTuple):
+    """Which batch of a job this is."""
+
+    group: str  # the consumers that share one stream of data
+    consumer: int  # place in the group
+    epoch: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.group}[{self.consumer}] epoch {self.epoch} step {self.step}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the way of a sample."""
+
+    function: Callable[[Any], Any]
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What makes a batch of some indices.
+
+    ``dataset[index]`` gives a sample (``dataset.__getitems__(indices)``, if there is one, gives all
+    of a batch), every stage is applied to it, and ``collate`` makes a batch of the list of samples.
+    With ``batched=False`` an item of the sampler is one index, and ``collate`` gets one sample.
+    """
+
+    dataset: Any
+    collate: Callable[[Any], Any]
+    stages: Sequence[Stage] = ()
+    batched: bool = True
+
+    def make(self, seed: int, indices: Any, bad: list[Any] | None = None) -> Any:
+        """The batch of these indices; a pure function of pipeline, seed and indices.
+
+        With ``bad``, a sample that raises is left out and noted there as ``(index, error)``.
+        Otherwise what raises, raises: `position_of` then says at which index.
+        """
+        if not self.batched:
+            seed_for(seed, indices)
+            sample = self._sample(indices)
+            return self.collate(sample)
+        fetch = getattr(self.dataset, "__getitems__", None)
+        if fetch is not None and bad is None:
+            seed_for(seed, tuple(indices))
+            samples = [self._staged(sample) for sample in fetch(indices)]
+        else:
+            samples = []
+            for index in indices:
+                seed_for(seed, index)
+                try:
+                    samples.append(self._sample(index))
+                except Exception as error:
+                    if bad is None:
+                        with contextlib.suppress(AttributeError):  # a class with slots
+                            error.__penstock_index__ = index  # type: ignore[attr-defined]
+                        raise
+                    bad.append((index, error))
+            if bad is not None and not samples:
+                return None
+        seed_for(seed, tuple(indices))
+        return self.collate(samples)
+
+    def _sample(self, index: Any) -> Any:
+        return self._staged(self.dataset[index])
+
+    def _staged(self, sample: Any) -> Any:
+        for stage in self.stages:
+            sample = stage.function(sample)
+        return sample
+
+
+def position_of(error: BaseException) -> Any:
+    """The index at which `Pipeline.make` raised this; None if it was none of them."""
+    return getattr(error, "__penstock_index__", None)
+
+
+@dataclass(frozen=True)
+class PackedPipeline:
+    """A pipeline on its way."""
+
+    digest: bytes
+    signature: bytes
+    blob: bytes
+
+
+def pack_pipeline(pipeline: Pipeline, token: str) -> PackedPipeline:
+    """Pack and sign.
+
+    Raises:
+        NotPortableError: something in it cannot be pickled, or it is too large; says what.
+    """
+    import cloudpickle
+
+    place = msgpack.packb([sys.path, str(Path.cwd())])
+    try:
+        blob = _LENGTH.pack(len(place)) + place + cloudpickle.dumps(pipeline)
+    except Exception as error:  # pickling runs code of the user's classes
+        raise NotPortableError(
+            f"the dataset or collate function cannot be pickled: {type(error).__name__}: {error}"
+        ) from error
+    if len(blob) > MAX_PIPELINE_BYTES:
+        raise NotPortableError(
+            f"the dataset is {len(blob)} bytes when pickled, and at most {MAX_PIPELINE_BYTES} are "
+            "sent: let it open its files by itself instead of holding the samples"
+        )
+    return PackedPipeline(hashlib.sha256(blob).digest(), sign(token, blob), blob)
+
+
+def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> Pipeline:
+    """Check and unpack, in the place it comes from as far as that exists here.
+
+    Raises:
+        SignatureError: it was not signed with this job's token.
+        NotPortableError: it cannot be opened here; says why.
+    """
+    if not signed(token, blob, signature):
+        raise SignatureError("the pipeline's signature is not of this job's token: not opened")
+    start = _LENGTH.size + _LENGTH.unpack_from(blob)[0]
+    _take_place(*msgpack.unpackb(blob[_LENGTH.size : start]))
+    try:
+        # The signature above is what makes this safe: it is the job's own definition.
+        pipeline = pickle.loads(memoryview(blob)[start:])  # noqa: S301
+    except Exception as error:  # unpickling runs code of the user's classes
+        raise NotPortableError(
+            f"the pipeline cannot be opened here: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(pipeline, Pipeline):
+        raise NotPortableError(f"a {type(pipeline).__name__} where a pipeline was due")
+    return pipeline
+
+
+def _take_place(path: list[str], folder: str) -> None:
+    """Be where the pipeline comes from, as far as that exists here: modules, relative files."""
+    sys.path.extend(entry for entry in path if entry not in sys.path and Path(entry).exists())
+    if Path(folder).is_dir():
+        os.chdir(folder)

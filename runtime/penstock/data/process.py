@@ -1,0 +1,63 @@
+"""The one consumer of a process, made from its environment when the first loader needs it.
+
+All loaders of a process share it, because a data worker has one connection to each process. A child
+that was forked has none of its threads and therefore no consumer: its loaders work by themselves.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from functools import cache
+
+from penstock.crds import environment as names
+from penstock.data.consumer import Consumer
+from penstock.data.errors import DataError
+
+LOG = logging.getLogger("penstock.data")
+
+_STARTED_IN = os.getpid()
+
+
+def dispatcher_address() -> str | None:
+    """HOST:PORT of the job's dispatcher, if this process belongs to a job."""
+    address = os.environ.get(names.DATA_ADDRESS) or os.environ.get(names.TRAINER_ADDRESS) or ""
+    host, _, port = address.rpartition(":")
+    return address if host and port.isdecimal() else None
+
+
+def consumer_of_process() -> Consumer | None:
+    """This process's consumer; None outside a job, or where it cannot listen."""
+    return _consumer(os.getpid())
+
+
+def job_token() -> str:
+    """The job's token; empty outside a job."""
+    return os.environ.get(names.JOB_TOKEN, "")
+
+
+@cache
+def _consumer(process: int) -> Consumer | None:
+    address = dispatcher_address()
+    if address is None or process != _STARTED_IN:
+        return None
+    rank = os.environ.get("RANK") or os.environ.get(names.RANK) or "0"
+    try:
+        consumer = Consumer(
+            token=job_token(),
+            host=os.environ.get(names.POD_IP) or "127.0.0.1",
+            dispatcher=address,
+            name=os.environ.get(names.POD_NAME, ""),
+            index=int(rank) if rank.isdecimal() else 0,
+        )
+    except (OSError, DataError) as error:
+        LOG.warning("no data worker can serve this process: %s", error)
+        return None
+    atexit.register(_close, consumer, process)
+    return consumer
+
+
+def _close(consumer: Consumer, process: int) -> None:
+    if os.getpid() == process:
+        consumer.close()

@@ -1,0 +1,71 @@
+"""The line to the dispatcher: one small HTTP call now and then, repeated until it is answered.
+
+``http.client`` and not a client library: this runs in every training process and data worker all
+the time, and costs a fifth of a millisecond per call instead of one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+from typing import TypeVar
+
+from penstock.data.protocol import Message, decode, encode
+
+LOG = logging.getLogger("penstock.data")
+
+TIMEOUT_SECONDS = 5.0
+
+Reply = TypeVar("Reply", bound=Message)
+
+
+class Reporter:
+    """Calls one dispatcher; for one thread."""
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address = address
+        self._headers = {
+            "Authorization": f"Bearer {token}".strip(),
+            "Content-Type": "application/msgpack",
+        }
+        self._connection: http.client.HTTPConnection | None = None
+        self._told = ""
+
+    def report(self, path: str, message: Message, reply: type[Reply]) -> Reply | None:
+        """Report; None when it was not answered, which is said once in the log.
+
+        Raises:
+            DataProtocolError: the answer is unreadable.
+        """
+        try:
+            if self._connection is None:
+                host, _, port = self.address.rpartition(":")
+                self._connection = http.client.HTTPConnection(
+                    host, int(port), timeout=TIMEOUT_SECONDS
+                )
+            self._connection.request("POST", path, encode(message), self._headers)
+            response = self._connection.getresponse()
+            body = response.read(2 << 20)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            self._say(f"does not answer ({error})")
+            return None
+        if response.status != 200:
+            self.close()
+            self._say(f"refused a report: {body.decode(errors='replace')[:500]}")
+            return None
+        if self._told:
+            LOG.info("the dispatcher at %s answers again", self.address)
+            self._told = ""
+        return decode(reply, body)
+
+    def close(self) -> None:
+        """End the connection; the next report makes another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _say(self, what: str) -> None:
+        if self._told != what:
+            LOG.warning("the dispatcher at %s %s", self.address, what)
+        self._told = what

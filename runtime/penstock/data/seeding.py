@@ -1,0 +1,60 @@
+"""Random augmentation that depends on (seed, epoch, index) only, not on who computes it.
+
+Before each sample the generators that datasets draw from (``random``, ``numpy.random``, PyTorch's
+default one) are seeded from the loader's seed for the epoch and the sample's index. So any data
+worker, any number of them and the training process itself make the same sample. Whoever works in
+the training process does so inside `preserved`, so that the model's own random numbers do not
+depend on where a batch was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from penstock.data.ledger import derive_seed
+
+_MASK32 = (1 << 32) - 1
+
+
+def number_of(index: Any) -> int:
+    """An index as a number: itself if it is one, else a digest of how it is written."""
+    if isinstance(index, int | np.integer):
+        return int(index)
+    return int.from_bytes(hashlib.blake2b(repr(index).encode(), digest_size=8).digest(), "little")
+
+
+def seed_for(seed: int, index: Any) -> None:
+    """Seed all generators for one sample (or, with a tuple of indices, for one batch)."""
+    value = derive_seed(seed, number_of(index))
+    random.seed(value)
+    np.random.seed(value & _MASK32)  # datasets draw from this one
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.manual_seed(value)
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """Leave the process's generators, and PyTorch's number of threads, as they were.
+
+    A data worker computes with one thread, and sums may round differently with more.
+    """
+    torch = sys.modules.get("torch")
+    python, numpy = random.getstate(), np.random.get_state()
+    if torch is not None:
+        state, threads = torch.get_rng_state(), torch.get_num_threads()
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if torch is not None:
+            torch.set_rng_state(state)
+            torch.set_num_threads(threads)

@@ -1,0 +1,58 @@
+"""A data worker as a process: its environment, its memory allocator, its log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from penstock.crds import environment as names
+from penstock.crds.logs import stderr_handler
+from penstock.data.process import dispatcher_address, job_token
+from penstock.data.worker import DataWorker, work
+
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""glibc gives back and asks again for every array of a batch otherwise: up to a third of the work
+of a data worker that decodes images is then page faults."""
+
+
+def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
+    """Run until told to leave.
+
+    Raises:
+        ValueError: an option or variable cannot be used; says which and why.
+    """
+    missing = {name: value for name, value in ALLOCATOR.items() if name not in os.environ}
+    if missing and sys.platform == "linux":
+        # The allocator reads them when a process begins, so this one begins again.
+        os.execve(  # noqa: S606 - our own command line, no shell
+            sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing}
+        )
+    logger = logging.getLogger("penstock")
+    logger.handlers[:] = [stderr_handler(log_format)]
+    logger.setLevel(logging.INFO)
+    address = dispatcher or dispatcher_address()
+    if address is None:
+        raise ValueError(
+            f"--dispatcher: none given, and {names.TRAINER_ADDRESS} is not HOST:PORT either: a "
+            "data worker has to be told whose it is"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"--dispatcher: {address!r}; expected HOST:PORT")
+    worker = DataWorker(
+        token=job_token(),
+        dispatcher=address,
+        name=os.environ.get(names.POD_NAME, ""),
+        node=os.environ.get(names.NODE_NAME, ""),
+        share_memory=share_memory,
+    )
+    work(worker)
+
+
+if __name__ == "__main__":
+    run(None, share_memory=True, log_format="text")

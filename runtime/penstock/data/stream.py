@@ -1,0 +1,227 @@
+"""One epoch of batches for the program: in order, each once, wherever they were made.
+
+The sampler is iterated here, in the program's own thread and always `LOOKAHEAD` steps ahead of what
+the program has taken, whatever the number of data workers: so a sampler that draws random numbers
+draws the same ones with none as with many.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from penstock.crds.enums import Guarantee
+from penstock.data.consumer import Consumer
+from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
+from penstock.data.seeding import preserved
+from penstock.data.window import Failure, Need, Window
+
+LOG = logging.getLogger("penstock.data")
+
+LOOKAHEAD = 64
+BUDGET_BYTES = 1 << 30
+WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """A sample that was left out."""
+
+    batch: BatchId
+    index: Any
+    error: str
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How a stream behaves.
+
+    ``skip_bad``: leave out samples that raise, and go on; if not, what they raise ends the epoch.
+    ``make_seconds``: a data worker that has one step for longer is taken for hung.
+    """
+
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    skip_bad: bool = False
+    make_seconds: float = 300.0
+
+
+class Stream:
+    """An iterator of batches; `close` it when it is not iterated to its end.
+
+    The consumer refers to it, so it does not end by being forgotten: `Batches` sees to that.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer | None,
+        pipeline: Pipeline,
+        packed: PackedPipeline,
+        seed: int,
+        batch: BatchId,
+        indices: Iterator[Any],
+        options: StreamOptions,
+        quarantine: list[BadSample],
+    ) -> None:
+        """``indices`` begins at ``batch.step``, the first that the program gets."""
+        self.window = Window(batch.step, LOOKAHEAD, options.guarantee)
+        self.packed = packed
+        self.seed = seed
+        self.batch_bytes = 0  # of the largest batch so far
+        self.number = 0
+        self._consumer = consumer
+        self._pipeline = pipeline
+        self._batch = batch
+        self._indices = indices
+        self._options = options
+        self._quarantine = quarantine
+        self._closed = False
+        for _ in range(LOOKAHEAD):
+            self._feed()
+        if consumer is not None:
+            with consumer.lock:
+                consumer.register(self)
+
+    def _feed(self) -> None:
+        if self.window.ended:
+            return
+        try:
+            indices = next(self._indices)
+        except StopIteration:
+            self.window.end()
+        else:
+            self.window.feed(indices)
+
+    def note_size(self, size: int) -> None:
+        """A batch of so many bytes has come: bound what is asked for ahead."""
+        if size > self.batch_bytes:
+            self.batch_bytes = size
+            self.window.ahead = max(2, min(LOOKAHEAD, BUDGET_BYTES // size))
+
+    @property
+    def position(self) -> int:
+        """Steps of the epoch that the program has got."""
+        return self.window.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether the program has got every step."""
+        return self.window.ended and self.window.position >= self.window.fed
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise StopIteration
+        consumer = self._consumer
+        while True:
+            began = time.perf_counter()
+            if consumer is None:
+                need, batch = self.window.take()
+            else:
+                with consumer.lock:
+                    need, batch = self._take(consumer)
+                    consumer.counts.waited_seconds += time.perf_counter() - began
+            if need is Need.END:
+                self.close()
+                raise StopIteration
+            made = need is None
+            if need is Need.MAKE:
+                made, batch = self._make_here()
+                if consumer is not None:
+                    consumer.counts.waited_seconds += time.perf_counter() - began
+                    consumer.counts.made_here += 1
+            self._refill(consumer)
+            if made:
+                return batch
+
+    def _take(self, consumer: Consumer) -> tuple[Need | None, Any]:
+        """With the consumer's lock: the next batch, after waiting for it as long as that helps."""
+        while True:
+            need, batch = self.window.take()
+            if need is not Need.WAIT:
+                if need is None:
+                    consumer.counts.taken += 1
+                return need, batch
+            consumer.lock.wait(WAIT_SECONDS)
+            consumer.drop_overdue(self, self._options.make_seconds)
+
+    def _refill(self, consumer: Consumer | None) -> None:
+        """The program has taken a step: one more of the sampler's comes into view."""
+        while not self.window.ended and self.window.fed < self.window.position + LOOKAHEAD:
+            self._feed()
+        if consumer is not None:
+            with consumer.lock:
+                consumer.pump(self)
+
+    def _make_here(self) -> tuple[bool, Any]:
+        """Make a batch in this process; False when there is none because all samples were bad."""
+        now = time.monotonic()
+        if self._consumer is None:
+            indices, failures = self.window.make_here(now)
+        else:
+            with self._consumer.lock:
+                indices, failures = self.window.make_here(now)
+        name = self._batch._replace(step=self.window.position)
+        bad: list[Any] | None = [] if self._options.skip_bad else None
+        try:
+            with preserved():
+                batch = self._pipeline.make(self.seed, indices, bad)
+        except Exception as error:
+            _explain(error, name, indices, failures)
+            raise
+        finally:
+            if self._consumer is None:
+                self.window.made_here()
+            else:
+                with self._consumer.lock:
+                    self.window.made_here()
+        for index, raised in bad or ():
+            LOG.error("%s: sample %r is left out: %r", name, index, raised)
+            self._quarantine.append(BadSample(name, index, repr(raised)))
+        return bad is None or len(bad) < len(indices), batch
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._consumer is not None:
+            with self._consumer.lock:
+                self._consumer.unregister(self.number)
+
+    def abandon(self) -> None:
+        """`close` for a finalizer, which may run in any thread in the middle of anything."""
+        if not self._closed:
+            self._closed = True
+            if self._consumer is not None:
+                self._consumer.abandoned.append(self.number)
+
+
+class Batches:
+    """What a program iterates: a stream that ends when the program forgets it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.stream)
+
+    def __del__(self) -> None:
+        if (stream := getattr(self, "stream", None)) is not None:
+            stream.abandon()
+
+
+def _explain(error: Exception, name: BatchId, indices: Any, failures: list[Failure]) -> None:
+    """Say which sample it was; the error itself stays what the user's code raised."""
+    index = position_of(error)
+    where = f"sample {index!r}" if index is not None else f"samples {str(indices)[:500]}"
+    error.add_note(f"Penstock: {where} of {name}")
+    for failure in failures:
+        error.add_note(f"data worker {failure.holder} failed on it too: {failure.message}")

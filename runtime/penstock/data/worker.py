@@ -1,0 +1,399 @@
+"""A data worker: makes the batches that training processes ask for, and keeps nothing.
+
+It asks the dispatcher whom to serve, connects to them, opens the pipelines that they send (signed
+with the job's token) and answers each request exactly once. Batches are made in the main thread, in
+the order of the requests, and sent from there; a thread for each connection takes requests in. On
+SIGTERM it takes no more, finishes the batch in hand, returns the rest and exits 0. It may be killed
+at any time: whoever waits for its batches has them made elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.data import frame, handshake, messages
+from penstock.data.blocks import map_shared
+from penstock.data.errors import DataError, FrameError, HandshakeError, TooLargeError
+from penstock.data.messages import ALIVE_SECONDS, NO_BLOCK, SILENCE_SECONDS
+from penstock.data.pipeline import Pipeline, open_pipeline, position_of
+from penstock.data.protocol import (
+    REPORT_SECONDS,
+    WORKER_PATH,
+    ConsumerEntry,
+    DataProtocolError,
+    WorkerReply,
+    WorkerReport,
+)
+from penstock.data.reporting import Reporter
+from penstock.data.tree import Packed, pack
+
+LOG = logging.getLogger("penstock.data")
+
+CONNECT_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+REFUSED_RETRY_SECONDS = 30.0
+MAX_QUEUED = 4096
+
+
+@dataclass(slots=True)
+class _Request:
+    line: Line
+    stream: int
+    step: int
+    digest: bytes
+    seed: int
+    indices: Any
+    block: int
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """The connection to one training process."""
+
+    name: str
+    sock: socket.socket
+    pipelines: dict[bytes, Pipeline] = field(default_factory=dict)
+    blocks: dict[int, tuple[mmap.mmap, memoryview]] = field(default_factory=dict)
+    sending: threading.Lock = field(default_factory=threading.Lock)
+    sent_at: float = field(default_factory=time.monotonic)
+
+    def send(self, kind: int, header: Any, body: Any = ()) -> None:
+        """Send one message; any thread may."""
+        with self.sending:
+            frame.send(self.sock, kind, header, body)
+            self.sent_at = time.monotonic()
+
+
+class DataWorker:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        dispatcher: str | None = None,
+        name: str = "",
+        node: str = "",
+        share_memory: bool = True,
+        consumers: tuple[ConsumerEntry, ...] = (),
+    ) -> None:
+        """``consumers``: whom to serve where there is no dispatcher to say."""
+        self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._token = token
+        self._node = node
+        self._share_memory = share_memory
+        self._consumers = consumers
+        self._reporter = Reporter(dispatcher, token) if dispatcher else None
+        self._lines: dict[str, Line] = {}
+        self._not_before: dict[str, float] = {}
+        self._said: set[str] = set()
+        self._queue: deque[_Request] = deque()
+        self._changed = threading.Condition()
+        self._leaving = False
+        self._opening: deque[tuple[Line, bytes, Any, memoryview]] = deque()
+        self.batches = 0
+        self._busy_seconds = 0.0
+
+    def leave(self, *_: object) -> None:
+        """Take no more requests, finish and end; a signal handler, so it takes no lock."""
+        self._leaving = True
+
+    def run(self) -> None:
+        """Work until told to leave."""
+        keeper = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
+        keeper.start()
+        while not self._leaving:
+            with self._changed:
+                if not self._opening and not self._queue:
+                    self._changed.wait(0.5)
+                opening = self._opening.popleft() if self._opening else None
+                request = self._queue.popleft() if self._queue and not opening else None
+            if opening is not None:
+                self._open(*opening)
+            elif request is not None:
+                began = time.perf_counter()
+                self._answer(request)
+                self._busy_seconds += time.perf_counter() - began
+        self._go()
+
+    # ------------------------------------------------------------------ in the main thread
+
+    def _open(self, line: Line, digest: bytes, signature: Any, blob: memoryview) -> None:
+        problem = ""
+        try:
+            line.pipelines[digest] = open_pipeline(blob, signature, self._token)
+            if (torch := sys.modules.get("torch")) is not None:
+                torch.set_num_threads(1)  # one core makes a batch; more workers make more
+        except DataError as error:
+            LOG.error("the pipeline of %s: %s", line.name, error)
+            problem = str(error)[: messages.MAX_TEXT]
+        self._reply(line, messages.OPENED, [digest, problem])
+
+    def _answer(self, request: _Request) -> None:
+        line, began = request.line, time.perf_counter()
+        pipeline = line.pipelines.get(request.digest)
+        if pipeline is None:
+            self._fail(request, "the pipeline is not open here", "")
+            return
+        try:
+            packed = pack(pipeline.make(request.seed, request.indices))
+        except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
+            index = position_of(error)
+            where = "" if index is None else f"sample {index!r}: "
+            trace = traceback.format_exc(limit=-20)
+            self._fail(request, f"{where}{type(error).__name__}: {error}", trace)
+            return
+        self.batches += 1
+        seconds = time.perf_counter() - began
+        head = [request.stream, request.step, packed.structure, packed.size]
+        try:
+            if _put(line, request.block, packed):
+                line.send(messages.BATCH, [*head, request.block, seconds])
+            else:
+                if request.block != NO_BLOCK:  # it does not fit: the block is free again
+                    head_size = packed.size
+                    LOG.debug("a batch of %d bytes does not fit its block", head_size)
+                    line.send(messages.DROPPED, [0, 0, request.block])
+                line.send(messages.BATCH, [*head, NO_BLOCK, seconds], packed.parts)
+        except TooLargeError as error:
+            self._fail(request, str(error), "")
+        except FrameError as error:
+            self._lost(line, error)
+
+    def _fail(self, request: _Request, message: str, trace: str) -> None:
+        limit = messages.MAX_TEXT
+        header = [request.stream, request.step, request.block, message[:limit], trace[-limit:]]
+        self._reply(request.line, messages.FAILED, header)
+
+    def _reply(self, line: Line, kind: int, header: Any) -> None:
+        try:
+            line.send(kind, header)
+        except FrameError as error:
+            self._lost(line, error)
+
+    def _go(self) -> None:
+        """Return what was not begun, and let everything that was sent arrive."""
+        if self._reporter is not None:
+            self._report(leaving=True)
+        with self._changed:
+            lines, queued = list(self._lines.values()), list(self._queue)
+            self._queue.clear()
+        for line in lines:
+            self._reply(line, messages.LEAVING, [])
+        for request in queued:
+            self._reply(request.line, messages.DROPPED, _naming(request))
+        for line in lines:
+            with contextlib.suppress(OSError):
+                line.sock.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + CONNECT_SECONDS
+        with self._changed:  # the other end closes when it has read everything
+            while self._lines and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+        LOG.info("data worker %s leaves after %d batches", self.name, self.batches)
+
+    # ------------------------------------------------------------------ connections
+
+    def _serve(self, line: Line) -> None:
+        """Take in what one training process sends, until it is gone."""
+        try:
+            while True:
+                try:
+                    received = frame.receive(line.sock, lambda size: memoryview(bytearray(size)))
+                except TimeoutError:
+                    continue  # it wants nothing; if it were gone, the heartbeat would fail
+                header = messages.fields(received.kind, received.header)
+                self._take(line, received, header)
+        except (DataError, OSError, ValueError, TypeError) as error:
+            self._lost(line, error)
+        finally:
+            self._end(line)
+
+    def _take(self, line: Line, received: frame.Frame, header: list[Any]) -> None:
+        kind = received.kind
+        if kind == messages.BLOCK and len(received.descriptors) == 1:
+            number, size = header
+            memory = map_shared(received.descriptors[0], size)
+            line.blocks[number] = (memory, memoryview(memory))
+            return
+        for descriptor in received.descriptors:  # nobody asked for them
+            os.close(descriptor)
+        if kind == messages.MAKE:
+            stream, step, digest, seed, indices, block = header
+            indices = messages.unpack_indices(indices)
+            request = _Request(line, stream, step, digest, seed, indices, block)
+            with self._changed:
+                if len(self._queue) >= MAX_QUEUED:
+                    raise FrameError(f"more than {MAX_QUEUED} requests at once")
+                self._queue.append(request)
+                self._changed.notify_all()
+            if self._leaving:  # too late: `_go` may have looked already
+                self._return_queued(line)
+        elif kind == messages.DROP:
+            with self._changed:
+                dropped = [r for r in self._queue if r.line is line and r.stream == header[0]]
+                for request in dropped:
+                    self._queue.remove(request)
+            for request in dropped:
+                line.send(messages.DROPPED, _naming(request))
+        elif kind == messages.PIPELINE:
+            with self._changed:
+                self._opening.append((line, *header, received.body))
+                self._changed.notify_all()
+        elif kind == messages.FORGET:
+            line.pipelines.pop(header[0], None)
+        else:
+            raise FrameError(f"a message of kind {kind}")
+
+    def _return_queued(self, line: Line) -> None:
+        with self._changed:
+            late = [request for request in self._queue if request.line is line]
+            for request in late:
+                self._queue.remove(request)
+        for request in late:
+            self._reply(line, messages.DROPPED, _naming(request))
+
+    def _lost(self, line: Line, error: Exception) -> None:
+        with self._changed:
+            known = self._lines.get(line.name) is line
+        if known and not self._leaving:
+            LOG.info("the connection to %s is over: %s", line.name, error)
+        with contextlib.suppress(OSError):
+            line.sock.shutdown(socket.SHUT_RDWR)
+
+    def _end(self, line: Line) -> None:
+        with self._changed:
+            if self._lines.get(line.name) is line:
+                del self._lines[line.name]
+            for request in [r for r in self._queue if r.line is line]:
+                self._queue.remove(request)
+            self._not_before[line.name] = time.monotonic() + RETRY_SECONDS
+            self._changed.notify_all()
+        line.sock.close()
+        line.blocks.clear()
+        line.pipelines.clear()
+
+    # ------------------------------------------------------------------ the keeper's thread
+
+    def _keep(self) -> None:
+        """Report, connect to whom there is to serve, and show that this process is alive."""
+        while not self._leaving:
+            entries = self._consumers if self._reporter is None else self._report(leaving=False)
+            for entry in entries:
+                if self._wanted(entry):
+                    self._connect(entry)
+            for name in self._not_before.keys() - {entry.name for entry in entries}:
+                del self._not_before[name]
+            with self._changed:
+                lines = list(self._lines.values())
+            for line in lines:
+                if time.monotonic() - line.sent_at > ALIVE_SECONDS and not line.sending.locked():
+                    self._reply(line, messages.ALIVE, [])
+            time.sleep(REPORT_SECONDS)
+
+    def _report(self, *, leaving: bool) -> tuple[ConsumerEntry, ...]:
+        assert self._reporter is not None
+        busy, self._busy_seconds = self._busy_seconds, 0.0
+        report = WorkerReport(
+            name=self.name,
+            node=self._node,
+            batches=self.batches,
+            busy_share=min(1.0, busy / REPORT_SECONDS),
+            leaving=leaving,
+        )
+        try:
+            reply = self._reporter.report(WORKER_PATH, report, WorkerReply)
+        except DataProtocolError as error:
+            LOG.warning("the dispatcher at %s: %s", self._reporter.address, error)
+            return ()
+        if reply is None:
+            return ()
+        return reply.consumers
+
+    def _wanted(self, entry: ConsumerEntry) -> bool:
+        with self._changed:
+            if entry.name in self._lines or self._leaving:
+                return False
+        return time.monotonic() >= self._not_before.get(entry.name, 0.0)
+
+    def _connect(self, entry: ConsumerEntry) -> None:
+        sock = None
+        try:
+            sock, same_host = self._socket(entry)
+            handshake.call(sock, self._token, self.name, same_host=same_host)
+            frame.set_timeouts(sock, SILENCE_SECONDS)
+        except (DataError, OSError, ValueError) as error:
+            if sock is not None:
+                sock.close()
+            refused = isinstance(error, HandshakeError)
+            pause = REFUSED_RETRY_SECONDS if refused else RETRY_SECONDS
+            self._not_before[entry.name] = time.monotonic() + pause
+            text = f"cannot serve {entry.name} at {entry.address}: {error}"
+            if text not in self._said:
+                self._said.add(text)
+                LOG.log(logging.ERROR if refused else logging.WARNING, "%s", text)
+            if len(self._said) > 100:
+                self._said.clear()
+            return
+        line = Line(entry.name, sock)
+        with self._changed:
+            self._lines[entry.name] = line
+        how = "shared memory" if same_host else "TCP"
+        LOG.info("serving %s at %s (%s)", entry.name, entry.address, how)
+        threading.Thread(
+            target=self._serve, args=(line,), name="penstock-line", daemon=True
+        ).start()
+
+    def _socket(self, entry: ConsumerEntry) -> tuple[socket.socket, bool]:
+        """Shared memory where the other end's abstract socket can be reached, else TCP."""
+        if entry.local and self._share_memory and sys.platform == "linux":
+            nearby = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            nearby.settimeout(CONNECT_SECONDS)
+            try:
+                nearby.connect("\0" + entry.local)
+            except OSError:
+                nearby.close()  # another machine, or another network namespace
+            else:
+                return nearby, True
+        host, _, port = entry.address.rpartition(":")
+        sock = socket.create_connection((host, int(port)), CONNECT_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            user_timeout = int(SILENCE_SECONDS * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
+        return sock, False
+
+
+def _naming(request: _Request) -> list[Any]:
+    return [request.stream, request.step, request.block]
+
+
+def _put(line: Line, block: int, packed: Packed) -> bool:
+    """Copy a batch into its shared block; False when it has none or is too large for it."""
+    entry = line.blocks.get(block)
+    if entry is None or packed.size > len(entry[1]):
+        return False
+    view, at = entry[1], 0
+    for part in packed.parts:
+        view[at : at + len(part)] = part
+        at += len(part)
+    return True
+
+
+def work(worker: DataWorker) -> None:
+    """Run a data worker as the main program: SIGTERM and SIGINT make it leave."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, worker.leave)
+    worker.run()

@@ -1,0 +1,117 @@
+"""A small data plane for tests: a consumer, data workers as threads or processes, datasets."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from penstock.data.consumer import Consumer
+from penstock.data.protocol import ConsumerEntry
+from penstock.data.worker import DataWorker
+
+TOKEN = "the job's token"
+WORKER = """
+import sys
+from penstock.data.protocol import ConsumerEntry
+from penstock.data.worker import DataWorker, work
+address, local, token = sys.argv[1:]
+entry = ConsumerEntry(name="program", address=address, local=local)
+work(DataWorker(token=token, consumers=(entry,)))
+"""
+
+
+class Noise:
+    """Samples that draw from all three generators that datasets draw from."""
+
+    def __init__(self, size: int = 60, seconds: float = 0.0) -> None:
+        self.size, self.seconds = size, seconds
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        if self.seconds:
+            time.sleep(self.seconds)
+        return {
+            "index": index,
+            "numpy": np.random.rand(16, 16, 8),
+            "python": random.random(),
+        }
+
+
+class Plain(Noise):
+    """Samples that draw nothing, for data workers on threads: those share the generators."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"index": index, "numpy": np.full((16, 16, 8), float(index))}
+
+
+def eventually(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until it is true; an AssertionError if that never comes."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it never became true"
+        time.sleep(0.01)
+
+
+@contextmanager
+def consumer(**options: Any) -> Iterator[Consumer]:
+    """A consumer without a dispatcher."""
+    made = Consumer(token=TOKEN, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def thread_worker(of: Consumer, *, tcp: bool = False, token: str = TOKEN) -> Iterator[DataWorker]:
+    """A data worker on a thread of this process."""
+    entry = ConsumerEntry(name=of.name, address=of.address, local="" if tcp else of.local)
+    worker = DataWorker(token=token, consumers=(entry,))
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.leave()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def spawn(of: Consumer, *, tcp: bool = False, token: str = TOKEN) -> subprocess.Popen[bytes]:
+    """A data worker process."""
+    local = "" if tcp else of.local
+    return subprocess.Popen([sys.executable, "-c", WORKER, of.address, local, token])
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill and wait."""
+    process.kill()
+    process.wait(20)
+
+
+def same(left: list[Any], right: list[Any]) -> bool:
+    """Whether two lists of batches are the same, bit by bit."""
+    return [freeze(one) for one in left] == [freeze(one) for one in right]
+
+
+def freeze(batch: Any) -> Any:
+    """A batch as something that compares bit by bit."""
+    if isinstance(batch, dict):
+        return {key: freeze(value) for key, value in batch.items()}
+    if isinstance(batch, list | tuple):
+        return [freeze(one) for one in batch]
+    if hasattr(batch, "numpy"):
+        batch = batch.numpy()
+    return (str(batch.dtype), batch.shape, batch.tobytes()) if hasattr(batch, "tobytes") else batch

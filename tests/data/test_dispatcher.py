@@ -1,0 +1,77 @@
+"""The dispatcher introduces training processes and data workers, and forgets who is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.data.dispatcher import FORGET_SECONDS, Dispatcher, DispatcherFullError
+from penstock.data.protocol import (
+    ConsumerReport,
+    DataProtocolError,
+    QueueState,
+    WorkerReport,
+    decode,
+    encode,
+)
+
+
+def consumer(name: str, **fields: object) -> ConsumerReport:
+    return ConsumerReport(name=name, address="127.0.0.1:1", **fields)  # type: ignore[arg-type]
+
+
+def test_a_data_worker_learns_whom_to_serve() -> None:
+    books = Dispatcher("one")
+    assert books.worker(WorkerReport(name="w"), 0.0).consumers == ()
+    assert books.consumer(consumer("c"), 0.0).workers == 1
+    assert [one.name for one in books.worker(WorkerReport(name="w"), 1.0).consumers] == ["c"]
+
+
+def test_who_is_silent_or_says_goodbye_is_forgotten() -> None:
+    books = Dispatcher("one")
+    books.consumer(consumer("c"), 0.0)
+    books.consumer(consumer("d"), 0.0)
+    books.worker(WorkerReport(name="w"), 0.0)
+    books.consumer(consumer("d", closed=True), 1.0)
+    assert [one.name for one in books.consumers(1.0)] == ["c"]
+    assert books.consumers(FORGET_SECONDS + 1) == []
+    assert books.workers(FORGET_SECONDS + 1) == []
+
+
+def test_a_dispatcher_that_lost_its_memory_has_it_back_after_one_report_of_each() -> None:
+    books = Dispatcher("two")
+    books.consumer(consumer("c"), 0.0)
+    assert len(books.worker(WorkerReport(name="w"), 0.0).consumers) == 1
+
+
+def test_queues_add_up_and_the_one_that_waits_most_counts() -> None:
+    books = Dispatcher("one")
+    assert books.queue(0.0) is None
+    books.consumer(consumer("c", queue=QueueState(enqueued_per_second=2, wait_share=0.1)), 0.0)
+    books.consumer(consumer("d", queue=QueueState(enqueued_per_second=3, wait_share=0.4)), 0.0)
+    queue = books.queue(0.0)
+    assert queue is not None
+    assert (queue.enqueued_per_second, queue.wait_share) == (5, 0.4)
+
+
+def test_the_number_of_participants_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.data.dispatcher.MAX_WORKERS", 2)
+    books = Dispatcher("one")
+    books.worker(WorkerReport(name="a"), 0.0)
+    books.worker(WorkerReport(name="b"), 0.0)
+    books.worker(WorkerReport(name="a"), 1.0)
+    with pytest.raises(DispatcherFullError, match="at most 2"):
+        books.worker(WorkerReport(name="c"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\xc1", "not msgpack"),
+        (encode(WorkerReport(name="w", version=9)), "version: 9"),
+        (encode(consumer("c")), "WorkerReport.address"),
+        (b"\x01", "WorkerReport"),
+    ],
+)
+def test_a_malformed_report_is_refused(body: bytes, said: str) -> None:
+    with pytest.raises(DataProtocolError, match=said):
+        decode(WorkerReport, body)

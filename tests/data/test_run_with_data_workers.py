@@ -1,0 +1,88 @@
+"""``penstock run --data-workers N -- python train.py``: a program that knows nothing of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+SCRIPT = textwrap.dedent(
+    """
+    import hashlib, os, sys, time
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Images(Dataset):
+        def __len__(self):
+            return 203
+        def __getitem__(self, index):
+            time.sleep(float(os.environ.get("SLOW", "0")))
+            if len(sys.argv) > 1 and index == 77:
+                raise RuntimeError("no such picture")
+            return torch.rand(3, 16, 16) + index, index
+
+    torch.manual_seed(1)
+    order = torch.Generator().manual_seed(1)
+    images = DataLoader(Images(), batch_size=4, shuffle=True, generator=order)
+    digest, order = hashlib.sha256(), hashlib.sha256()
+    for epoch in range(2):
+        for batch, indices in images:
+            digest.update(batch.numpy().tobytes())
+            order.update(indices.numpy().tobytes())
+            digest.update(torch.rand(3).numpy().tobytes())  # the model draws too
+    print("order", order.hexdigest())
+    print("all", digest.hexdigest())
+    """
+)
+
+
+def run(
+    folder: Path, workers: int, *arguments: str, slow: float = 0.0
+) -> subprocess.CompletedProcess[str]:
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    command = [penstock, "run", "--data-workers", str(workers), "--"]
+    command += [sys.executable, str(script), *arguments]
+    environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
+    environ["SLOW"] = str(slow)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=55, env=environ, cwd=folder
+    )
+
+
+@pytest.mark.slow
+def test_a_plain_script_gets_the_same_batches_with_any_number_of_data_workers(
+    tmp_path: Path,
+) -> None:
+    none, two = run(tmp_path, 0), run(tmp_path, 2, slow=0.05)
+    assert none.returncode == two.returncode == 0, two.stderr
+    assert none.stdout == two.stdout
+    assert "leaves after" in two.stderr
+    assert "leaves after 0 batches" not in two.stderr
+
+
+@pytest.mark.slow
+def test_the_programs_error_is_its_own_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    done = run(tmp_path, 1, "bad")
+    assert done.returncode == 1
+    assert "RuntimeError: no such picture" in done.stderr
+    assert "Penstock: sample 77 of" in done.stderr
+    left = [
+        process.info["cmdline"]
+        for process in psutil.process_iter(["cmdline", "cwd"])
+        if process.pid not in before and process.info["cwd"] == str(tmp_path)
+    ]
+    assert left == []
+
+
+def test_a_number_of_data_workers_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, -1)
+    assert done.returncode == 2
+    assert "must be from 0 to" in done.stderr
