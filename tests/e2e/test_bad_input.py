@@ -61,7 +61,12 @@ def test_an_unknown_algorithm_stops_the_brain_with_the_known_ones(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("component", "option"),
-    [("cluster", "--port"), ("brain", "--port"), ("controller", "--metrics-port")],
+    [
+        ("cluster", "--port"),
+        ("brain", "--port"),
+        ("controller", "--metrics-port"),
+        ("scheduler", "--metrics-port"),
+    ],
 )
 def test_a_port_in_use_is_named(
     plane: ControlPlane, tmp_path: Path, component: str, option: str
@@ -75,6 +80,7 @@ def test_a_port_in_use_is_named(
             "cluster": [f"--pods-folder={tmp_path / 'pods'}"],
             "brain": [f"--database=sqlite+aiosqlite:///{tmp_path / 'brain.sqlite'}"],
             "controller": [],
+            "scheduler": [],
         }[component]
         done = subprocess.run(
             penstock(component, f"{option}={port}", f"--kubeconfig={kubeconfig}", *extra),

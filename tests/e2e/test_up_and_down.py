@@ -55,14 +55,15 @@ def test_up_comes_back_and_down_stops_it(tmp_path: Path) -> None:
         state = home.read_state()
         assert state is not None
         pids = [component.pid for component in state.components.values()]
-        assert sorted(state.components) == ["brain", "cluster", "controller"]
+        assert sorted(state.components) == ["brain", "cluster", "controller", "scheduler"]
         again = run("up", option, "--any-ports")
         assert again.returncode == 1
         assert "already up" in again.stderr
     finally:
         down = run("down", option, "--purge")
     assert down.returncode == 0, down.stderr
-    assert not any(alive(pid) for pid in [*pids, state.supervisor_pid])
+    assert not any(alive(pid) for pid in pids)
+    until(lambda: not alive(state.supervisor_pid), 5)  # it lets go of the folder as it ends
     assert not home.folder.exists()
     assert "no control plane is up" in run("down", option).stdout
 

@@ -17,6 +17,7 @@ from penstock.local.home import Home
 CLUSTER = "cluster"
 BRAIN = "brain"
 CONTROLLER = "controller"
+SCHEDULER = "scheduler"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Ports:
     api_server: int = ports.EMBEDDED_API_SERVER
     brain: int = ports.BRAIN
     controller_metrics: int = ports.CONTROLLER_METRICS
+    scheduler_metrics: int = ports.SCHEDULER_METRICS
 
 
-ANY_PORTS = Ports(api_server=0, brain=0, controller_metrics=0)
+ANY_PORTS = Ports(api_server=0, brain=0, controller_metrics=0, scheduler_metrics=0)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,19 @@ def control_plane(settings: Settings) -> tuple[Component, ...]:
                 f"--kubeconfig={kubeconfig}",
                 f"--metrics-port={settings.ports.controller_metrics}",
                 f"--brain-url={settings.advertised_brain_url or '{brain}'}",
+            ),
+            after=(*first, BRAIN),
+            environment=environment,
+        )
+    )
+    components.append(
+        Component(
+            SCHEDULER,
+            penstock(
+                "scheduler",
+                f"--kubeconfig={kubeconfig}",
+                f"--metrics-port={settings.ports.scheduler_metrics}",
+                "--brain-url={brain}",
             ),
             after=(*first, BRAIN),
             environment=environment,

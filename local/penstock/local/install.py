@@ -1,6 +1,7 @@
 """Installs what Penstock needs into a cluster: its CRDs, roles, policies and priority classes.
 
-``penstock controller --print-manifests`` says what that is. It is applied server-side under one
+``penstock controller --print-manifests`` and ``penstock scheduler --print-manifests`` say what that
+is. It is applied server-side under one
 field manager, so that applying it again, or a newer release's, changes only what differs.
 """
 
@@ -30,22 +31,27 @@ async def install(kubeconfig: Path) -> None:
 
 def manifests() -> Iterator[dict[str, Any]]:
     """Everything to install, in the order in which it is applied."""
+    namespaces: set[str] = set()
+    printed = "---\n".join(_print_manifests(command) for command in ("controller", "scheduler"))
+    for manifest in filter(None, yaml.safe_load_all(printed)):
+        namespace = manifest["metadata"].get("namespace")
+        if namespace is not None and namespace not in namespaces:
+            namespaces.add(namespace)
+            yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        yield manifest
+
+
+def _print_manifests(command: str) -> str:
     done = subprocess.run(
-        penstock("controller", "--print-manifests"),
+        penstock(command, "--print-manifests"),
         check=False,
         capture_output=True,
         text=True,
         timeout=COMMAND_TIMEOUT_SECONDS,
     )
     if done.returncode:
-        raise StartError(f"cannot print the manifests: {done.stderr}")
-    namespaces: set[str] = set()
-    for manifest in filter(None, yaml.safe_load_all(done.stdout)):
-        namespace = manifest["metadata"].get("namespace")
-        if namespace is not None and namespace not in namespaces:
-            namespaces.add(namespace)
-            yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-        yield manifest
+        raise StartError(f"cannot print the manifests of the {command}: {done.stderr}")
+    return done.stdout
 
 
 def _install(kubeconfig: Path) -> None:

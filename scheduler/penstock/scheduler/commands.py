@@ -36,7 +36,13 @@ def scheduler(
         str, typer.Option(help="Allocation policy: which job gets the next data worker.")
     ] = "ShortestRemaining",
     interval: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds between two allocations.")
+        float,
+        typer.Option(
+            min=1,
+            max=3600,
+            envvar="PENSTOCK_SCHEDULER_INTERVAL",
+            help="Seconds between two allocations.",
+        ),
     ] = 30.0,
     push: Annotated[
         float, typer.Option(min=1, max=3600, help="Seconds between two snapshots for the Brain.")

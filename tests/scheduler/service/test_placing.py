@@ -35,7 +35,11 @@ def test_a_gated_pod_goes_where_fragmentation_says_and_people_are_told(tmp_path:
                 message = await until("an Event says why", told)
                 assert f"node {busy}" in message
                 assert "next best" in message
-                assert loop.planner.state.snapshot.reservations == {}
+
+                async def released() -> bool:
+                    return not loop.planner.state.snapshot.reservations
+
+                await until("the reservation is released", released)
 
     asyncio.run(story())
 

@@ -51,14 +51,12 @@ def signals(
     ideal: float | None,
     wait_share: float | None,
 ) -> QueueSignals | None:
-    """The signals of one sample; None where it says nothing about the queue.
+    """The signals of one sample; None where the job has no queue that data workers could fill.
 
     Rates that are no numbers are kept: whoever decides leaves such a job as it is, and says so.
     """
     if enqueued is None or dequeued is None:
-        if wait_share is None:
-            return None
-        enqueued = dequeued = steps_per_second
+        return None
     wanted = dequeued
     if ideal is not None:
         wanted = ideal
