@@ -35,6 +35,9 @@ from penstock.crds.environment import STEP_LOG
 CHANGES = ((4, 3), (3, 4), (4, 6), (6, 2))
 SETTLED_SECONDS = 2.0
 CHANGE_SECONDS = 120.0
+LOSS_TOLERANCE = 0.01
+"""How far a step's loss may be from that of one worker, as a part of the first step's."""
+
 END_SECONDS = 600.0
 NODES = [{"name": "node", "count": 2, "cpu": "8", "memory": "16Gi"}]
 
@@ -195,7 +198,9 @@ def losses_beside_one_worker(training: Training, folder: Path, steps: int) -> di
     epochs = min(training.epochs, steps // training.steps + 4)
     command = (*training.alone, f"--epochs={epochs}")
     run_alone(*command, environ={STEP_LOG: str(alone)}, timeout=END_SECONDS)
-    return compare(*[read_steps(where.glob("steps-*.jsonl")) for where in (folder, alone)])
+    found = compare(*[read_steps(where.glob("steps-*.jsonl")) for where in (folder, alone)])
+    equal = found["largest_loss_difference"] <= LOSS_TOLERANCE
+    return {**found, "loss_tolerance": LOSS_TOLERANCE, "losses_equal": equal}
 
 
 def _wait_for_world(folder: Path, size: int, since: float) -> None:
