@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgpack
 import pytest
 
 from penstock.data import Loader, frame, handshake, messages
@@ -70,13 +71,14 @@ def test_garbage_at_the_door_is_refused(
     epoch(consumer)
 
 
+LONG = msgpack.packb([5, "<f8", [99], None])
 LIES = {
     "garbage": lambda line: line.sock.sendall(b"x" * 100),
     "unknown kind": lambda line: line.send(99, []),
     "wrong fields": lambda line: line.send(messages.BATCH, [1, 2]),
-    "unasked batch": lambda line: line.send(messages.BATCH, [1, 0, [0, 1], 0, -1, 0.1]),
-    "foreign block": lambda line: line.send(messages.BATCH, [1, 0, [0, 1], 9, 3, 0.1]),
-    "no arrays": lambda line: line.send(messages.BATCH, [1, 0, [5, "<f8", [99], None], 0, -1, 0]),
+    "unasked batch": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 0, -1, 0.1]),
+    "foreign block": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 9, 3, 0.1]),
+    "no arrays": lambda line: line.send(messages.BATCH, [1, 0, LONG, 0, -1, 0]),
     "odd structure": lambda line: line.send(messages.BATCH, [1, 0, "?", 0, -1, 0.1]),
     "odd answer": lambda line: line.send(messages.FAILED, [1, "x", None, 5, {}]),
     "odd types": lambda line: line.send(messages.DROPPED, [[], {}, "b"]),

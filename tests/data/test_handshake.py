@@ -77,9 +77,9 @@ def test_the_token_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[bytes] = []
     original = frame._send_all
 
-    def listen(sock: socket.socket, parts: list[Any]) -> None:
+    def listen(sock: socket.socket, parts: list[Any], total: int) -> None:
         sent.extend(bytes(part) for part in parts)
-        original(sock, parts)
+        original(sock, parts, total)
 
     monkeypatch.setattr(frame, "_send_all", listen)
     meet(

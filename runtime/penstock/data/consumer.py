@@ -35,7 +35,6 @@ from penstock.data.protocol import (
     QueueState,
 )
 from penstock.data.reporting import Reporter
-from penstock.data.tree import unpack
 from penstock.data.window import Failure
 
 if TYPE_CHECKING:
@@ -302,7 +301,7 @@ class Consumer:
     ) -> None:
         root = link.arrays_of(block, size)
         try:
-            batch = unpack(structure, root, size)
+            batch = link.layout(structure).batch(root, size)
         except NotPortableError as error:
             with self.lock:
                 self._failed(link, number, step, messages.NO_BLOCK, str(error), "")

@@ -33,8 +33,6 @@ _PRELUDE = struct.Struct("<4sBxxxIQ")
 _TIMEVAL = struct.Struct("ll")
 _CONTROL_BYTES = socket.CMSG_SPACE(4 * array.array("i").itemsize)
 
-Buffer = bytes | bytearray | memoryview
-
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -62,17 +60,19 @@ def send(
     sock: socket.socket,
     kind: int,
     header: Any,
-    body: Sequence[Buffer] = (),
+    body: Sequence[Any] = (),
     descriptors: Sequence[int] = (),
 ) -> int:
     """Send one frame; returns its bytes. Descriptors go over Unix sockets only.
+
+    ``body``: contiguous buffers, such as bytes and NumPy arrays.
 
     Raises:
         TooLargeError: header or body is beyond the limit; nothing was sent.
         FrameError: the peer went away or does not take what it is sent.
     """
     packed: bytes = msgpack.packb(header)
-    size = sum(map(len, body))
+    size = sum(map(_bytes_of, body))
     if len(packed) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
         raise TooLargeError(
             f"a message of {len(packed) + size} bytes; a header has at most {MAX_HEADER_BYTES} and "
@@ -83,28 +83,31 @@ def send(
         if descriptors:
             rights = array.array("i", descriptors).tobytes()
             sent = sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-            _send_all(sock, [memoryview(head)[sent:], *body])
+            _send_all(sock, [head[sent:], *body], len(head) + size - sent)
         else:
-            _send_all(sock, [head, *body])
+            _send_all(sock, [head, *body], len(head) + size)
     except OSError as error:
         raise FrameError(_lost("while a message was sent to it", error)) from error
     return len(head) + size
 
 
-def _send_all(sock: socket.socket, parts: list[Buffer]) -> None:
-    total = sum(map(len, parts))
+def _bytes_of(part: Any) -> int:
+    return len(part) if type(part) is bytes else memoryview(part).nbytes
+
+
+def _send_all(sock: socket.socket, parts: list[Any], total: int) -> None:
     if len(parts) <= IOV_MAX and (sent := sock.sendmsg(parts)) == total:
         return
     sent = sent if len(parts) <= IOV_MAX else 0
     at = 0
     while at < len(parts):
-        left = len(parts[at])
+        left = _bytes_of(parts[at])
         if sent >= left:
             sent -= left
             at += 1
             continue
         if sent:
-            parts[at] = memoryview(parts[at])[sent:]
+            parts[at] = memoryview(parts[at]).cast("B")[sent:]
         sent = sock.sendmsg(parts[at : at + IOV_MAX])
 
 

@@ -20,6 +20,7 @@ from penstock.data.errors import FrameError
 from penstock.data.handshake import Peer
 from penstock.data.messages import NO_BLOCK
 from penstock.data.pipeline import PackedPipeline
+from penstock.data.tree import Layout
 
 LOG = logging.getLogger("penstock.data")
 
@@ -56,6 +57,7 @@ class Link:
         self._send_lock = threading.Lock()
         self._blocks: dict[int, SharedBlock] = {}
         self._next_block = 0
+        self._layout: Layout | None = None
 
     # ------------------------------------------------------------------ sending
 
@@ -174,6 +176,18 @@ class Link:
         root = shared.root()
         shared.requested = False
         return root
+
+    def layout(self, structure: object) -> Layout:
+        """How the batch that has just come is laid out: mostly as the one before.
+
+        Raises:
+            FrameError, NotPortableError: it cannot be read.
+        """
+        if not isinstance(structure, bytes):
+            raise FrameError("a batch whose structure is not bytes")
+        if self._layout is None or self._layout.structure != structure:
+            self._layout = Layout(structure)
+        return self._layout
 
     def unused(self, block: int) -> None:
         """A request was answered without using its block."""

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgpack
 import numpy as np
 
 from penstock.data.errors import FrameError, NotPortableError
@@ -23,23 +24,23 @@ COPIED_BELOW: Final = 4096
 """Smaller arrays are copied out: a list of labels kept must not keep whole batches."""
 MAX_DEPTH: Final = 64
 
-_PAD = bytes(ALIGNMENT)
+_PADS = [bytes(count) for count in range(ALIGNMENT)]
 _SCALARS = (str, bytes, float, bool, type(None))
 _PLAIN, _LIST, _TUPLE, _DICT, _NAMED, _ARRAY, _TENSOR, _SCALAR, _BIG, _COMPLEX = range(10)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch ready to be sent."""
+    """A batch ready to be sent: ``parts`` are contiguous buffers of together ``size`` bytes."""
 
-    structure: list[Any]
-    parts: list[memoryview | bytes]
+    structure: bytes
+    parts: list[Any]
     size: int
 
 
 class _Packer:
     def __init__(self) -> None:
-        self.parts: list[memoryview | bytes] = []
+        self.parts: list[Any] = []
         self.size = 0
         self._torch = sys.modules.get("torch")
 
@@ -83,14 +84,18 @@ class _Packer:
         raise NotPortableError(f"the batch holds a dict with the key {key!r}; only str and numbers")
 
     def _array(self, array: np.ndarray[Any, Any]) -> list[Any]:
-        if array.dtype.kind not in "biufcmMSU":
-            raise NotPortableError(f"the batch holds an array of dtype {array.dtype}")
+        name = _NAMES.get(array.dtype) or _name_of(array.dtype)
         order = None
         if not array.flags.c_contiguous:
             order, array = _dense(array, array.strides, array.ndim)
             array = np.ascontiguousarray(array)
-        self._add(array.reshape(-1).view(np.uint8).data if array.nbytes else b"")
-        return [_ARRAY, array.dtype.str, array.shape, order]
+        if array.dtype.kind in "mM":  # memoryviews know no times
+            self._add(array.view(np.int64), array.nbytes)
+        elif array.dtype.kind in "SU":
+            self._add(array.reshape(-1).view(np.uint8), array.nbytes)
+        else:
+            self._add(array, array.nbytes)
+        return [_ARRAY, name, array.shape, order]
 
     def _tensor(self, tensor: Any) -> list[Any]:
         torch = self._torch
@@ -111,25 +116,38 @@ class _Packer:
         if not tensor.is_contiguous():
             order, tensor = _dense(tensor, tensor.stride(), tensor.dim())
             tensor = tensor.contiguous()
-        raw = b"" if tensor.numel() == 0 else _raw(torch, tensor)
-        self._add(raw)
+        if tensor.numel():
+            self._add(_raw(torch, tensor), tensor.nbytes)
         return [_TENSOR, str(tensor.dtype)[6:], tuple(tensor.shape), order]
 
-    def _add(self, raw: memoryview | bytes) -> None:
-        if not raw:
+    def _add(self, raw: Any, size: int) -> None:
+        if not size:
             return
         if gap := -self.size % ALIGNMENT:
-            self.parts.append(_PAD[:gap])
+            self.parts.append(_PADS[gap])
             self.size += gap
         self.parts.append(raw)
-        self.size += len(raw)
+        self.size += size
 
 
-def _raw(torch: Any, tensor: Any) -> memoryview:
-    flat = tensor.view(-1)
-    if tensor.dtype is not torch.uint8:
-        flat = flat.view(torch.uint8)
-    return memoryview(flat.numpy())
+_NAMES: dict[np.dtype[Any], str] = {}
+_MAX_NAMES = 1000
+
+
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """How an array's type is written; remembered, because NumPy spells it out each time."""
+    if dtype.kind not in "biufcmMSU":
+        raise NotPortableError(f"the batch holds an array of dtype {dtype}")
+    if len(_NAMES) < _MAX_NAMES:
+        _NAMES[dtype] = dtype.str
+    return dtype.str
+
+
+def _raw(torch: Any, tensor: Any) -> Any:
+    try:
+        return tensor.numpy()
+    except TypeError:  # a type that NumPy does not have
+        return tensor.view(-1).view(torch.uint8).numpy()
 
 
 def _dense(array: Any, strides: Any, dims: int) -> tuple[list[int], Any]:
@@ -148,81 +166,114 @@ def pack(batch: Any) -> Packed:
     """
     packer = _Packer()
     structure = packer.node(batch)
-    return Packed(structure, packer.parts, packer.size)
+    return Packed(msgpack.packb(structure), packer.parts, packer.size)
 
 
-class _Unpacker:
-    def __init__(self, body: memoryview | np.ndarray[Any, Any], size: int) -> None:
-        self._body = body
-        self._size = size
-        self._at = 0
+class Layout:
+    """The structure of batches, read and checked once for all that have the same.
 
-    def value(self, node: Any) -> Any:
+    A leaf is ``(kind, type, shape, order, offset, bytes)``.
+    """
+
+    def __init__(self, structure: bytes) -> None:
+        """Raises FrameError where `pack` makes no such structure."""
+        self.structure = structure
+        self._end = 0
+        try:
+            content = msgpack.unpackb(structure, strict_map_key=False)
+            self._root = self._read(content)
+        except (TypeError, ValueError, LookupError, msgpack.UnpackException) as error:
+            raise FrameError(f"a batch whose structure cannot be read: {error}") from error
+
+    def _read(self, node: Any) -> Any:
+        """The node with its leaves resolved."""
         kind = node[0]
         if kind == _ARRAY:
-            return self._array(node)
+            dtype = np.dtype(node[1])
+            if dtype.hasobject or dtype.itemsize == 0:
+                raise FrameError(f"a batch with an array of dtype {node[1]!r}")
+            return self._leaf(kind, dtype, dtype.itemsize, node[2], node[3])
         if kind == _TENSOR:
-            return self._tensor(node)
-        if kind == _PLAIN:
-            return node[1]
-        if kind == _LIST:
-            return [self.value(one) for one in node[1]]
-        if kind == _TUPLE:
-            return tuple([self.value(one) for one in node[1]])
+            import torch
+
+            tensor_type = getattr(torch, node[1], None)
+            if not isinstance(tensor_type, torch.dtype):
+                raise FrameError(f"a batch with a tensor of dtype {node[1]!r}")
+            return self._leaf(kind, tensor_type, tensor_type.itemsize, node[2], node[3])
+        if kind in (_LIST, _TUPLE):
+            return kind, [self._read(one) for one in node[1]]
         if kind == _DICT:
-            return {key: self.value(one) for key, one in node[1]}
+            return kind, [(key, self._read(one)) for key, one in node[1]]
         if kind == _NAMED:
-            return _named(node[1])(*[self.value(one) for one in node[2]])
+            return kind, _named(node[1]), [self._read(one) for one in node[2]]
         if kind == _SCALAR:
-            return self._array(node[1])[()]
-        if kind == _BIG:
-            return int(node[1])
-        if kind == _COMPLEX:
-            return complex(node[1], node[2])
+            return kind, self._read(node[1])
+        if kind in (_PLAIN, _BIG, _COMPLEX):
+            return node
         raise FrameError(f"a batch with a node of kind {kind!r}")
 
-    def _take(self, size: int) -> int:
-        if size == 0:
-            return self._at
-        self._at += -self._at % ALIGNMENT
-        at = self._at
-        self._at += size
-        if size < 0 or self._at > self._size:
-            raise FrameError(f"a batch whose arrays need more than its {self._size} bytes")
-        return at
+    def _leaf(self, kind: int, dtype: Any, itemsize: int, shape: Any, order: Any) -> Any:
+        size = _size(shape, itemsize)
+        if size:
+            self._end += -self._end % ALIGNMENT
+        at = self._end
+        self._end += size
+        inverse = None if order is None else _inverse(order, len(shape))
+        return kind, dtype, tuple(shape), inverse, at, size
 
-    def _array(self, node: Any) -> np.ndarray[Any, Any]:
-        _, dtype_name, shape, order = node
-        dtype = np.dtype(dtype_name)
-        if dtype.hasobject:
-            raise FrameError(f"a batch with an array of dtype {dtype_name!r}")
-        at = self._take(_size(shape, dtype.itemsize))
-        array: np.ndarray[Any, Any]
-        if (size := _size(shape, dtype.itemsize)) == 0:
+    def batch(self, body: memoryview | np.ndarray[Any, Any], size: int) -> Any:
+        """The batch again; its arrays lie in ``body``, which lives as long as any of them.
+
+        Raises:
+            FrameError: the arrays need more than the body's ``size`` bytes.
+        """
+        if self._end > size:
+            raise FrameError(f"a batch whose arrays need {self._end} bytes and has {size}")
+        return _value(self._root, body)
+
+
+def _value(node: Any, body: Any) -> Any:
+    kind = node[0]
+    if kind == _ARRAY:
+        _, dtype, shape, order, at, size = node
+        if not size:
             array = np.empty(shape, dtype)
         else:
-            array = np.ndarray(shape, dtype, self._body, at)
+            array = np.ndarray(shape, dtype, body, at)
             if size < COPIED_BELOW:
                 array = array.copy()
-        return array if order is None else array.transpose(_inverse(order))
+        return array if order is None else array.transpose(order)
+    if kind == _TENSOR:
+        return _tensor_of(node, body)
+    if kind == _PLAIN:
+        return node[1]
+    if kind == _LIST:
+        return [_value(one, body) for one in node[1]]
+    if kind == _TUPLE:
+        return tuple([_value(one, body) for one in node[1]])
+    if kind == _DICT:
+        return {key: _value(one, body) for key, one in node[1]}
+    if kind == _NAMED:
+        return node[1](*[_value(one, body) for one in node[2]])
+    if kind == _SCALAR:
+        return _value(node[1], body)[()]
+    if kind == _BIG:
+        return int(node[1])
+    return complex(node[1], node[2])
 
-    def _tensor(self, node: Any) -> Any:
-        import torch
 
-        _, name, shape, order = node
-        dtype = getattr(torch, name, None)
-        if not isinstance(dtype, torch.dtype):
-            raise FrameError(f"a batch with a tensor of dtype {name!r}")
-        size = _size(shape, dtype.itemsize)
-        at = self._take(size)
-        if size == 0:
-            tensor = torch.empty(shape, dtype=dtype)
-        else:
-            count = size // dtype.itemsize
-            tensor = torch.frombuffer(self._body, dtype=dtype, count=count, offset=at).view(shape)
-            if size < COPIED_BELOW:
-                tensor = tensor.clone()
-        return tensor if order is None else tensor.permute(_inverse(order))
+def _tensor_of(node: Any, body: Any) -> Any:
+    import torch
+
+    _, dtype, shape, order, at, size = node
+    if not size:
+        tensor = torch.empty(shape, dtype=dtype)
+    else:
+        count = size // dtype.itemsize
+        tensor = torch.frombuffer(body, dtype=dtype, count=count, offset=at).view(shape)
+        if size < COPIED_BELOW:
+            tensor = tensor.clone()
+    return tensor if order is None else tensor.permute(order)
 
 
 def _size(shape: Any, itemsize: int) -> int:
@@ -234,10 +285,10 @@ def _size(shape: Any, itemsize: int) -> int:
     return size
 
 
-def _inverse(order: list[int]) -> list[int]:
-    if sorted(order) != list(range(len(order))):
+def _inverse(order: list[int], dims: int) -> list[int]:
+    if sorted(order) != list(range(dims)):
         raise FrameError(f"a batch with dimensions in the order {order!r}")
-    return sorted(range(len(order)), key=order.__getitem__)
+    return sorted(range(dims), key=order.__getitem__)
 
 
 def _named(name: str) -> Any:
@@ -251,14 +302,11 @@ def _named(name: str) -> Any:
     return found
 
 
-def unpack(structure: Any, body: memoryview | np.ndarray[Any, Any], size: int) -> Any:
-    """The batch again; its arrays lie in ``body``, which lives as long as any of them.
+def unpack(structure: bytes, body: memoryview | np.ndarray[Any, Any], size: int) -> Any:
+    """The batch again, as by `Layout`.
 
     Raises:
         FrameError: the structure is not one that `pack` makes, or asks for more than the body.
         NotPortableError: a named tuple that this process does not know.
     """
-    try:
-        return _Unpacker(body, size).value(structure)
-    except (TypeError, ValueError, LookupError, RuntimeError) as error:
-        raise FrameError(f"a batch that cannot be read: {error}") from error
+    return Layout(structure).batch(body, size)

@@ -387,8 +387,9 @@ def _put(line: Line, block: int, packed: Packed) -> bool:
         return False
     view, at = entry[1], 0
     for part in packed.parts:
-        view[at : at + len(part)] = part
-        at += len(part)
+        raw = part if type(part) is bytes else memoryview(part).cast("B")
+        view[at : at + len(raw)] = raw
+        at += len(raw)
     return True
 
 

@@ -1,0 +1,74 @@
+"""The training process of `benchmarks.kill`: takes batches, keeps a model and a checkpoint.
+
+The "model" is the list of samples that it has seen. It is written to the checkpoint together with
+the loader's state in one atomic step, every few batches; what was taken after the last checkpoint
+dies with the process, as a real model's steps would, and is taken again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.data import Loader
+from penstock.data.process import consumer_of_process
+
+SAMPLES, BATCH, EPOCHS = 4000, 8, 2
+CHECKPOINT_STEPS = 5
+
+
+class Slow:
+    """Samples that take a while and draw random numbers."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(self.seconds)
+        return {"index": index, "noise": np.random.rand(32, 32)}
+
+
+def save(file: Path, content: dict[str, Any]) -> None:
+    """Replace a file in one step."""
+    fresh = file.with_suffix(".new")
+    fresh.write_text(json.dumps(content))
+    fresh.replace(file)
+
+
+def main(folder: Path, seed: int, sample_seconds: float) -> None:
+    checkpoint = folder / "checkpoint.json"
+    loader = Loader(Slow(sample_seconds), BATCH, seed=seed)
+    seen: list[list[int]] = [[] for _ in range(EPOCHS)]
+    sums: list[list[float]] = [[] for _ in range(EPOCHS)]
+    if checkpoint.exists():
+        saved = json.loads(checkpoint.read_text())
+        loader.load_state_dict(saved["loader"])
+        seen, sums = saved["seen"], saved["sums"]
+    longest, last = 0.0, time.monotonic()
+    while (epoch := loader.state_dict()["epoch"]) < EPOCHS:
+        for step, batch in enumerate(loader):
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+            seen[epoch] += batch["index"].tolist()
+            sums[epoch].append(float(batch["noise"].sum()))
+            if step % CHECKPOINT_STEPS == 0:
+                state = {"loader": loader.state_dict(), "seen": seen, "sums": sums}
+                save(checkpoint, state)
+            save(folder / "progress.json", {"stall": longest, "at": time.time()})
+        state = {"loader": loader.state_dict(), "seen": seen, "sums": sums}
+        save(checkpoint, state)
+    consumer = consumer_of_process()
+    counts = consumer.counts.__dict__ if consumer is not None else {}
+    save(folder / "done.json", {"seen": seen, "sums": sums, "stall": longest, **counts})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

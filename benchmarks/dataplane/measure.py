@@ -1,0 +1,79 @@
+"""One measurement inside a system's process; needs only the standard library and NumPy.
+
+A system is a program that reads one JSON object per line (``bytes``, ``tensors``, ``seconds``),
+makes a stream of ready batches flow from a producer of its own, and prints what that cost. CPU time
+counts for the process and everything that it started, so a helper process cannot hide any.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CONSUMER_CORE, PRODUCER_CORE = 0, 1
+WARM_UP_SECONDS = 0.4
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def pin(core: int) -> None:
+    """Run this process, and what it starts, on one core (of a machine that has it)."""
+    if core in os.sched_getaffinity(0):
+        os.sched_setaffinity(0, {core})
+
+
+def ready_batch(size: int, tensors: int) -> dict[str, np.ndarray[Any, Any]]:
+    """A batch of ``size`` bytes in so many arrays of random bytes."""
+    chance = np.random.default_rng(0)
+    each = size // tensors
+    return {f"t{n}": chance.integers(0, 255, each, np.uint8) for n in range(tensors)}
+
+
+def tree_cpu_seconds() -> float:
+    """CPU time of this process and all its descendants, dead ones that were waited for included."""
+    parents, spent = {}, {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            rest = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(folder.name)
+        parents[pid] = int(rest[1])
+        spent[pid] = sum(map(int, rest[11:15])) / _TICK
+    own, total = {os.getpid()}, 0.0
+    grown = True
+    while grown:
+        found = {pid for pid, parent in parents.items() if parent in own} - own
+        grown = bool(found)
+        own |= found
+    for pid in own:
+        total += spent.get(pid, 0.0)
+    return total
+
+
+def serve(start: Callable[[int, int], Iterator[Any]]) -> None:
+    """Answer requests until the input ends; ``start(bytes, tensors)`` gives endless batches."""
+    print(json.dumps({"up": True}), flush=True)
+    for line in sys.stdin:
+        wanted = json.loads(line)
+        batches = start(wanted["bytes"], wanted["tensors"])
+        until = time.perf_counter() + WARM_UP_SECONDS
+        for _ in range(8):
+            next(batches)
+        while time.perf_counter() < until:
+            next(batches)
+        count, cpu, began = 0, tree_cpu_seconds(), time.perf_counter()
+        while time.perf_counter() - began < wanted["seconds"]:
+            next(batches)
+            count += 1
+        seconds, cpu = time.perf_counter() - began, tree_cpu_seconds() - cpu
+        del batches
+        print(json.dumps({"batches": count, "seconds": seconds, "cpu": cpu}), flush=True)

@@ -1,0 +1,92 @@
+"""Penstock as a system: a consumer here, a data worker on the other core.
+
+The whole way of a batch is measured: request, window, ledger, seeding, frame, arrays.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.dataplane.measure import (
+    CONSUMER_CORE,
+    PRODUCER_CORE,
+    pin,
+    ready_batch,
+    serve,
+)
+from penstock.data.consumer import Consumer
+from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
+from penstock.data.protocol import ConsumerEntry
+from penstock.data.service import ALLOCATOR
+from penstock.data.stream import Batches, Stream, StreamOptions
+from penstock.data.worker import DataWorker, work
+
+TOKEN = "benchmark"
+
+
+class Ready:
+    """A dataset whose batches are there already."""
+
+    def __init__(self, size: int, tensors: int) -> None:
+        self.shape = size, tensors
+        self.batch: dict[str, Any] | None = None
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.batch is None:
+            self.batch = ready_batch(*self.shape)
+        return self.batch
+
+
+def unchanged(batch: Any) -> Any:
+    """Collates what is a batch already."""
+    return batch
+
+
+def endless() -> Iterator[int]:
+    """Indices without an end."""
+    index = 0
+    while True:
+        yield index
+        index += 1
+
+
+def main(transport: str) -> None:
+    if transport == "worker":
+        pin(PRODUCER_CORE)
+        entry = ConsumerEntry(name="benchmark", address=sys.argv[2], local=sys.argv[3])
+        work(DataWorker(token=TOKEN, consumers=(entry,)))
+        return
+    pin(CONSUMER_CORE)
+    consumer = Consumer(token=TOKEN)
+    local = consumer.local if transport == "shm" else ""
+    command = [sys.executable, "-m", "benchmarks.dataplane.ours", "worker", consumer.address, local]
+    producer = subprocess.Popen(command, env={**os.environ, **ALLOCATOR})
+    while not consumer.workers:
+        time.sleep(0.05)
+
+    def start(size: int, tensors: int) -> Iterator[Any]:
+        pipeline = Pipeline(Ready(size, tensors), unchanged, batched=False)
+        packed = pack_pipeline(pipeline, TOKEN)
+        name = BatchId("benchmark", 0, 0, 0)
+        stream = Stream(consumer, pipeline, packed, 1, name, endless(), StreamOptions(), [])
+        batches = Batches(stream)
+        before = consumer.counts.arrived
+        while consumer.counts.arrived < before + 8:  # until then it makes its own
+            next(batches)
+        yield from batches
+
+    try:
+        serve(start)
+    finally:
+        producer.terminate()
+        producer.wait(20)
+        consumer.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

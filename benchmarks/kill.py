@@ -1,0 +1,207 @@
+"""Kill -9 of data workers, dispatcher and consumer, at random: is anything lost or repeated?
+
+    python -m benchmarks.kill --kills 100 --seed 1 --json
+
+Two epochs with a dispatcher, two data workers and a consumer that checkpoints. At random moments
+one of them is killed and started again. At the end every sample of every epoch must be in the model
+that survived, once (``lost``, ``repeated``), bit by bit what a run without any data worker or kill
+gives (``identical``), and no process, socket or shared memory may be left. The consumer's own
+restarts are not part of ``longest_stall_seconds``: the longest that a living one waited.
+
+``--peers tfdata`` has data workers of tf.data service killed and started again as often, in one
+epoch of as many samples, and says what became of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dataplane import consuming
+from benchmarks.dataplane.systems import ROOT, interpreter
+from penstock.crds import environment as names
+
+TOKEN = "benchmark"
+SAMPLE_SECONDS = 0.02
+DEADLINE_SECONDS = 210.0
+
+
+def free_port() -> int:
+    """A port that nobody has now."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Scenario:
+    """The processes of one run."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._log = (folder / "log.txt").open("w")
+        self._environ = {
+            **os.environ,
+            names.JOB_TOKEN: TOKEN,
+            names.DATA_ADDRESS: f"127.0.0.1:{self._port}",
+            "PYTHONPATH": str(ROOT),
+        }
+        penstock = str(Path(sys.executable).with_name("penstock"))
+        python = sys.executable
+        consumer = [python, "-m", "benchmarks.dataplane.consuming", str(folder), str(seed)]
+        self.commands = {
+            "dispatcher": [penstock, "trainer", "--port", str(self._port)],
+            "data-worker-0": [python, "-m", "penstock.data.service"],
+            "data-worker-1": [python, "-m", "penstock.data.service"],
+            "consumer": [*consumer, str(SAMPLE_SECONDS)],
+        }
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        """Start one of the processes, again or for the first time."""
+        self.running[name] = subprocess.Popen(
+            self.commands[name],
+            env=self._environ,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill -9."""
+        self.running[name].kill()
+        self.running[name].wait()
+
+    def end(self) -> None:
+        """Stop what still runs, politely."""
+        for name in self.running:
+            self.running[name].terminate()
+        for process in self.running.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._log.close()
+
+
+def shared_memory() -> set[str]:
+    """What is in /dev/shm."""
+    return {entry.name for entry in Path("/dev/shm").iterdir()}
+
+
+def leftovers(before: set[str]) -> list[str]:
+    """Shared memory that was not there before, and sockets of ours that are still bound."""
+    left = sorted(shared_memory() - before)
+    ours = [name for name in left if "penstock" in name]
+    unix = Path("/proc/net/unix").read_text().splitlines()
+    return ours + [line.split()[-1] for line in unix if "penstock-data-" in line]
+
+
+def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
+    """One run; see the module's docstring."""
+    chance = random.Random(seed)
+    before = shared_memory()
+    sockets_before = leftovers(before)
+    scenario = Scenario(folder, seed)
+    began = time.monotonic()
+    done_file = folder / "done.json"
+    killed: Counter[str] = Counter()
+    try:
+        for name in scenario.commands:
+            scenario.start(name)
+        # Kills come until the budget is spent; the consumer is killed less often than the others,
+        # because each of its deaths costs a Python start and the steps since the checkpoint.
+        while not done_file.exists() and time.monotonic() - began < DEADLINE_SECONDS:
+            time.sleep(chance.uniform(0.3, 1.7))
+            if sum(killed.values()) < kills:
+                [name] = chance.choices(list(scenario.commands), weights=(2, 4, 4, 1))
+                if name == "consumer" and scenario.running[name].poll() is not None:
+                    continue
+                scenario.kill(name)
+                killed[name.rstrip("-01")] += 1
+                scenario.start(name)
+            elif scenario.running["consumer"].poll() is not None:
+                break
+        ended = done_file.exists()
+    finally:
+        scenario.end()
+    seconds = time.monotonic() - began
+    done = json.loads(done_file.read_text()) if ended else {"seen": [], "sums": [], "stall": None}
+    counts = [Counter(epoch) for epoch in done["seen"]]
+    every = range(consuming.SAMPLES)
+    lost = sum(count[index] == 0 for count in counts for index in every)
+    repeated = sum(max(0, count[index] - 1) for count in counts for index in every)
+    return {
+        "kills": sum(killed.values()),
+        "killed": dict(killed),
+        "seed": seed,
+        "samples": consuming.SAMPLES * consuming.EPOCHS,
+        "lost": lost if ended else None,
+        "repeated": repeated if ended else None,
+        "epochs_ended": len(counts),
+        "identical": ended and done["sums"] == reference(seed),
+        "longest_stall_seconds": done["stall"] and round(done["stall"], 2),
+        "made_by_data_workers_since_the_last_start": done.get("arrived"),
+        "seconds": round(seconds, 1),
+        "left_behind": [one for one in leftovers(before) if one not in sockets_before],
+        "load": os.getloadavg()[0],
+    }
+
+
+def reference(seed: int) -> list[list[float]]:
+    """The sums of a run that nothing happened to, in this process."""
+    from penstock.data import Loader
+
+    loader = Loader(consuming.Slow(0.0), consuming.BATCH, seed=seed)
+    return [[float(batch["noise"].sum()) for batch in loader] for _ in range(consuming.EPOCHS)]
+
+
+def tfdata(kills: int, seed: int) -> dict[str, Any]:
+    """The same with tf.data service, which has no checkpoint of its own: workers only."""
+    command = [interpreter("tfdata"), "-W", "ignore", "-m", "benchmarks.dataplane.tfdata_kill"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [*command, str(kills), str(seed)],
+        env=environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else {"failed": done.stderr[-500:]}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peers", choices=["none", "all", "tfdata"], default="none")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result: dict[str, Any] = run(options.kills, options.seed, Path(folder))
+        if result["lost"] is None:
+            sys.stderr.write((Path(folder) / "log.txt").read_text()[-3000:])
+    good = result["lost"] == result["repeated"] == 0 and not result["left_behind"]
+    if options.peers != "none":
+        result["tfdata"] = tfdata(min(options.kills, 5), options.seed)
+    print(json.dumps(result, indent=None if options.json else 2))
+    return 0 if good and result["identical"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
