@@ -25,6 +25,7 @@ PLAN_SECONDS: Final = "penstock_scheduler_plan_duration_seconds"
 PIN_SECONDS: Final = "penstock_scheduler_pin_delay_seconds"
 INTERVAL_SECONDS: Final = "penstock_scheduler_interval_duration_seconds"
 CALL_ERRORS: Final = "penstock_scheduler_call_errors"
+PODS: Final = "penstock_scheduler_pods"
 LEADING: Final = "penstock_scheduler_leading"
 
 _LATENCY: Final = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -113,7 +114,7 @@ class _ClusterFigures(Collector):
             workers.add_metric(list(labels), count)
         yield workers
         waiting = GaugeMetricFamily(
-            "penstock_scheduler_pods", "Pods that the planner looks at, by state.", labels=["state"]
+            PODS, "Pods that the planner looks at, by state.", labels=["state"]
         )
         waiting.add_metric(["gated"], len(self._state.gated))
         waiting.add_metric(["pinned"], len(self._state.pinned))

@@ -9,7 +9,7 @@ recognised by their version and skipped. The result is that of a full scan, whic
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -18,6 +18,7 @@ import orjson
 from penstock.local.binder.fit import Refusal, may_use, refusal, room_refusal
 from penstock.local.binder.inventory import Inventory, NodeAccount, Occupant
 from penstock.local.binder.score import score
+from penstock.local.binder.selectors import named_nodes
 
 Json = Mapping[str, Any]
 
@@ -89,6 +90,9 @@ class Placement:
             account = self._inventory.get(nominated)
             if account is not None and refusal(pod, occupant, account) is None:
                 return nominated
+        named = named_nodes(pod["spec"])
+        if named is not None:
+            return self._best_of(named, pod, occupant)
         key = shape_key(pod["spec"], occupant)
         shape = self._shapes.get(key)
         if shape is None:
@@ -100,6 +104,15 @@ class Placement:
         else:
             self._shapes.move_to_end(key)
         return shape.best(self._inventory)
+
+    def _best_of(self, names: Iterable[str], pod: Json, occupant: Occupant) -> str | None:
+        accounts = [account for name in names if (account := self._inventory.get(name)) is not None]
+        fitting = [
+            (-score(occupant.requests, account), account.name)
+            for account in accounts
+            if refusal(pod, occupant, account) is None
+        ]
+        return min(fitting)[1] if fitting else None
 
     def refusals(self, pod: Json, occupant: Occupant) -> list[Refusal]:
         """Why each node does not take the pod, in the order of the inventory."""

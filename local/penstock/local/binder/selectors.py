@@ -29,6 +29,28 @@ def matches_node_selection(pod_spec: Json, node: Json) -> bool:
     return any(_matches_term(term, node) for term in required.get("nodeSelectorTerms") or ())
 
 
+def named_nodes(pod_spec: Json) -> frozenset[str] | None:
+    """The nodes that the required affinity names, where each of its terms names some; else None.
+
+    kube-scheduler's NodeAffinity does the same before it filters: a pod that is pinned to a node
+    costs one look, not one at every node.
+    """
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = (required or {}).get("nodeSelectorTerms") or ()
+    named: set[str] = set()
+    for term in terms:
+        values = [
+            frozenset(field.get("values") or ())
+            for field in term.get("matchFields") or ()
+            if field["key"] == "metadata.name" and field["operator"] == "In"
+        ]
+        if not values:
+            return None
+        named |= frozenset.intersection(*values)
+    return frozenset(named) if terms else None
+
+
 def _matches_term(term: Json, node: Json) -> bool:
     expressions = term.get("matchExpressions") or ()
     fields = term.get("matchFields") or ()

@@ -89,9 +89,13 @@ class Api:
         kind = "application/merge-patch+json"
         await self._bytes("PATCH", _path(resource, namespace, name), body, kind)
 
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
-        """Delete a pod, if it is still the one of that uid."""
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+    async def delete_pod(
+        self, namespace: str, name: str, uid: str, grace: int | None = None
+    ) -> None:
+        """Delete a pod, if it is still the one of that uid; `grace` seconds overrule its own."""
+        body: Json = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
         await self._bytes("DELETE", _path("pods", namespace, name), body, "application/json")
 
     @asynccontextmanager

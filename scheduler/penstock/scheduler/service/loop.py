@@ -82,7 +82,7 @@ class Loop:
         self._api = api
         self._brain = brain
         self._options = options
-        self._metrics = metrics
+        self.metrics = metrics
         self._clock = clock
         self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
         self.planner = Planner(options.settings)
@@ -102,7 +102,7 @@ class Loop:
                     group.create_task(watch.run())
                 for watch in watches:
                     await watch.synced.wait()
-                self._metrics.show(self.planner.state)
+                self.metrics.show(self.planner.state)
                 self.synced.set()
                 logger.info("watching %d nodes", len(self.planner.state.snapshot.nodes))
                 group.create_task(self._place_forever(), name="place")
@@ -118,7 +118,7 @@ class Loop:
     # Observing
 
     def _watch(self, resource: str, **kept: Any) -> Watch:
-        return Watch(self._api, resource, metrics=self._metrics, random_source=self._random, **kept)
+        return Watch(self._api, resource, metrics=self.metrics, random_source=self._random, **kept)
 
     def _nodes(self) -> Watch:
         state = self.planner.state
@@ -171,13 +171,13 @@ class Loop:
             self._wake.clear()
             begun = time.perf_counter()
             plan = self.planner.place(self._clock())
-            self._metrics.plan_seconds.observe(time.perf_counter() - begun)
+            self.metrics.plan_seconds.observe(time.perf_counter() - begun)
             due = plan.look_again_seconds
             self._carry_out(plan)
 
     def _carry_out(self, plan: Plan) -> None:
         for record in plan.records:
-            self._metrics.decisions.labels(record.policy, record.reason).inc()
+            self.metrics.decisions.labels(record.policy, record.reason).inc()
             self._records.append(record)
             self._events.tell(record)
         asked = [one for one in plan.actions if isinstance(one, SetDeletionCost | WriteScale)]
@@ -205,7 +205,7 @@ class Loop:
         self._calls.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("fault in the scheduler", exc_info=error)
-            self._metrics.call_errors.labels("Fault", type(error).__name__).inc()
+            self.metrics.call_errors.labels("Fault", type(error).__name__).inc()
 
     def _failed(self, action: Action) -> None:
         if isinstance(action, Pin):
@@ -227,7 +227,7 @@ class Loop:
             within = self._options.interval_seconds
             found = await self._brain.read(uids, self._clock(), within) if uids else {}
             plan, outcome = self.planner.allocate(self._clock(), found)
-            self._metrics.interval_seconds.observe(time.perf_counter() - begun)
+            self.metrics.interval_seconds.observe(time.perf_counter() - begun)
             for uid, why in outcome.left_alone.items():
                 logger.debug("%s is left alone: %s", uid, why)
             for action in plan.actions:

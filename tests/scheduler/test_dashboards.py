@@ -1,0 +1,64 @@
+"""The committed dashboards are what the generator says, and use metrics that exist."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+
+from penstock.scheduler.dashboards import DASHBOARDS, PANELS, main, queries, render
+from penstock.scheduler.metrics import Metrics
+from penstock.scheduler.planner.cluster import ClusterState
+
+FOLDER = Path(__file__).parents[2] / "charts" / "penstock" / "dashboards"
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_the_committed_file_is_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text() == render(name), (
+        f"write it: python -m penstock.scheduler.dashboards {FOLDER.relative_to(Path.cwd())}"
+    )
+
+
+def test_nothing_else_is_committed_there() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(DASHBOARDS)
+
+
+def test_every_query_names_metrics_that_the_scheduler_has() -> None:
+    metrics = Metrics()
+    metrics.show(ClusterState())
+    shown = generate_latest(metrics.registry).decode()
+    for query in queries():
+        for name in re.findall(r"penstock_\w+", query):
+            family = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert f"# HELP {family} " in shown, name
+
+
+def test_red_is_for_accelerators_and_blue_for_cpu() -> None:
+    heatmap = PANELS[0]
+    assert heatmap.defaults is not None
+    steps = heatmap.defaults["thresholds"]["steps"]
+    assert "red" in steps[0]["color"]
+    assert "blue" in steps[-1]["color"]
+    values = [step["value"] for step in steps[1:]]
+    assert values == sorted(values)
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(render("cluster.json"))["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        taken |= cells
+
+
+def test_it_writes_them(tmp_path: Path) -> None:
+    assert main([str(tmp_path)]) == 0
+    assert (tmp_path / "cluster.json").exists()
+    assert main([]) == 2
