@@ -3,7 +3,7 @@
     python -m benchmarks.transport --json --peers all
 
 Ready batches of 64 KB, 1, 4.8 and 19 MB, as 1 and as 141 arrays, go from a producer on one core
-to a consumer on another. The systems take turns within each round; figures are medians over the rounds.
+to a consumer on another. The systems take turns within each round; figures are medians over them.
 ``cores_per_gbps`` is CPU-seconds, of both ends and all their processes, per gigabyte; ``load`` the
 machine's load before and after: ``mb_per_second`` means little where it is not below 0.5.
 """
