@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,36 @@ import numpy as np
 from penstock.data.consumer import Consumer
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.worker import DataWorker
+
+SCRIPT = textwrap.dedent(
+    """
+    import hashlib, os, sys, time
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Images(Dataset):
+        def __len__(self):
+            return 203
+        def __getitem__(self, index):
+            time.sleep(float(os.environ.get("SLOW", "0")))
+            if len(sys.argv) > 1 and index == 77:
+                raise RuntimeError("no such picture")
+            return torch.rand(3, 16, 16) + index, index
+
+    torch.manual_seed(1)
+    order = torch.Generator().manual_seed(1)
+    images = DataLoader(Images(), batch_size=4, shuffle=True, generator=order)
+    digest, order = hashlib.sha256(), hashlib.sha256()
+    for epoch in range(2):
+        for batch, indices in images:
+            digest.update(batch.numpy().tobytes())
+            order.update(indices.numpy().tobytes())
+            digest.update(torch.rand(3).numpy().tobytes())  # the model draws too
+    print("order", order.hexdigest())
+    print("all", digest.hexdigest())
+    """
+)
+"""A training script that knows nothing of Penstock; prints digests of what it was given."""
 
 TOKEN = "the job's token"
 WORKER = """
