@@ -74,11 +74,11 @@ class Plane:
 
 
 @contextlib.asynccontextmanager
-async def plane(folder: Path, *nodes: NodeDeclaration) -> AsyncIterator[Plane]:
+async def plane(folder: Path, *nodes: NodeDeclaration, rbac: bool = False) -> AsyncIterator[Plane]:
     """A cluster with these nodes, its CRDs installed."""
     from penstock.crds.manifests import MANIFESTS
 
-    options = ClusterOptions(nodes=nodes, folder=folder / "pods", runs_processes=False)
+    options = ClusterOptions(nodes=nodes, folder=folder / "pods", runs_processes=False, rbac=rbac)
     async with EmbeddedCluster(options) as cluster:
         for manifest in MANIFESTS[:2]:
             for document in manifest.objects():
