@@ -54,7 +54,10 @@ def compare(
                             failed[system.name] = f"{error}: {log}"
                             continue
                         moved = got["batches"] * (size // tensors * tensors) / 1e6
-                        point = (1e3 * got["cpu"] / moved, moved / got["seconds"])
+                        point = (
+                            1e3 * (got["consumer_cpu"] + got["producer_cpu"]) / moved,
+                            moved / got["seconds"],
+                        )
                         table = found.setdefault(system.name, {})
                         table.setdefault((size, tensors), []).append(point)
     load.append(os.getloadavg()[0])
@@ -81,7 +84,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--peers", default="none", help="none, all, or a list with commas")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.6, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=0.35, help="of each measurement")
     options = parser.parse_args()
     try:
         peers = chosen_peers(options.peers)

@@ -1,7 +1,8 @@
 """One measurement inside a system's process; needs only the standard library and NumPy.
 
-A system is a program that reads one JSON object per line (``bytes``, ``tensors``, ``seconds``),
-makes a stream of ready batches flow from a producer of its own, and prints what that cost. CPU time
+A system is a program that reads one JSON object per line (``bytes`` and ``tensors``, or
+``workload``; ``seconds``), makes a stream of batches flow from a producer of its own, and prints
+what that cost. CPU time
 counts for the process and everything that it started, so a helper process cannot hide any.
 """
 
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 
 CONSUMER_CORE, PRODUCER_CORE = 0, 1
-WARM_UP_SECONDS = 0.4
+WARM_UP_SECONDS = 0.2
+Request = dict[str, Any]
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -35,8 +37,8 @@ def ready_batch(size: int, tensors: int) -> dict[str, np.ndarray[Any, Any]]:
     return {f"t{n}": chance.integers(0, 255, each, np.uint8) for n in range(tensors)}
 
 
-def tree_cpu_seconds() -> float:
-    """CPU time of this process and all its descendants, dead ones that were waited for included."""
+def cpu_seconds() -> tuple[float, float]:
+    """CPU time of this process, and of all its descendants (of dead ones, if waited for)."""
     parents, spent = {}, {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
@@ -48,32 +50,38 @@ def tree_cpu_seconds() -> float:
         pid = int(folder.name)
         parents[pid] = int(rest[1])
         spent[pid] = sum(map(int, rest[11:15])) / _TICK
-    own, total = {os.getpid()}, 0.0
+    own = {os.getpid()}
     grown = True
     while grown:
         found = {pid for pid, parent in parents.items() if parent in own} - own
         grown = bool(found)
         own |= found
-    for pid in own:
-        total += spent.get(pid, 0.0)
-    return total
+    here = spent[os.getpid()]
+    return here, sum(spent.get(pid, 0.0) for pid in own) - here
 
 
-def serve(start: Callable[[int, int], Iterator[Any]]) -> None:
-    """Answer requests until the input ends; ``start(bytes, tensors)`` gives endless batches."""
+def serve(start: Callable[[Request], Iterator[Any]]) -> None:
+    """Answer requests until the input ends; ``start`` gives endless batches."""
     print(json.dumps({"up": True}), flush=True)
     for line in sys.stdin:
         wanted = json.loads(line)
-        batches = start(wanted["bytes"], wanted["tensors"])
+        batches = start(wanted)
         until = time.perf_counter() + WARM_UP_SECONDS
         for _ in range(8):
             next(batches)
         while time.perf_counter() < until:
             next(batches)
-        count, cpu, began = 0, tree_cpu_seconds(), time.perf_counter()
+        count, (here, elsewhere), began = 0, cpu_seconds(), time.perf_counter()
         while time.perf_counter() - began < wanted["seconds"]:
             next(batches)
             count += 1
-        seconds, cpu = time.perf_counter() - began, tree_cpu_seconds() - cpu
+        seconds = time.perf_counter() - began
+        after = cpu_seconds()
         del batches
-        print(json.dumps({"batches": count, "seconds": seconds, "cpu": cpu}), flush=True)
+        answer = {
+            "batches": count,
+            "seconds": seconds,
+            "consumer_cpu": after[0] - here,
+            "producer_cpu": after[1] - elsewhere,
+        }
+        print(json.dumps(answer), flush=True)

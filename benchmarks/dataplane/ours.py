@@ -15,10 +15,12 @@ from typing import Any
 from benchmarks.dataplane.measure import (
     CONSUMER_CORE,
     PRODUCER_CORE,
+    Request,
     pin,
     ready_batch,
     serve,
 )
+from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
@@ -55,6 +57,17 @@ def endless() -> Iterator[int]:
         index += 1
 
 
+def made_of(wanted: Request) -> tuple[Pipeline, Iterator[Any]]:
+    """The pipeline of a request, and what it is to be asked for."""
+    if "workload" not in wanted:
+        return Pipeline(
+            Ready(wanted["bytes"], wanted["tensors"]), unchanged, batched=False
+        ), endless()
+    kind, size = wanted["workload"], BATCH[wanted["workload"]]
+    indices = ([number * size + one for one in range(size)] for number in endless())
+    return Pipeline(KINDS[kind](), collate), indices
+
+
 def main(transport: str) -> None:
     if transport == "worker":
         pin(PRODUCER_CORE)
@@ -69,11 +82,11 @@ def main(transport: str) -> None:
     while not consumer.workers:
         time.sleep(0.05)
 
-    def start(size: int, tensors: int) -> Iterator[Any]:
-        pipeline = Pipeline(Ready(size, tensors), unchanged, batched=False)
+    def start(wanted: Request) -> Iterator[Any]:
+        pipeline, indices = made_of(wanted)
         packed = pack_pipeline(pipeline, TOKEN)
         name = BatchId("benchmark", 0, 0, 0)
-        stream = Stream(consumer, pipeline, packed, 1, name, endless(), StreamOptions(), [])
+        stream = Stream(consumer, pipeline, packed, 1, name, indices, StreamOptions(), [])
         batches = Batches(stream)
         before = consumer.counts.arrived
         while consumer.counts.arrived < before + 8:  # until then it makes its own

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.dataplane.measure import ready_batch, serve
+from benchmarks.dataplane.measure import Request, ready_batch, serve
+from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 
 
 def main() -> None:
@@ -24,16 +25,22 @@ def main() -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
 
-    def start(size: int, tensors: int) -> Iterator[Any]:
+    def start(wanted: Request) -> Iterator[Any]:
+        kind = wanted.get("workload")
+        size = BATCH[kind] if kind else 1
         made: dict[str, Any] = {}
 
-        def make(_: Any) -> Any:
+        def make(rows: Any) -> Any:
+            if kind:
+                dataset = made.setdefault("dataset", KINDS[kind]())
+                return collate([dataset[int(one)] for one in rows["id"]])
             if not made:
-                made.update({k: a[None] for k, a in ready_batch(size, tensors).items()})
+                batch = ready_batch(wanted["bytes"], wanted["tensors"])
+                made.update({name: array[None] for name, array in batch.items()})
             return made
 
-        dataset = ray.data.range(1 << 16).map_batches(make, batch_size=1)
-        yield from dataset.iter_batches(batch_size=1, prefetch_batches=2)
+        dataset = ray.data.range(size << 16).map_batches(make, batch_size=size)
+        yield from dataset.iter_batches(batch_size=size, prefetch_batches=2)
 
     serve(start)
 

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.dataplane.measure import CONSUMER_CORE, PRODUCER_CORE, pin, ready_batch, serve
+from benchmarks.dataplane.measure import (
+    CONSUMER_CORE,
+    PRODUCER_CORE,
+    Request,
+    pin,
+    ready_batch,
+    serve,
+)
 
 
 def servers() -> None:
@@ -39,8 +46,8 @@ def main() -> None:
     assert producer.stdout is not None
     target = producer.stdout.readline().strip()
 
-    def start(size: int, tensors: int) -> Iterator[Any]:
-        batch = ready_batch(size, tensors)
+    def start(wanted: Request) -> Iterator[Any]:
+        batch = ready_batch(wanted["bytes"], wanted["tensors"])
         dataset = tf.data.Dataset.from_tensors(batch).repeat()
         dataset = dataset.apply(
             tf.data.experimental.service.distribute(

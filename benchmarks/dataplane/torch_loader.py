@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.dataplane.measure import CONSUMER_CORE, PRODUCER_CORE, pin, ready_batch, serve
+from benchmarks.dataplane.measure import (
+    CONSUMER_CORE,
+    PRODUCER_CORE,
+    Request,
+    pin,
+    ready_batch,
+    serve,
+)
+from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 
 
 class Ready(Dataset):  # type: ignore[type-arg]
@@ -26,20 +36,23 @@ class Ready(Dataset):  # type: ignore[type-arg]
 
 def to_the_other_core(worker: int) -> None:
     """Pin the worker process."""
-    pin_all = {PRODUCER_CORE}
-    import os
-
-    os.sched_setaffinity(0, pin_all)
+    os.sched_setaffinity(0, {PRODUCER_CORE})
 
 
-def start(size: int, tensors: int) -> Iterator[Any]:
-    loader: Any = DataLoader(
-        Ready(size, tensors),
-        batch_size=None,
-        sampler=iter(int, 1),  # type: ignore[arg-type]
-        num_workers=1,
-        worker_init_fn=to_the_other_core,
-    )
+def tensors_of(samples: Any) -> Any:
+    return {key: torch.from_numpy(array) for key, array in collate(samples).items()}
+
+
+def start(wanted: Request) -> Iterator[Any]:
+    options: dict[str, Any] = {"num_workers": 1, "worker_init_fn": to_the_other_core}
+    if "workload" in wanted:
+        kind = wanted["workload"]
+        dataset: Any = KINDS[kind]()
+        options.update(batch_size=BATCH[kind], collate_fn=tensors_of)
+    else:
+        dataset = Ready(wanted["bytes"], wanted["tensors"])
+        options.update(batch_size=None)
+    loader: Any = DataLoader(dataset, sampler=itertools.count(), **options)  # type: ignore[arg-type]
     yield from loader
 
 

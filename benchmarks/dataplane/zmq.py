@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import zmq
 
-from benchmarks.dataplane.measure import CONSUMER_CORE, PRODUCER_CORE, pin, ready_batch, serve
+from benchmarks.dataplane.measure import (
+    CONSUMER_CORE,
+    PRODUCER_CORE,
+    Request,
+    pin,
+    ready_batch,
+    serve,
+)
 
 
 def produce(address: str, size: int, tensors: int) -> None:
@@ -23,13 +30,13 @@ def produce(address: str, size: int, tensors: int) -> None:
         socket.send_multipart(parts, copy=False)
 
 
-def start(size: int, tensors: int) -> Iterator[Any]:
+def start(wanted: Request) -> Iterator[Any]:
     context = zmq.Context()
     socket = context.socket(zmq.PULL)
     socket.rcvhwm = 2
     port = socket.bind_to_random_port("tcp://127.0.0.1")
     address = f"tcp://127.0.0.1:{port}"
-    arguments = ["produce", address, str(size), str(tensors)]
+    arguments = ["produce", address, str(wanted["bytes"]), str(wanted["tensors"])]
     producer = subprocess.Popen([sys.executable, "-m", "benchmarks.dataplane.zmq", *arguments])
     try:
         while True:
