@@ -2,6 +2,7 @@
 
 import random
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from penstock.client import (
     PreconditionFailedError,
     ProtocolError,
     RetryPolicy,
+    TokenFile,
 )
 from penstock.client.errors import BrainRefusedError
 from penstock.crds.scale import RoleTarget
@@ -137,6 +139,39 @@ def test_the_token_is_read_for_every_call(either: Either) -> None:
         "Bearer one",
         "Bearer two",
     ]
+
+
+@pytest.mark.parametrize("call", ["job", "watch_plans"])
+def test_a_token_file_that_is_not_there_is_named(either: Either, tmp_path: Path, call: str) -> None:
+    token = TokenFile(tmp_path / "token")
+    server = Called(httpx.Response(200, json=JOB))
+    with pytest.raises(BrainUnavailableError, match=f"FileNotFoundError: .*{token.path}"):
+        either.call(call, "uid-1", handler=server, token=token)
+    assert server.requests == []
+
+
+def test_a_token_file_that_comes_late_is_read(either: Either, tmp_path: Path) -> None:
+    token = TokenFile(tmp_path / "token")
+    asked = 0
+
+    def late() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            token.path.write_text("here\n")
+        return token()
+
+    server = Called(httpx.Response(200, json=JOB))
+    assert either.call("job", "uid-1", handler=server, token=late).uid == "uid-1"
+    assert server.requests[0].headers["authorization"] == "Bearer here"
+
+
+def test_a_stream_of_anything_but_plans_is_a_protocol_error(either: Either) -> None:
+    def serve(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=httpx.ByteStream(b'event: plan\ndata: {"a": 1}\n\n'))
+
+    with pytest.raises(ProtocolError, match="GET /v1/jobs/uid-1/plans/watch: the stream"):
+        either.call("watch_plans", "uid-1", handler=serve)
 
 
 def test_pages_are_followed_to_the_end(either: Either) -> None:

@@ -191,21 +191,24 @@ class BrainClient:
         """Plans with an id above `after` as they are made, until the server ends the stream.
 
         A stream that is silent (heartbeats included) for `idle_seconds` raises
-        BrainUnavailableError; call again with the last id to go on without a gap.
+        BrainUnavailableError; call again with the last id to go on without a gap. Events that are
+        no plans raise ProtocolError.
         """
         reader = EventReader()
         path = calls.watch_path(uid)
-        headers = {"Last-Event-ID": str(after), **authorization(self._token)}
         timeout = httpx.Timeout(self._retry.attempt_seconds, read=idle_seconds)
         began = time.monotonic()
         try:
+            headers = {"Last-Event-ID": str(after), **authorization(self._token)}
             with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
                     _raise_for(path, response)
                 for chunk in response.iter_raw():
                     for event in reader.feed(chunk):
                         yield Plan.model_validate_json(event.data, extra="ignore")
-        except httpx.HTTPError as error:
+        except ValueError as error:
+            raise ProtocolError(f"GET {path}: the stream cannot be read: {error}") from error
+        except (httpx.HTTPError, OSError) as error:
             raise BrainUnavailableError(
                 f"GET {path}",
                 attempts=1,
@@ -229,7 +232,7 @@ class BrainClient:
             headers: dict[str, str] = {}
             try:
                 answer = self._attempt(call, deadline)
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, OSError) as error:  # OSError: the token's file is not there
                 cause = f"{type(error).__name__}: {error}"
             else:
                 if answer.status not in RETRIED_STATUSES:
