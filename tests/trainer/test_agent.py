@@ -195,6 +195,25 @@ def test_a_missing_program_is_named() -> None:
     assert "no-such-program: no such program" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [("echo no interpreter is named\n", 0o755, "Exec format error"),
+     ("#!/bin/sh\n", 0o644, "Permission denied")],
+)  # fmt: skip
+def test_a_program_that_cannot_be_run_is_named_with_the_reason(
+    tmp_path: Path, content: str, mode: int, why: str
+) -> None:
+    program = tmp_path / "train"
+    program.write_text(content)
+    program.chmod(mode)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", "run", "--", str(program)],
+        capture_output=True, text=True, env=ENVIRON, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 126
+    assert f"{program}: cannot be run: {why}" in done.stderr
+
+
 def test_a_trainer_that_is_away_does_not_stop_the_program() -> None:
     nowhere = {environment.TRAINER_ADDRESS: "127.0.0.1:9"}
     code, output = finish(agent("import time; time.sleep(1.5); print('done')", environ=nowhere))

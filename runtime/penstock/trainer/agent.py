@@ -108,8 +108,8 @@ class Agent:
         except FileNotFoundError:
             LOG.error("%s: no such program", command[0])
             return NOT_FOUND
-        except PermissionError:
-            LOG.error("%s: not executable", command[0])
+        except OSError as error:  # no right to run it, a script without #!, a broken binary
+            LOG.error("%s: cannot be run: %s", command[0], error.strerror)
             return NOT_EXECUTABLE
         reporting = asyncio.create_task(self._report(process.pid))
         watching = [
