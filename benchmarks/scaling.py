@@ -4,9 +4,10 @@
 
 A pipeline that only sleeps, so that two cores suffice for eight data workers:
 ``fraction_of_linear`` is the throughput with N of them by N times that with one.
-``idle_worker_share_of_core`` is what a connected data worker uses when nobody asks for anything, over ``--seconds``; ``added_share`` is how
-much longer a training loop takes that computes for 10 ms per batch and has its batches (1 MB) made
-by a data worker, than one that has them in memory: GoldMiner reports up to 12.7 % (section 5.2).
+``idle_worker_share_of_core`` is what a connected data worker uses when nobody asks for anything.
+``added_share`` is how much longer a training loop takes that computes for 10 ms per batch and has
+its batches (1 MB) made by a data worker, than one that has them in memory: GoldMiner reports up to
+12.7 % (section 5.2).
 """
 
 from __future__ import annotations

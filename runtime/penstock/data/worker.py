@@ -98,6 +98,7 @@ class DataWorker:
         self._consumers = consumers
         self._reporter = Reporter(dispatcher, token) if dispatcher else None
         self._lines: dict[str, Line] = {}
+        self._connecting: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._said: set[str] = set()
         self._queue: deque[_Request] = deque()
@@ -292,10 +293,13 @@ class DataWorker:
         while not self._leaving:
             entries = self._consumers if self._reporter is None else self._report(leaving=False)
             for entry in entries:
-                if self._wanted(entry):
-                    self._connect(entry)
+                if self._wanted(entry):  # apart: one that does not answer must not hold up others
+                    self._connecting.add(entry.name)
+                    threading.Thread(
+                        target=self._connect, args=(entry,), name="penstock-connect", daemon=True
+                    ).start()
             for name in self._not_before.keys() - {entry.name for entry in entries}:
-                del self._not_before[name]
+                self._not_before.pop(name, None)
             with self._changed:
                 lines = list(self._lines.values())
             for line in lines:
@@ -324,11 +328,17 @@ class DataWorker:
 
     def _wanted(self, entry: ConsumerEntry) -> bool:
         with self._changed:
-            if entry.name in self._lines or self._leaving:
+            if entry.name in self._lines or entry.name in self._connecting or self._leaving:
                 return False
         return time.monotonic() >= self._not_before.get(entry.name, 0.0)
 
     def _connect(self, entry: ConsumerEntry) -> None:
+        try:
+            self._join(entry)
+        finally:
+            self._connecting.discard(entry.name)
+
+    def _join(self, entry: ConsumerEntry) -> None:
         sock = None
         try:
             sock, same_host = self._socket(entry)
@@ -349,6 +359,9 @@ class DataWorker:
             return
         line = Line(entry.name, sock)
         with self._changed:
+            if self._leaving:
+                sock.close()
+                return
             self._lines[entry.name] = line
         how = "shared memory" if same_host else "TCP"
         LOG.info("serving %s at %s (%s)", entry.name, entry.address, how)

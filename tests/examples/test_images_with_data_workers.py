@@ -1,0 +1,39 @@
+"""``examples/images/train.py``, unmodified, learns the same with data workers as without."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def learned(folder: Path, workers: int) -> list[tuple[str, ...]]:
+    """Loss and accuracy of each epoch, as printed."""
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    script = str(ROOT / "examples/images/train.py")
+    command = [penstock, "run", "--data-workers", str(workers), "--", sys.executable, script]
+    environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
+    done = subprocess.run(
+        [*command, "--data=crops", "--epochs=3", "--crops=12"],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "stays in this process" not in done.stderr
+    return re.findall(r"loss ([\d.]+), accuracy ([\d.]+)", done.stdout)
+
+
+@pytest.mark.slow
+def test_two_data_workers_change_nothing_that_is_learned(tmp_path: Path) -> None:
+    wanted = learned(tmp_path, 0)
+    assert len(wanted) == 3
+    assert learned(tmp_path, 2) == wanted
