@@ -86,6 +86,9 @@ class Administrators:
             except (SQLAlchemyError, OSError, TimeoutError) as error:
                 self._metrics.failures.labels("administrators").inc()
                 _log.error("administrators: %s: %s; trying again", type(error).__name__, error)
+            except Exception:  # noqa: BLE001 - or nobody would plan for any job again
+                self._metrics.failures.labels("administrators").inc()
+                _log.exception("administrators: fault in the Brain; trying again")
             await asyncio.sleep(self._settings.tick_seconds)
 
     async def stop(self) -> None:
@@ -169,3 +172,6 @@ class Administrators:
             except (SQLAlchemyError, OSError) as error:
                 self._metrics.failures.labels("administrators").inc()
                 _log.error("job %s could not be planned (%s): %s", uid, trigger, error)
+            except Exception:  # noqa: BLE001 - the next trigger may not meet it
+                self._metrics.failures.labels("administrators").inc()
+                _log.exception("job %s could not be planned (%s): fault in the Brain", uid, trigger)

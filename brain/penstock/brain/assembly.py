@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -149,9 +149,7 @@ async def running_brain(
         brain.plans.stop()
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
         await brain.samples.close()
         await brain.administrators.stop()
         await executor.close()
@@ -186,3 +184,6 @@ async def _repeat(
         except (SQLAlchemyError, OSError, TimeoutError, JobNotFoundError) as error:
             brain.metrics.failures.labels(name).inc()
             _log.error("%s: %s: %s; trying again", name, type(error).__name__, error)
+        except Exception:  # noqa: BLE001 - the next round may not meet it
+            brain.metrics.failures.labels(name).inc()
+            _log.exception("%s: fault in the Brain; trying again", name)

@@ -56,6 +56,9 @@ class Sweeper:
             except (SQLAlchemyError, OSError, TimeoutError) as error:
                 self._metrics.failures.labels("sweeper").inc()
                 _log.error("sweeping: %s: %s; trying again", type(error).__name__, error)
+            except Exception:  # noqa: BLE001 - the next sweep may not meet it
+                self._metrics.failures.labels("sweeper").inc()
+                _log.exception("sweeping: fault in the Brain; trying again")
             await asyncio.sleep(self._settings.sweep_seconds)
 
     async def sweep(self) -> None:

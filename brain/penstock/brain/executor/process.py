@@ -19,6 +19,8 @@ from penstock.brain.executor.task import (
 )
 
 _START_SECONDS: Final = 30.0
+_CAUSE_SECONDS: Final = 5.0
+"""How long the exit code of a child that closed its pipe is waited for: a busy machine is slow."""
 
 
 class ExecutorProcess:
@@ -86,7 +88,9 @@ class ExecutorProcess:
                 answer = await self._exchange(frame)
         except TimeoutError:
             self._broken = True
-            detail = f"no answer within {self._settings.timeout_seconds:g} s (executor.timeout)"
+            detail = (
+                f"no answer within {self._settings.timeout_seconds:g} s (executor.timeout_seconds)"
+            )
             return TaskResult(Outcome.TIMED_OUT, time.monotonic() - began, detail=detail)
         except (asyncio.IncompleteReadError, ConnectionError, ValueError) as error:
             self._broken = True
@@ -125,7 +129,7 @@ class ExecutorProcess:
         if isinstance(error, ValueError):
             return str(error)
         try:
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(_CAUSE_SECONDS):
                 code = await self._process.wait()
         except TimeoutError:
             return f"the process closed its pipe: {type(error).__name__}"
