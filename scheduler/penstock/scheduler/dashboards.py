@@ -54,7 +54,12 @@ PANELS: Final = (
     Panel(
         "Fragmentation by node",
         "status-history",
-        {"{{node}}": f'{metrics.NODE_FRAGMENTATION}{{node=~"$node"}}'},
+        {
+            "{{node}}": (
+                f'{metrics.NODE_FRAGMENTATION}{{node=~"$node"}}'
+                f" and on (node) {metrics.NODE_ACCELERATORS} > 0"
+            )
+        },
         height=14,
         width=24,
         unit="percentunit",
@@ -69,7 +74,8 @@ PANELS: Final = (
         },
         options={"showValue": "never", "rowHeight": 0.9, "colWidth": 1.0},
         description="Free CPU share less free accelerator share. Red: accelerators strand for lack"
-        " of CPU; blue: CPU strands for lack of accelerators.",
+        " of CPU; blue: CPU strands for lack of accelerators. Nodes without accelerators strand"
+        " nothing and are left out.",
     ),
     Panel(
         "Stranded accelerators",

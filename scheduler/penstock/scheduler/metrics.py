@@ -15,8 +15,10 @@ from prometheus_client.registry import Collector
 from penstock.scheduler.fragmentation import fragmentation, of_cluster
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.podview import PodView
+from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 
 NODE_FRAGMENTATION: Final = "penstock_node_fragmentation_ratio"
+NODE_ACCELERATORS: Final = "penstock_node_accelerators"
 STRANDED_GPUS: Final = "penstock_cluster_stranded_gpus"
 STRANDED_CPU: Final = "penstock_cluster_stranded_cpu_cores"
 DATA_WORKERS: Final = "penstock_data_workers"
@@ -88,9 +90,15 @@ class _ClusterFigures(Collector):
             "Share of free CPU less share of free accelerators: below 0, accelerators strand.",
             labels=["node"],
         )
+        accelerators = GaugeMetricFamily(
+            NODE_ACCELERATORS, "Allocatable accelerators of each node.", labels=["node"]
+        )
         for row, value in zip(rows.tolist(), fragmentation(columns, rows).tolist(), strict=True):
             nodes.add_metric([columns.names[row]], round(value, 6))
+            total = int(columns.total_accelerator_milli[row]) / WHOLE_DEVICE_MILLI
+            accelerators.add_metric([columns.names[row]], total)
         yield nodes
+        yield accelerators
         cluster = of_cluster(columns)
         yield GaugeMetricFamily(
             STRANDED_GPUS,

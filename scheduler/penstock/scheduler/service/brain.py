@@ -128,6 +128,7 @@ def snapshot_of(state: ClusterState, now: float, records: Sequence[Record]) -> C
     nodes = []
     for index in order[:MAX_NODES]:
         row = int(rows[index])
+        total = int(columns.total_accelerator_milli[row])
         kinds = state.snapshot.nodes[columns.names[row]].allocatable.accelerators
         nodes.append(
             Node(
@@ -136,10 +137,10 @@ def snapshot_of(state: ClusterState, now: float, records: Sequence[Record]) -> C
                 free_milli_cpu=max(0, int(columns.free_milli_cpu[row])),
                 memory_bytes=int(columns.total_memory_bytes[row]),
                 free_memory_bytes=max(0, int(columns.free_memory_bytes[row])),
-                accelerators=int(columns.total_accelerator_milli[row]) / WHOLE_DEVICE_MILLI,
+                accelerators=total / WHOLE_DEVICE_MILLI,
                 free_accelerators=int(columns.free_accelerator_milli[row]) / WHOLE_DEVICE_MILLI,
                 accelerator=kinds[0][0] if kinds else "",
-                fragmentation=float(ratio[index]),
+                fragmentation=float(ratio[index]) if total else 0.0,  # it strands nothing
                 cordoned=not bool(columns.schedulable[row]),
             )
         )
