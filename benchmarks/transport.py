@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -27,9 +28,17 @@ TENSORS = (1, 141)
 
 
 def compare(
-    names: list[str], rounds: int, seconds: float, sizes: tuple[int, ...] = SIZES
+    names: list[str],
+    rounds: int,
+    seconds: float,
+    limit_seconds: float,
+    sizes: tuple[int, ...] = SIZES,
 ) -> dict[str, Any]:
-    """The figures of each system at each point; a system that cannot run says why."""
+    """The figures of each system at each point; a system that cannot run says why.
+
+    No round begins after ``limit_seconds``.
+    """
+    began, done = time.monotonic(), 0
     found: dict[str, dict[tuple[int, int], list[tuple[float, float]]]] = {}
     failed: dict[str, str] = {}
     load = [os.getloadavg()[0]]
@@ -42,6 +51,9 @@ def compare(
             except (OSError, RuntimeError) as error:
                 failed[name] = f"{error}: {(errors / f'{name}.log').read_text()[-500:]}"
         for _ in range(rounds):
+            if time.monotonic() - began > limit_seconds:
+                break
+            done += 1
             for size in sizes:
                 for tensors in TENSORS:
                     for system in systems:
@@ -73,7 +85,7 @@ def compare(
         ]
         for name, table in found.items()
     }
-    result: dict[str, Any] = {"systems": figures, "load": load, "rounds": rounds}
+    result: dict[str, Any] = {"systems": figures, "load": load, "rounds": done}
     if failed:
         result["failed"] = failed
     return result
@@ -85,12 +97,13 @@ def main() -> int:
     parser.add_argument("--peers", default="none", help="none, all, or a list with commas")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.35, help="of each measurement")
+    parser.add_argument("--limit-seconds", type=float, default=600, help="no round after that")
     options = parser.parse_args()
     try:
         peers = chosen_peers(options.peers)
     except ValueError as error:
         parser.error(str(error))
-    result = compare([*OURS, *peers], options.rounds, options.seconds)
+    result = compare([*OURS, *peers], options.rounds, options.seconds, options.limit_seconds)
     if options.json:
         print(json.dumps(result))
     else:

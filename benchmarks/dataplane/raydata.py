@@ -39,8 +39,9 @@ def main() -> None:
                 made.update({name: array[None] for name, array in batch.items()})
             return made
 
-        dataset = ray.data.range(size << 16).map_batches(make, batch_size=size)
-        yield from dataset.iter_batches(batch_size=size, prefetch_batches=2)
+        dataset = ray.data.range(size << 10).map_batches(make, batch_size=size)
+        while True:
+            yield from dataset.iter_batches(batch_size=size, prefetch_batches=2)
 
     serve(start)
 

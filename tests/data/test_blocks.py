@@ -23,7 +23,8 @@ def test_a_block_comes_back_when_the_last_view_of_it_is_gone() -> None:
     place, view = address(root), root[10:20].view(np.int16)
     del root
     gc.collect()
-    assert address(pool.allocate(1 << 20)) != place
+    other = pool.allocate(1 << 20)
+    assert address(other) != place
     del view
     gc.collect()
     assert address(pool.allocate(1 << 20)) == place
@@ -34,8 +35,9 @@ def test_what_is_kept_for_later_is_bounded() -> None:
     roots = [pool.allocate(1 << 20) for _ in range(3 * KEPT_BLOCKS)]
     del roots
     gc.collect()
-    pool.allocate(1 << 20)
+    taken = pool.allocate(1 << 20)
     assert len(pool._free) <= KEPT_BLOCKS
+    assert taken.size == 1 << 20
 
 
 def test_a_block_that_is_far_too_large_is_not_used() -> None:
