@@ -47,7 +47,7 @@ def free_port() -> int:
 class Scenario:
     """The processes of one run."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, samples: int) -> None:
         self._folder = folder
         self._port = free_port()
         self._log = (folder / "log.txt").open("w")
@@ -64,7 +64,7 @@ class Scenario:
             "dispatcher": [penstock, "trainer", "--port", str(self._port)],
             "data-worker-0": [python, "-m", "penstock.data.service"],
             "data-worker-1": [python, "-m", "penstock.data.service"],
-            "consumer": [*consumer, str(SAMPLE_SECONDS)],
+            "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS)],
         }
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -110,12 +110,12 @@ def leftovers(before: set[str]) -> list[str]:
     return ours + [line.split()[-1] for line in unix if "penstock-data-" in line]
 
 
-def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
+def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, Any]:
     """One run; see the module's docstring."""
     chance = random.Random(seed)
     before = shared_memory()
     sockets_before = leftovers(before)
-    scenario = Scenario(folder, seed)
+    scenario = Scenario(folder, seed, samples)
     began = time.monotonic()
     done_file = folder / "done.json"
     killed: Counter[str] = Counter()
@@ -141,18 +141,18 @@ def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     seconds = time.monotonic() - began
     done = json.loads(done_file.read_text()) if ended else {"seen": [], "sums": [], "stall": None}
     counts = [Counter(epoch) for epoch in done["seen"]]
-    every = range(consuming.SAMPLES)
+    every = range(samples)
     lost = sum(count[index] == 0 for count in counts for index in every)
     repeated = sum(max(0, count[index] - 1) for count in counts for index in every)
     return {
         "kills": sum(killed.values()),
         "killed": dict(killed),
         "seed": seed,
-        "samples": consuming.SAMPLES * consuming.EPOCHS,
+        "samples": samples * consuming.EPOCHS,
         "lost": lost if ended else None,
         "repeated": repeated if ended else None,
         "epochs_ended": len(counts),
-        "identical": ended and done["sums"] == reference(seed),
+        "identical": ended and done["sums"] == reference(seed, samples),
         "longest_stall_seconds": done["stall"] and round(done["stall"], 2),
         "made_by_data_workers_since_the_last_start": done.get("arrived"),
         "seconds": round(seconds, 1),
@@ -161,11 +161,11 @@ def run(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def reference(seed: int) -> list[list[float]]:
+def reference(seed: int, samples: int) -> list[list[float]]:
     """The sums of a run that nothing happened to, in this process."""
     from penstock.data import Loader
 
-    loader = Loader(consuming.Slow(0.0), consuming.BATCH, seed=seed)
+    loader = Loader(consuming.Slow(samples, 0.0), consuming.BATCH, seed=seed)
     return [[float(batch["noise"].sum()) for batch in loader] for _ in range(consuming.EPOCHS)]
 
 
@@ -188,12 +188,13 @@ def tfdata(kills: int, seed: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--samples", type=int, default=4000, help="of each of the two epochs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--peers", choices=["none", "all", "tfdata"], default="none")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result: dict[str, Any] = run(options.kills, options.seed, Path(folder))
+        result: dict[str, Any] = run(options.kills, options.seed, Path(folder), options.samples)
         if result["lost"] is None:
             sys.stderr.write((Path(folder) / "log.txt").read_text()[-3000:])
     good = result["lost"] == result["repeated"] == 0 and not result["left_behind"]

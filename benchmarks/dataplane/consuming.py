@@ -18,18 +18,18 @@ import numpy as np
 from penstock.data import Loader
 from penstock.data.process import consumer_of_process
 
-SAMPLES, BATCH, EPOCHS = 4000, 8, 2
+BATCH, EPOCHS = 8, 2
 CHECKPOINT_STEPS = 5
 
 
 class Slow:
     """Samples that take a while and draw random numbers."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, samples: int, seconds: float) -> None:
+        self.samples, self.seconds = samples, seconds
 
     def __len__(self) -> int:
-        return SAMPLES
+        return self.samples
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         time.sleep(self.seconds)
@@ -43,9 +43,9 @@ def save(file: Path, content: dict[str, Any]) -> None:
     fresh.replace(file)
 
 
-def main(folder: Path, seed: int, sample_seconds: float) -> None:
+def main(folder: Path, seed: int, samples: int, sample_seconds: float) -> None:
     checkpoint = folder / "checkpoint.json"
-    loader = Loader(Slow(sample_seconds), BATCH, seed=seed)
+    loader = Loader(Slow(samples, sample_seconds), BATCH, seed=seed)
     seen: list[list[int]] = [[] for _ in range(EPOCHS)]
     sums: list[list[float]] = [[] for _ in range(EPOCHS)]
     if checkpoint.exists():
@@ -71,4 +71,4 @@ def main(folder: Path, seed: int, sample_seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
