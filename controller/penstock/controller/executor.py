@@ -52,6 +52,9 @@ _AT_A_TIME: Final = 32
 _FORBIDDEN: Final = 403
 _INVALID: Final = frozenset({400, 413, 422})
 _TOO_MANY_REQUESTS: Final = 429
+_NOT_AS_SEEN: Final = frozenset({404, 409})
+"""It is gone, or has changed since it was looked at."""
+
 _PODS: Final = "pods"
 _OBJECTS: Final = "objects"
 
@@ -236,7 +239,7 @@ class Executor:
         try:
             gone = await self._api.delete("pods", namespace, action.name, action.uid)
         except ApiRefusedError as error:
-            if error.code not in {404, 409}:  # it is gone, or another pod has its name
+            if error.code not in _NOT_AS_SEEN:  # it is gone, or another pod has its name
                 raise
             return
         self._metrics.pods_deleted.inc()
@@ -259,7 +262,7 @@ class Executor:
                 "pods", namespace, action.name, body, subresource="resize", strategic=True
             )
         except ApiRefusedError as error:
-            if error.code == 429:
+            if error.code == _TOO_MANY_REQUESTS:
                 raise
             memory.unresizable.add(action.uid)  # it is replaced instead
             return
@@ -273,7 +276,7 @@ class Executor:
         try:
             lifted = await self._api.patch("pods", namespace, action.name, body, strategic=True)
         except ApiRefusedError as error:
-            if error.code not in {404, 409}:
+            if error.code not in _NOT_AS_SEEN:
                 raise
             return
         self._store.put_pod(lifted, own=True)
@@ -303,7 +306,7 @@ class Executor:
         try:
             written = await self._api.patch(SCALE_PLURAL, key[0], action.name, body)
         except ApiRefusedError as error:
-            if error.code in {404, 409}:
+            if error.code in _NOT_AS_SEEN:
                 await self._refresh_scale(key, action.name, action.uid)
             raise
         self._store.put_scale(written)
@@ -316,7 +319,7 @@ class Executor:
                 ELASTICJOB_PLURAL, namespace, name, body, subresource="status"
             )
         except ApiRefusedError as error:
-            if error.code in {404, 409}:
+            if error.code in _NOT_AS_SEEN:
                 await self._refresh_job(key)
             raise
         memory.status_written(action.reserves, self._clock())
@@ -342,7 +345,7 @@ class Executor:
                 SCALE_PLURAL, namespace, action.name, body, subresource="status"
             )
         except ApiRefusedError as error:
-            if error.code in {404, 409}:
+            if error.code in _NOT_AS_SEEN:
                 await self._refresh_scale(key, action.name, action.uid)
             raise
         self._store.put_scale(written)
@@ -358,7 +361,7 @@ class Executor:
         try:
             await self._api.delete(resource, namespace, name, uid)
         except ApiRefusedError as error:
-            if error.code not in {404, 409}:
+            if error.code not in _NOT_AS_SEEN:
                 raise
 
     async def _fetch_log(self, namespace: str, memory: Memory, action: FetchLog) -> None:

@@ -1,7 +1,7 @@
 """The vocabulary of access: a caller asks for a permission, an authenticator knows callers.
 
-Permissions are spelt as Kubernetes would: a verb on a resource of group penstock.dev. The resources
-`algorithms` and `clustersnapshots` exist for this purpose only; roles may name them like any other.
+Permissions are spelt as Kubernetes would: a verb on a resource of group penstock.dev. `algorithms`,
+`clustersnapshots` and `audits` exist for this purpose only; roles may name them like any other.
 """
 
 from dataclasses import dataclass

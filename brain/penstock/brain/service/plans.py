@@ -22,7 +22,7 @@ from penstock.brain.metrics import BrainMetrics
 from penstock.brain.optimizer import Decision
 from penstock.brain.plancheck import check
 from penstock.brain.plancontent import PlanContent, role_plan
-from penstock.brain.planner import Planner, applied_plans
+from penstock.brain.planner import MOST_PLANS, Planner, applied_plans
 from penstock.brain.planning import History, Limits, Plan
 from penstock.brain.registration import Registration
 from penstock.brain.store.audit import Audit
@@ -340,7 +340,7 @@ class PlanService:
         self, session: AsyncSession, job: JobRow, request: OverrideRequest, now: float
     ) -> None:
         registration = Registration.parse(job.description)
-        rows = await Plans(session).newest_in_force(job.uid, 500)
+        rows = await Plans(session).newest_in_force(job.uid, MOST_PLANS)
         plan = Plan(
             stage=Stage.ADJUST,
             algorithm="override",
@@ -382,7 +382,7 @@ async def _underneath(plans: Plans, uid: str, override: PlanRow) -> PlanContent 
     """What the Brain said last of the roles that the override held; None where nothing."""
     held = set(PlanContent.model_validate_json(override.content).roles)
     roles: dict[Role, RoleTarget] = {}
-    for row in await plans.newest_of_the_brain(uid, 500):
+    for row in await plans.newest_of_the_brain(uid, MOST_PLANS):
         for role, target in PlanContent.model_validate_json(row.content).roles.items():
             if role in held:
                 said = target.model_dump(exclude_none=True)

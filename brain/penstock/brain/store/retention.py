@@ -8,6 +8,7 @@ from sqlmodel import col
 
 from penstock.brain.configuration import RetentionSettings
 from penstock.brain.jobstate import JobPhase
+from penstock.brain.rollups import MINUTE, TEN_MINUTES
 from penstock.brain.store.tables import (
     AllocationRow,
     AuditRow,
@@ -41,11 +42,11 @@ async def expire(session: AsyncSession, settings: RetentionSettings, now: float)
 
 
 def _expired(settings: RetentionSettings, now: float) -> list[tuple[Table, ColumnElement[bool]]]:
-    minute = col(RollupRow.resolution_seconds) == 60
-    ten_minutes = col(RollupRow.resolution_seconds) == 600
+    minute = col(RollupRow.resolution_seconds) == MINUTE
+    ten_minutes = col(RollupRow.resolution_seconds) == TEN_MINUTES
     started, sent = col(RollupRow.start_seconds), col(SnapshotRow.time_seconds)
-    of_minute = col(SnapshotRow.resolution_seconds) == 60
-    of_ten_minutes = col(SnapshotRow.resolution_seconds) == 600
+    of_minute = col(SnapshotRow.resolution_seconds) == MINUTE
+    of_ten_minutes = col(SnapshotRow.resolution_seconds) == TEN_MINUTES
     over = col(JobRow.phase) != JobPhase.ACTIVE.value
     return [
         (_table(SampleRow), col(SampleRow.received_seconds) < now - settings.raw_seconds),

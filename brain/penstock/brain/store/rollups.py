@@ -7,7 +7,7 @@ from sqlalchemy import Result, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from penstock.brain.rollups import Rollup, dump_roles, load_roles, of_sample
+from penstock.brain.rollups import MINUTE, Rollup, dump_roles, load_roles, of_sample
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import RollupRow, SampleRow
 
@@ -23,7 +23,7 @@ class Rollups:
         """Up to which time of receipt samples have been summed up."""
         found: float | None = await self._session.scalar(
             select(func.max(col(RollupRow.received_seconds))).where(
-                col(RollupRow.resolution_seconds) == 60
+                col(RollupRow.resolution_seconds) == MINUTE
             )
         )
         return found
@@ -62,7 +62,7 @@ class Rollups:
             select(RollupRow)
             .where(
                 col(RollupRow.job_uid) == uid,
-                col(RollupRow.resolution_seconds) == 60,
+                col(RollupRow.resolution_seconds) == MINUTE,
                 col(RollupRow.start_seconds) >= start,
                 col(RollupRow.start_seconds) < end,
             )

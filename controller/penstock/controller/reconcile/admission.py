@@ -147,8 +147,8 @@ def _over_quota(spec: ElasticJobSpec, scale: Scale, others: list[Scale], held: H
 
     Tried are the target as it would be now, once the spec's counts that wait for consent are in
     force, and with nothing pinned or fixed, since an overridden Scale comes into effect later
-    without being asked again. A Scale that only leaves
-    an excess as it is, or lessens it, is not refused for it.
+    without being asked again. A Scale that only leaves an excess as it is, or lessens it, is not
+    refused for it.
     """
     rest = [one for one in others if one.name != scale.name]
     ready = Conditions(scale.conditions, GENERATION, scale.created)
