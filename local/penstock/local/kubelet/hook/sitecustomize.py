@@ -173,8 +173,13 @@ def _run_the_users_own() -> None:
     import importlib.machinery
     import importlib.util
 
-    elsewhere = [entry for entry in sys.path if os.path.abspath(entry) != _FOLDER]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    # Only what stands behind this folder: were those before it searched too, two such hooks would
+    # find each other without end.
+    entries = [os.path.abspath(entry) for entry in sys.path]
+    if _FOLDER not in entries:
+        return
+    behind = sys.path[entries.index(_FOLDER) + 1 :]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", behind)
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)
