@@ -19,12 +19,13 @@ from typing import Any
 from penstock.crds.enums import Guarantee
 from penstock.data.collate import stack
 from penstock.data.consumer import Consumer
-from penstock.data.ledger import SampleOrder, Slot, derive_seed
+from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
 from penstock.data.process import consumer_of_process
 from penstock.data.stream import BadSample, Batches, Stream, StreamOptions
 
 STATE_VERSION = 1
+LOOKED_UP = 4096
 
 
 class Loader:
@@ -107,22 +108,30 @@ class Loader:
             self._stream.close()
         epoch, start = self._epoch, self._position
         self._position = 0
-        indices = iter(
-            [int(one) for one in self._order.samples(Slot(epoch, step, self._index))]
-            for step in range(start, self._steps)
-        )
         self._stream = Stream(
             consumer,
             self._pipeline,
             packed,
             derive_seed(self._seed, epoch),
             BatchId(self._group, self._index, epoch, start),
-            indices,
+            self._indices(epoch, start),
             self._options,
             self.quarantine,
         )
         self._epoch += 1
         return Batches(self._stream)
+
+    def _indices(self, epoch: int, start: int) -> Iterator[list[int]]:
+        """What `SampleOrder.samples` gives for each step, looked up many steps at a time."""
+        order, together = self._order, max(1, LOOKED_UP // self._order.global_batch)
+        shuffled = Permutation(order.dataset_size, derive_seed(self._seed, epoch))
+        for first in range(start, self._steps, together):
+            begin = first * order.global_batch
+            end = min(begin + together * order.global_batch, order.dataset_size)
+            looked_up = shuffled.take(begin, end).tolist() if order.shuffle else range(begin, end)
+            for step in range(first, min(first + together, self._steps)):
+                low, high = order.positions(Slot(epoch, step, self._index))
+                yield list(looked_up[low - begin : high - begin])
 
     def state_dict(self) -> dict[str, Any]:
         """Where the program is: put it into the checkpoint, beside the model that saw it."""
