@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from penstock.brain.measurement import Measurement
 from penstock.brain.nnls import nnls
+from penstock.brain.pstensors import infer, spread
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -47,10 +48,12 @@ class Fit:
     """The fitted hypotheses: arrays of shape (hypotheses,), except the shares of the work.
 
     `work` is core-seconds of update per step on each server, by the numbers of servers that were
-    measured; `newest` is the last of these numbers.
+    measured; `newest` is the last of these numbers. `tensors` are the shares of whole tensors,
+    where the measurements tell them.
     """
 
     work: Mapping[int, Floats]
+    tensors: Floats | None
     newest: int
     compute_core_seconds: float
     idle_cores: float
@@ -105,14 +108,18 @@ class Fit:
     def work_on(self, servers: int) -> Floats:
         """Core-seconds of update per step on each of `servers` servers.
 
-        A number never measured is assumed to have the same total and one heavy tensor, which stays
-        whole, with the rest spread evenly. It is nearly as heavy as the measured numbers allow:
-        some of what the fullest server has above the others are tensors that met by chance.
+        A number never measured has the same total. Where the tensors are not known, one heavy
+        tensor is assumed, which stays whole, with the rest spread evenly. It is nearly as heavy as
+        the measured numbers allow: some of what the fullest server has above the others are tensors
+        that met by chance.
         """
         known = self.work.get(servers)
         if known is not None:
             return known
         total = float(self.work[self.newest].sum())
+        if self.tensors is not None:
+            told: Floats = np.maximum(total * spread(self.tensors, servers), 1e-6)
+            return told
         heavy = min(
             (float(work.max() / work.sum()) * count - 1) / (count - 1) if count > 1 else 1.0
             for count, work in self.work.items()
@@ -171,6 +178,7 @@ def fit(runs: Sequence[Measurement]) -> Fit:
     weight = np.exp(-(loss - loss.min()) / 2)
     return Fit(
         work=works,
+        tensors=infer(works),
         newest=newest,
         compute_core_seconds=compute,
         idle_cores=idle,

@@ -13,7 +13,8 @@ Servers are dear and workers cheap to change (the paper's principles 2 and 3):
 - otherwise the workers change, for any gain above `worker_gain`.
 
 Where the fullest server is as large as a pod may be and still limits the job, another number of
-servers is tried: parameters are placed by whole tensors, so how they spread is only known then.
+servers is tried: parameters are placed by whole tensors, so how they spread is only known then, or
+once the numbers measured tell what each tensor takes (`penstock.brain.pstensors`).
 """
 
 import math
@@ -67,6 +68,8 @@ class FittedPsParams(Params):
     """Least predicted gain for which servers change."""
     trial_gain: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Least predicted gain for which a number of servers is tried that was never measured."""
+    told_gain: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """Least predicted gain for which a number of servers is chosen whose spread was inferred."""
     server_interval_seconds: Annotated[float, Field(ge=0)] = 300.0
     """Least time from one change of servers to the next."""
     most_server_changes: Annotated[int, Field(ge=1)] = 3
@@ -169,10 +172,14 @@ def _drifted(history: History, params: FittedPsParams) -> bool:
 
 
 def _servers(of: _Situation) -> Choice | None:
-    """The best choice with other servers: a number already measured, or one worth a trial."""
+    """The best choice with other servers: a number whose spread is known, or one worth a trial."""
     spec = of.job.role(Role.PS)
     allowed = {count: spec.clamp(count) == count for count in range(1, of.params.most_servers + 1)}
     known = best(of.fitted, of.bounds, [n for n in of.fitted.work if allowed.get(n)])
+    if of.fitted.tensors is not None:
+        told = best(of.fitted, of.bounds, [n for n in allowed if allowed[n]])
+        least = (1 + of.params.told_gain) * (known.steps_per_second if known else 0.0)
+        return told if told is not None and told.steps_per_second > least else known
     full = known is None or max(known.server_cores) >= of.bounds.pod_cores
     if not full or of.changes + 1 >= of.params.most_server_changes:
         return known
