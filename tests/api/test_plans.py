@@ -63,6 +63,11 @@ def test_if_match_and_the_key_are_honoured(sqlite_url: str) -> None:
             assert stale.json()["type"] == "urn:penstock:problem:precondition-failed"
             unknown = await service.http.post(url, json=body, headers={"If-Match": '"abc"'})
             assert unknown.status_code == 412
+            many = await service.http.post(url, json={"roles": {"worker": {"replicas": 9}}})
+            assert many.status_code == 422
+            assert many.json()["errors"] == [
+                {"field": "roles.worker.replicas", "rule": "the spec allows 1 to 4", "value": 9}
+            ]
             other = {"roles": {"worker": {"replicas": 3}}}
             reused = await service.http.post(url, json=other, headers={"Idempotency-Key": "a-key"})
             assert reused.status_code == 409
@@ -114,6 +119,12 @@ def test_a_proposal_says_what_and_why_and_changes_nothing(sqlite_url: str) -> No
             assert (await service.http.post(url, json=capped)).json()["plan"] is None
             named = (await service.http.post(url, json={"algorithm": "cold_create"})).json()
             assert [run["algorithm"]["name"] for run in named["runs"]] == ["cold_create"]
+            other = (await service.http.post(url, json={"algorithm": "optimize_ps"})).json()
+            [run_of_it] = other["runs"]
+            assert (other["plan"], run_of_it["outcome"]) == (None, "NoPlan")
+            assert run_of_it["detail"] == (
+                "optimize_ps is for ParameterServer; the job is AllReduce"
+            )
             unknown = await service.http.post(url, json={"algorithm": "nobody"})
             assert unknown.status_code == 404
             assert "cold_create" in unknown.json()["detail"]

@@ -107,6 +107,12 @@ def test_what_is_no_json_too_large_or_elsewhere(sqlite_url: str) -> None:
                     yield b" " * 2**16
 
             await refused(service, "PUT", "/v1/jobs/u", 413, content=chunks(), headers=json_type)
+            form = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl -d says
+            untyped = await refused(
+                service, "PUT", "/v1/jobs/u", 422, content=json.dumps(REGISTRATION), headers=form
+            )
+            assert "Content-Type: application/json" in untyped["detail"]
+            assert untyped["errors"][0]["value"] == form["Content-Type"]
             await refused(service, "GET", "/v1/nothing", 404)
             await refused(service, "DELETE", "/v1/jobs/u", 405)
             await refused(service, "GET", "/v1/jobs/u", 404)

@@ -105,8 +105,14 @@ async def _known(request: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if status == 503:
         headers["Retry-After"] = _RETRY_SECONDS
+    found = (
+        [FieldProblem(field=error.field, rule=error.rule, value=error.value)]
+        if isinstance(error, PlanRefusedError)
+        else []
+    )
     return response(
-        Problem(type=kind.value, title=title, status=status, detail=detail[:2000]), headers
+        Problem(type=kind.value, title=title, status=status, detail=detail[:2000], errors=found),
+        headers,
     )
 
 
@@ -120,6 +126,10 @@ async def _invalid(request: Request, error: Exception) -> Response:
         )
         for problem in error.errors()[:_MOST_ERRORS]
     ]
+    if isinstance(error.body, bytes):  # not read as JSON, for its type says that it is none
+        kind = request.headers.get("content-type")
+        rule = "a body must be sent with Content-Type: application/json"
+        found = [FieldProblem(field="header.content-type", rule=rule, value=_shown(kind))]
     status = 400 if any(each["type"] == "json_invalid" for each in error.errors()) else 422
     return response(
         Problem(

@@ -98,6 +98,22 @@ class Optimizer:
             runs=tuple(runs),
         )
 
+    async def propose(self, case: Case, entry: Registered, stage: Stage) -> Run:
+        """Ask one algorithm that a person names, unless it is not for jobs like this one."""
+        algorithm = entry.algorithm
+        if case.job.strategy in algorithm.strategies:
+            return await self.ask(case, entry, stage)
+        return Run(
+            stage=stage,
+            algorithm=algorithm.name,
+            version=algorithm.version,
+            shadow=entry.shadow,
+            outcome=Outcome.NO_PLAN,
+            duration_seconds=0.0,
+            detail=f"{algorithm.name} is for {', '.join(sorted(algorithm.strategies))}; "
+            f"the job is {case.job.strategy}",
+        )
+
     async def ask(self, case: Case, entry: Registered, stage: Stage) -> Run:
         """Ask one algorithm, and check what it answers."""
         algorithm = entry.algorithm

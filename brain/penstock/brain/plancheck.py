@@ -19,6 +19,12 @@ from penstock.crds.enums import Role, Strategy
 class PlanRefusedError(Exception):
     """A plan that may not be put in force; the text names the field, the value and the rule."""
 
+    def __init__(self, field: str, rule: str, value: int | str | None = None) -> None:
+        super().__init__(f"{field}: {rule}" if value is None else f"{field} = {value}: {rule}")
+        self.field = field
+        self.rule = rule
+        self.value = value
+
 
 def check(plan: Plan, job: JobDescription, limits: Limits, history: History) -> None:
     """Raise `PlanRefusedError` unless the job may become what `plan` says."""
@@ -32,7 +38,9 @@ def check(plan: Plan, job: JobDescription, limits: Limits, history: History) -> 
 
 def _check_role(role: Role, plan: RolePlan, job: JobDescription, limits: Limits) -> None:
     if role is Role.PS and job.strategy is not Strategy.PARAMETER_SERVER:
-        raise PlanRefusedError(f"roles.{role}: a job of strategy {job.strategy} has no such role")
+        raise PlanRefusedError(
+            f"roles.{role}", f"a job of strategy {job.strategy} has no such role"
+        )
     spec = job.role(role)
     if plan.replicas is not None and spec.clamp(plan.replicas) != plan.replicas:
         rule = (
@@ -40,10 +48,10 @@ def _check_role(role: Role, plan: RolePlan, job: JobDescription, limits: Limits)
             if spec.fixed is not None
             else f"the spec allows {spec.minimum} to {spec.maximum or 'any number'}"
         )
-        raise PlanRefusedError(f"roles.{role}.replicas = {plan.replicas}: {rule}")
+        raise PlanRefusedError(f"roles.{role}.replicas", rule, plan.replicas)
     if (plan.spare_replicas or 0) > spec.spare:
         raise PlanRefusedError(
-            f"roles.{role}.spareReplicas = {plan.spare_replicas}: the spec allows {spec.spare}"
+            f"roles.{role}.spareReplicas", f"the spec allows {spec.spare}", plan.spare_replicas
         )
     sizes = [("resources", plan.milli_cpu, plan.memory_bytes)] + [
         (f"ranks.{rank}", of.milli_cpu, of.memory_bytes) for rank, of in plan.ranks.items()
@@ -51,12 +59,14 @@ def _check_role(role: Role, plan: RolePlan, job: JobDescription, limits: Limits)
     for where, milli_cpu, memory in sizes:
         if milli_cpu is not None and milli_cpu > limits.pod_milli_cpu:
             raise PlanRefusedError(
-                f"roles.{role}.{where}.cpu = {milli_cpu}m: a pod may have {limits.pod_milli_cpu}m"
+                f"roles.{role}.{where}.cpu",
+                f"a pod may have {limits.pod_milli_cpu}m",
+                f"{milli_cpu}m",
             )
         most = limits.pod_memory_bytes
         if memory is not None and most is not None and memory > most:
             raise PlanRefusedError(
-                f"roles.{role}.{where}.memory = {memory} bytes: a pod may have {most}"
+                f"roles.{role}.{where}.memory", f"a pod may have {most}", f"{memory} bytes"
             )
 
 
@@ -74,4 +84,4 @@ def _total(after: dict[Role, RolePlan], job: JobDescription, field: str) -> int:
 
 def _check_total(name: str, total: int, most: int | None) -> None:
     if most is not None and total > most:
-        raise PlanRefusedError(f"{name} of all roles = {total}: the job's limit is {most}")
+        raise PlanRefusedError(f"{name} of all roles", f"the job's limit is {most}", total)

@@ -115,7 +115,7 @@ class Planner:
         else:
             entry = registry[algorithm]
             at = stage or min(entry.algorithm.stages, key=list(Stage).index)
-            run = await self._optimizer.ask(loaded.case, entry, at)
+            run = await self._optimizer.propose(loaded.case, entry, at)
             planned = run.outcome is Outcome.PLANNED
             decision = Decision(
                 plan=run.plan if planned else None, version=run.version, runs=(run,)
