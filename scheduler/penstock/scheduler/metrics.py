@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.scheduler.fragmentation import fragmentation, of_cluster
@@ -28,6 +28,7 @@ PIN_SECONDS: Final = "penstock_scheduler_pin_delay_seconds"
 INTERVAL_SECONDS: Final = "penstock_scheduler_interval_duration_seconds"
 CALL_ERRORS: Final = "penstock_scheduler_call_errors"
 PODS: Final = "penstock_scheduler_pods"
+UNREADABLE: Final = "penstock_scheduler_unreadable_objects"
 LEADING: Final = "penstock_scheduler_leading"
 
 _LATENCY: Final = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -128,6 +129,12 @@ class _ClusterFigures(Collector):
         waiting.add_metric(["pinned"], len(self._state.pinned))
         waiting.add_metric(["accelerator_pending"], len(self._state.waiting))
         yield waiting
+        unreadable = CounterMetricFamily(
+            UNREADABLE, "Failures to read an object that nobody foresaw, by kind.", labels=["kind"]
+        )
+        for kind, count in sorted(self._state.faults.items()):
+            unreadable.add_metric([kind], count)
+        yield unreadable
 
 
 def _state_of(view: PodView) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.crds.podshape import TemplateError, check_pod_spec
 from penstock.crds.quantity import parse_bytes, parse_milli_cpu
 from penstock.scheduler.eligibility import NodeTraits
 from penstock.scheduler.errors import InvalidRequestError
@@ -182,8 +183,13 @@ def read_request(
     """What an unbound pod asks for, and where it may run.
 
     Raises:
-        InvalidRequestError: a quantity cannot be read, or the pod asks for two accelerator kinds.
+        InvalidRequestError: a field is of the wrong type (a job's template is kept unread by the
+            API server), a quantity cannot be read, or the pod asks for two accelerator kinds.
     """
+    try:
+        check_pod_spec(spec)
+    except TemplateError as error:
+        raise InvalidRequestError(f"{where}: {error.field}", error.value, error.rule) from None
     amounts = held_by(spec, {}, tuple(kinds), where)
     asked = [(kind, count) for kind, count in amounts.accelerators if count]
     if len(asked) > 1:

@@ -7,9 +7,13 @@ Invariants, checked by a test against a relist after every event:
 - `pods` holds exactly the pods that are ours or wait for a node; the indexes are what `pods` says;
 - a pod that was pinned, and is not bound, holds its room until `RESERVATION_SECONDS` after the pin,
   whoever pinned it: this planner or the one before it;
-- a pod for which kube-scheduler makes room by preemption holds that room as long.
+- a pod for which kube-scheduler makes room by preemption holds that room as long;
+- no object ends the process: one that cannot be read for a reason that nobody foresaw is logged,
+  counted in `faults` and left alone (a node counts as gone, a pod stays as it was last seen).
 """
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +25,8 @@ from penstock.scheduler.planner.podview import PodView, read_view
 from penstock.scheduler.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
 
 Json = Mapping[str, Any]
+
+logger = logging.getLogger(__name__)
 
 
 class ClusterState:
@@ -43,6 +49,14 @@ class ClusterState:
         """Data workers that are there to stay, by node."""
         self.problems: dict[str, str] = {}
         """Nodes that cannot be read, and why."""
+        self.faults: Counter[str] = Counter()
+        """Failures to read an object that nobody foresaw, by kind."""
+
+    def _fault(self, kind: str, document: Json) -> None:
+        metadata = document["metadata"]
+        name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}".lstrip("/")
+        logger.exception("%s %s cannot be read and is left alone", kind, name)
+        self.faults[kind] += 1
 
     # Nodes
 
@@ -53,6 +67,11 @@ class ClusterState:
             node = read_node(document, self._kinds)
         except InvalidRequestError as error:
             self.problems[name] = str(error)
+            self.snapshot.remove_node(name)
+            return
+        except Exception as error:  # noqa: BLE001  one bad object must not stop the others
+            self._fault("node", document)
+            self.problems[name] = f"{type(error).__name__}: {error}"
             self.snapshot.remove_node(name)
             return
         self.problems.pop(name, None)
@@ -76,7 +95,12 @@ class ClusterState:
 
     def put_pod(self, document: Json, now: float) -> None:
         """A pod was added or changed."""
-        self.put_view(read_view(document, self._kinds), now)
+        try:
+            view = read_view(document, self._kinds)
+        except Exception:  # noqa: BLE001  one bad object must not stop the others
+            self._fault("pod", document)
+            return
+        self.put_view(view, now)
 
     def put_view(self, view: PodView, now: float) -> None:
         """A pod was added or changed."""
@@ -145,8 +169,13 @@ class ClusterState:
     # Jobs
 
     def put_job(self, document: Json) -> None:
-        """A job was added or changed."""
-        job = read_job(document)
+        """A job was added or changed; one that cannot be read is left alone."""
+        try:
+            job = read_job(document)
+        except Exception:  # noqa: BLE001  one bad object must not stop the others
+            self._fault("job", document)
+            self.remove_job(document["metadata"]["uid"])
+            return
         self.jobs[job.uid] = job
 
     def remove_job(self, uid: str) -> None:
@@ -155,8 +184,12 @@ class ClusterState:
 
     def replace_jobs(self, documents: Iterable[Json]) -> None:
         """The complete list of jobs."""
-        jobs = [read_job(document) for document in documents]
-        self.jobs = {job.uid: job for job in jobs}
+        seen = set()
+        for document in documents:
+            seen.add(document["metadata"]["uid"])
+            self.put_job(document)
+        for uid in self.jobs.keys() - seen:
+            self.remove_job(uid)
 
     # What follows from them
 
