@@ -1,11 +1,21 @@
 """The command ``penstock brain``."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.crds import ports
+
+
+class Access(StrEnum):
+    """What a token lets its holder do."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
 
 brain = typer.Typer(
     help="Run the Brain: job history, plans, and the REST API.",
@@ -79,13 +89,11 @@ def run(
 @brain.command("token")
 def token(
     name: Annotated[str, typer.Argument(help="Who will use it: the name in the audit.")],
-    access: Annotated[str, typer.Option(help="read, write or admin.")] = "read",
+    access: Annotated[Access, typer.Option(help="What it lets its holder do.")] = Access.READ,
 ) -> None:
     """Make an API token, and the lines of the configuration that let it in."""
     from penstock.api.auth.tokens import new_token
 
-    if access not in {"read", "write", "admin"}:
-        raise typer.BadParameter(f"{access!r}: must be read, write or admin", param_hint="--access")
     made, digest = new_token()
     typer.echo(f"{made}\n", err=False)
     typer.echo("Keep it: it is not stored. Add this to the configuration:\n", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 
 import typer
 
-DEFAULT_PORT = -1  # stands for penstock.crds.ports.CONTROLLER_METRICS
+from penstock.crds.ports import CONTROLLER_METRICS
 
 
 class LogFormat(StrEnum):
@@ -30,8 +30,8 @@ def controller(
     host: Annotated[str, typer.Option(help="Address for health and metrics.")] = "127.0.0.1",
     metrics_port: Annotated[
         int,
-        typer.Option(min=-1, max=65535, help="Port for health and metrics; 0 takes a free one."),
-    ] = DEFAULT_PORT,
+        typer.Option(min=0, max=65535, help="Port for health and metrics; 0 takes a free one."),
+    ] = CONTROLLER_METRICS,
     brain_url: Annotated[
         str, typer.Option(help="Address of the Brain as trainers reach it; without it, no Brain.")
     ] = "",
@@ -87,7 +87,6 @@ def controller(
         own_namespace,
         serve,
     )
-    from penstock.crds.ports import CONTROLLER_METRICS
 
     lease_namespace = lease_namespace or own_namespace()
     set_up_logging(log_format)
@@ -102,7 +101,7 @@ def controller(
         ),
         kubeconfig=kubeconfig,
         host=host,
-        port=CONTROLLER_METRICS if metrics_port == DEFAULT_PORT else metrics_port,
+        port=metrics_port,
         lease=LeaseName(lease_namespace, lease_name) if leader_election else None,
     )
 

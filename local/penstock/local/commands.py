@@ -76,7 +76,7 @@ def down(
         bool, typer.Option("--purge", help="Also remove the folder: objects, history and logs.")
     ] = False,
 ) -> None:
-    """Stop the control plane that ``penstock up`` started."""
+    """Stop the control plane that "penstock up" started."""
     from penstock.local import lifecycle
     from penstock.local.home import Home
 

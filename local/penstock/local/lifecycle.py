@@ -135,9 +135,11 @@ def stop(home: Home, purge: bool, say: Say) -> None:
 def how_to_use(settings: Settings, addresses: dict[str, str]) -> list[str]:
     """Lines that tell a person what to type next."""
     kubeconfig = (settings.kubeconfig or settings.home.kubeconfig).absolute()
-    lines = [f"the Brain answers at {addresses[BRAIN]} (try {addresses[BRAIN]}/docs)"]
+    url = addresses[BRAIN]
+    lines = [f"{url}/ shows all jobs, {url}/docs the REST API; both take a token of the cluster"]
     if CLUSTER in addresses:
         lines.append(f"export KUBECONFIG={kubeconfig}")
+        lines.append("kubectl config view --raw -o jsonpath='{.users[0].user.token}'  # a token")
     lines.append("kubectl apply -f examples/digits/job.yaml")
     lines.append("kubectl get ej --watch")
     return lines

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-DEFAULT_PORT = -1  # stands for penstock.crds.ports.SCHEDULER_METRICS
+from penstock.crds.ports import SCHEDULER_METRICS
 
 
 class LogFormat(StrEnum):
@@ -58,8 +58,8 @@ def scheduler(
     host: Annotated[str, typer.Option(help="Address for health and metrics.")] = "127.0.0.1",
     metrics_port: Annotated[
         int,
-        typer.Option(min=-1, max=65535, help="Port for health and metrics; 0 takes a free one."),
-    ] = DEFAULT_PORT,
+        typer.Option(min=0, max=65535, help="Port for health and metrics; 0 takes a free one."),
+    ] = SCHEDULER_METRICS,
     lease_namespace: Annotated[
         str, typer.Option(help="Namespace of the Lease; without it, its own or 'default'.")
     ] = "",
@@ -87,7 +87,6 @@ def scheduler(
         return
     import asyncio
 
-    from penstock.crds.ports import SCHEDULER_METRICS
     from penstock.scheduler.errors import UnknownPolicyError
     from penstock.scheduler.objects import ACCELERATOR_KINDS
     from penstock.scheduler.planner.planner import Settings
@@ -120,7 +119,7 @@ def scheduler(
         brain_url=brain_url,
         brain_token_file=brain_token_file,
         host=host,
-        port=SCHEDULER_METRICS if metrics_port == DEFAULT_PORT else metrics_port,
+        port=metrics_port,
         lease=LeaseName(lease_namespace or own_namespace(), lease_name)
         if leader_election
         else None,

@@ -72,6 +72,7 @@ def how_to_look(options: DemoOptions) -> list[str]:
     return [
         "",
         "To look at it yourself:",
+        "  . .venv/bin/activate",
         "  penstock up && export KUBECONFIG=$PWD/.penstock/kubeconfig",
         f"  kubectl apply -f {options.job}",
         "  kubectl get ej,scales,pods",

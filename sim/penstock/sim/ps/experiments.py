@@ -1,7 +1,8 @@
 """The experiments: the paper's two models under every planner, and random models in bulk."""
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -152,11 +153,24 @@ def random_summary(
     cases = random_cases(count, seed)
     processes = max(1, min(processes or os.cpu_count() or 1, count))
     if processes == 1:
-        rows = [random_rows(case, index, also) for index, case in enumerate(cases)]
+        made = (random_rows(case, index, also) for index, case in enumerate(cases))
+        rows = list(_counted(made, count))
     else:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            rows = list(pool.map(random_rows, cases, range(count), repeat(also), chunksize=4))
+            mapped = pool.map(random_rows, cases, range(count), repeat(also), chunksize=4)
+            rows = list(_counted(mapped, count))
     return {name: _summary([row[name] for row in rows]) for name in rows[0]}
+
+
+def _counted(rows: Iterable[dict[str, Row]], count: int) -> Iterator[dict[str, Row]]:
+    """The rows, counted on standard error while a person waits for them."""
+    watched = sys.stderr.isatty()
+    for number, row in enumerate(rows, start=1):
+        if watched:
+            end = "\n" if number == count else ""
+            sys.stderr.write(f"\r{number} of {count} jobs simulated{end}")
+            sys.stderr.flush()
+        yield row
 
 
 def _summary(rows: Sequence[Row]) -> Summary:
