@@ -24,7 +24,8 @@ Json = dict[str, Any]
 AGENT = "penstock-controller"
 JOBS = "elasticjobs.penstock.dev"
 SCALES = "scales.penstock.dev"
-STAGE_SECONDS = 25.0
+STAGE_SECONDS = 45.0
+"""Longer than a dead leader's Lease and the start of a process on a busy machine together."""
 
 
 def has_ended(pod: Json) -> bool:
