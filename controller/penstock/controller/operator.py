@@ -270,6 +270,7 @@ class Operator:
             pause = self.queue.failed(key)
             self._metrics.errors.labels(type(error).__name__).inc()
             logger.exception("%s/%s: fault in the controller; next try in %.1f s", *key, pause)
+            await self._tell_fault(key, error)
         else:
             self.queue.succeeded(key)
             if key not in self.store.job_keys():
@@ -278,6 +279,12 @@ class Operator:
                 delay = (again - self._clock()).total_seconds()
                 self.queue.add_after(key, min(delay, _BACKSTOP_SECONDS))
         self._metrics.reconcile_seconds.observe(time.perf_counter() - begun)
+
+    async def _tell_fault(self, key: JobKey, fault: Exception) -> None:
+        try:
+            await self._reconciler.tell_fault(key, fault)
+        except ApiError as error:
+            logger.info("%s/%s: its status could not name the fault: %s", *key, error)
 
     def report(self) -> None:
         """Bring the gauges up to date; called before they are read."""

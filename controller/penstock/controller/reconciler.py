@@ -17,11 +17,12 @@ from penstock.controller.memory import Memory
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile import Observed, Settings, reconcile
 from penstock.controller.reconcile.actions import RequeueAt
+from penstock.controller.reconcile.conditions import Conditions
 from penstock.controller.reconcile.lone import reconcile_lone_scale
 from penstock.controller.reconcile.observed import Job, Scale
 from penstock.controller.store import JobKey, Store
 from penstock.controller.tokens import JobTokens
-from penstock.crds.conditions import JobCondition
+from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.group import ELASTICJOB_PLURAL
 
 _WITHOUT_OBJECTS: Final = (
@@ -97,6 +98,27 @@ class Reconciler:
         actions = reconcile(observed, self._settings, now)
         self._metrics.decide_seconds.observe(time.perf_counter() - begun)
         return await self._executor.carry_out(key, job, memory, actions)
+
+    async def tell_fault(self, key: JobKey, fault: Exception) -> None:
+        """Name in the job's own status what a pass failed at; once, while it stays the same.
+
+        Raises:
+            ApiError: it could not be written.
+        """
+        job = self._store.job(key)
+        if job is None or job.deleting:
+            return
+        conditions = Conditions(job.status.conditions, job.generation, self._clock())
+        text = f"{type(fault).__name__}: {fault}; the controller's log has the rest"
+        conditions.set(JobCondition.ACCEPTED, None, JobReason.CONTROLLER_FAULT, text)
+        if not conditions.changed:
+            return
+        body = {
+            "metadata": {"resourceVersion": job.resource_version},
+            "status": {"conditions": conditions.to_json()},
+        }
+        written = await self._api.patch(ELASTICJOB_PLURAL, *key, body, subresource="status")
+        self._store.put_job(written, own=True)
 
     # The objects that jobs own
 

@@ -63,8 +63,8 @@ class JobReason(ConditionReason):
     )
     INVALID_TEMPLATE = (
         "InvalidTemplate",
-        "Accepted=False",
-        "The API server refuses a pod made from a template.",
+        "Accepted=False Running=False Scaling=False",
+        "A field of a template has the wrong type, or the API server refuses a pod made from it.",
     )
     UNSUPPORTED_STRATEGY = (
         "UnsupportedStrategy",
@@ -75,6 +75,11 @@ class JobReason(ConditionReason):
         "OverQuota",
         "Accepted=False Running=False Scaling=False",
         "What the spec fixes exceeds its own resourceLimits.",
+    )
+    CONTROLLER_FAULT = (
+        "ControllerFault",
+        "Accepted=Unknown",
+        "The controller failed at this job in a way that nobody foresaw; it tries again.",
     )
     NAME_TAKEN = (
         "NameTaken",

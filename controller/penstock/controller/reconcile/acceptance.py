@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from penstock.controller.reconcile import quota
 from penstock.controller.reconcile.observed import Job, Refusal, Settings
 from penstock.controller.reconcile.targets import Target
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.enums import TRAINER_ROLE, Role
+from penstock.crds.podshape import TemplateError, check_template
 
 _NOT_VALID = frozenset({400, 413, 422})
 _CONFLICT = 409
+
+_TRAINER_TEMPLATE: Final = "spec.trainer.template"
+_ATTRIBUTES: Final = {
+    Role.WORKER: "worker",
+    Role.PS: "ps",
+    Role.DATA_WORKER: "data_worker",
+    Role.EVALUATOR: "evaluator",
+}
 
 Fault = tuple[JobReason, str]
 
@@ -25,15 +36,54 @@ def fault_of_spec(job: Job, settings: Settings) -> Fault | None:
         known = ", ".join(sorted(settings.supported_strategies))
         text = f"spec.strategy: {spec.strategy.value!r}: has no runtime yet; supported: {known}"
         return JobReason.UNSUPPORTED_STRATEGY, text
-    fault = _fault_of_limits(spec)
-    if fault is not None:
-        return fault
-    for role, declared in spec.replica_specs.by_role().items():
+    return _fault_of_limits(spec)
+
+
+def faults_of_templates(spec: ElasticJobSpec) -> dict[str, Fault]:
+    """The templates of which no pod can be made, by role: the field, its value, the rule.
+
+    Data workers that are not declared are made of the worker's template.
+    """
+    faults: dict[str, Fault] = {}
+    declared = spec.replica_specs.by_role()
+    for role, role_spec in declared.items():
         try:
-            quota.template_requests(declared.template)
+            check_template(role_spec.template)
+            quota.template_requests(role_spec.template)
+        except TemplateError as error:
+            faults[role] = JobReason.INVALID_TEMPLATE, f"{template_path(role)}.{error}"
         except ValueError as error:
-            return JobReason.INVALID_SPEC, f"{template_path(role)}.spec.{error}"
-    return None
+            faults[role] = JobReason.INVALID_SPEC, f"{template_path(role)}.spec.{error}"
+    if Role.WORKER in faults and Role.DATA_WORKER not in declared:
+        faults[Role.DATA_WORKER] = faults[Role.WORKER]
+    if spec.trainer is not None and spec.trainer.template is not None:
+        try:
+            check_template(spec.trainer.template, partial=True)
+        except TemplateError as error:
+            faults[TRAINER_ROLE] = JobReason.INVALID_TEMPLATE, f"{_TRAINER_TEMPLATE}.{error}"
+    return faults
+
+
+def without_templates(spec: ElasticJobSpec, roles: Collection[str]) -> ElasticJobSpec:
+    """The spec with nothing but the containers' names in the templates of some roles.
+
+    A running job goes on by it, and ends by it, while no pod of these roles can be made.
+    """
+    replicas = spec.replica_specs
+    bare = {
+        _ATTRIBUTES[role]: declared.model_copy(update={"template": _bare(declared.template)})
+        for role, declared in replicas.by_role().items()
+        if role in roles
+    }
+    update: dict[str, Any] = {"replica_specs": replicas.model_copy(update=bare)}
+    if TRAINER_ROLE in roles:
+        update["trainer"] = None
+    return spec.model_copy(update=update)
+
+
+def _bare(template: Mapping[str, Any]) -> dict[str, Any]:
+    names = [{"name": container["name"]} for container in template["spec"]["containers"]]
+    return {"spec": {"containers": names}}
 
 
 def template_path(role: str) -> str:

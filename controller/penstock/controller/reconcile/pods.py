@@ -35,6 +35,12 @@ STATE_VOLUME: Final = "penstock-state"
 KUBERNETES_TOKEN_PATH: Final = f"/var/run/secrets/{GROUP}/kubernetes"
 BRAIN_TOKEN_PATH: Final = f"/var/run/secrets/{GROUP}/brain"
 
+TRAINER_STARTUP_SECONDS: Final = 5
+"""Asked earlier, a trainer that is well would answer with a Warning at each of its starts.
+
+Nobody waits for its readiness but the job that gets no plan: workers reach it before.
+"""
+
 _REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
 """A probe has one of several handlers: two probes merged would be an invalid one."""
 
@@ -135,6 +141,7 @@ def _default_trainer_template(job: Job, spec: ElasticJobSpec, settings: Settings
                     "ports": [{"name": "trainer", "containerPort": ports.TRAINER}],
                     "readinessProbe": {
                         "httpGet": {"path": "/healthz", "port": ports.TRAINER},
+                        "initialDelaySeconds": TRAINER_STARTUP_SECONDS,
                         "periodSeconds": 2,
                         "failureThreshold": 5,
                     },
@@ -193,6 +200,8 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> Json:
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
+        if value is None:
+            continue  # as in the API server, a null is an absent field
         if key in _REPLACED_WHOLE:
             merged[key] = value
         elif isinstance(below, Mapping) and isinstance(value, Mapping):
@@ -205,7 +214,12 @@ def _overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> Json:
 
 
 def _named(items: list[Any]) -> bool:
-    return all(isinstance(item, Mapping) and "name" in item for item in items)
+    return all(
+        isinstance(item, Mapping)
+        and isinstance(item.get("name"), str)
+        and isinstance(item.get("mountPath", ""), str)
+        for item in items
+    )
 
 
 def _overlay_named(below: list[Any], top: list[Any]) -> list[Any]:
@@ -218,9 +232,9 @@ def _overlay_named(below: list[Any], top: list[Any]) -> list[Any]:
 
 
 def _copy(value: Any) -> Any:
-    """A deep copy of JSON data; several times faster than one of anything."""
+    """A deep copy of JSON data without its nulls; several times faster than one of anything."""
     if isinstance(value, Mapping):
-        return {key: _copy(below) for key, below in value.items()}
+        return {key: _copy(below) for key, below in value.items() if below is not None}
     if isinstance(value, list):
         return [_copy(below) for below in value]
     return value

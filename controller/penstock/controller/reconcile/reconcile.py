@@ -6,7 +6,8 @@ as the target says, which is a function of the spec and the admitted Scales alon
 
 Where Kubernetes users have a habit it is followed: a job that another controller manages is not
 touched at all; a finished job keeps its ended pods for their logs and drops the running ones; a
-finished job never starts again.
+finished job never starts again. A running job of whose template no pod can be made goes on with the
+pods it has: it is suspended, ends and is deleted like any other.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from penstock.controller.reconcile.pods import pod_name, replica_pod
 from penstock.controller.reconcile.ranks import RolePlanner
 from penstock.controller.reconcile.reading import write_time
 from penstock.controller.reconcile.replacement import classify, fingerprints
+from penstock.controller.reconcile.status import plan_of
 from penstock.controller.reconcile.targets import (
     CONSENT,
     Held,
@@ -87,8 +89,17 @@ def _go_on(work: Work) -> None:
         _not_accepted(work, fault or (JobReason.INVALID_SPEC, job.spec_error))
         return
     spec = job.spec
+    work.template_faults = acceptance.faults_of_templates(spec)
+    if work.template_faults:
+        if job.status.start_time is None:
+            _not_accepted(work, next(iter(work.template_faults.values())))
+            return
+        spec = acceptance.without_templates(spec, work.template_faults)
     held = _held(work)
-    scales = admit(job, spec, observed.scales, held, work.now)
+    if work.template_faults:  # what a Scale would request is not known: it is decided later
+        scales = sorted(observed.scales, key=lambda one: one.order)
+    else:
+        scales = admit(job, spec, observed.scales, held, work.now)
     scales, alarm = prepare(spec, scales, held, work.now)
     work.alarm.at(alarm)
     target = compute_target(spec, scales, held)
@@ -127,6 +138,7 @@ def _checks(work: Work, spec: ElasticJobSpec) -> list[CheckTemplate]:
         )
         for role, declared in spec.replica_specs.by_role().items()
         if not work.plans[role].create
+        and role not in work.template_faults
         and work.observed.known_templates.get(role) != declared.template
     ]
 
@@ -144,7 +156,8 @@ def _set_accepted(work: Work, spec: ElasticJobSpec) -> None:
     work.refusals = {
         name: refusal for name, refusal in work.observed.refusals.items() if name in wanted
     }
-    fault = acceptance.fault_of_objects(work.refusals)
+    faults = [*work.template_faults.values(), acceptance.fault_of_objects(work.refusals)]
+    fault = next((one for one in faults if one is not None), None)
     if fault is not None:
         work.conditions.set(JobCondition.ACCEPTED, False, *fault)
     else:
@@ -180,7 +193,10 @@ def _plan_roles(work: Work, spec: ElasticJobSpec, target: Target, *, started: bo
     for role in (TRAINER_ROLE, *Role):
         wanted = not spec.suspend and (started or role == TRAINER_ROLE)
         planner = RolePlanner(work.observed, spec, role, target, seen, work.alarm, work.now)
-        work.plans[role] = planner.plan(wanted=wanted)
+        plan = work.plans[role] = planner.plan(wanted=wanted)
+        if role in work.template_faults:  # reserved, for when a pod can be made
+            plan.spared.extend(plan.create)
+            plan.create.clear()
     work.keep_desired = spec.suspend or not started
 
 
@@ -202,7 +218,8 @@ def _act(
         suspended=spec.suspend,
         now=work.now,
     )
-    work.applied = history.applied_plan(scales, target)
+    plan = history.plan_in_force(scales, target, (work.plan or {}).get("name"))
+    work.plan = None if plan is None else plan_of(plan)
     work.actions.extend(history.status_patches(work.scales_as_written, scales))
     work.actions.extend(of_scales(work.scales_as_written, scales))
     _write_own_scales(work, spec, scales, target, held)

@@ -19,7 +19,6 @@ from penstock.controller.reconcile.observed import (
     RankRecord,
     Refusal,
     RoleCounts,
-    Scale,
     Settings,
 )
 from penstock.controller.reconcile.ranks import RolePlan
@@ -44,8 +43,9 @@ class Work:
         self.alarm = Alarm()
         self.conditions = Conditions(self.job.status.conditions, self.job.generation, now)
         self.plans: dict[str, RolePlan] = {}
+        self.template_faults: dict[str, tuple[JobReason, str]] = {}
         self.additions: dict[str, Any] = {}
-        self.applied: Scale | None = None
+        self.plan: Mapping[str, str] | None = self.job.status.raw.get("plan")
         self.keep_desired = True
         self.actions: list[Action] = []
         self.refusals: Mapping[str, Refusal] = {}
@@ -94,7 +94,7 @@ class Work:
             self.job,
             self.conditions,
             self.plans,
-            self.applied,
+            self.plan,
             keep_desired=self.keep_desired,
             additions=self.additions,
         )
