@@ -19,6 +19,7 @@ from penstock.controller.reconcile.observed import (
     RankRecord,
     Refusal,
     RoleCounts,
+    Scale,
     Settings,
 )
 from penstock.controller.reconcile.ranks import RolePlan
@@ -45,7 +46,7 @@ class Work:
         self.plans: dict[str, RolePlan] = {}
         self.template_faults: dict[str, tuple[JobReason, str]] = {}
         self.additions: dict[str, Any] = {}
-        self.plan: Mapping[str, str] | None = self.job.status.raw.get("plan")
+        self.applied: Scale | None = None
         self.keep_desired = True
         self.actions: list[Action] = []
         self.refusals: Mapping[str, Refusal] = {}
@@ -94,7 +95,7 @@ class Work:
             self.job,
             self.conditions,
             self.plans,
-            self.plan,
+            self.applied,
             keep_desired=self.keep_desired,
             additions=self.additions,
         )
