@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
+from penstock.api.problems import _may_pass
 from penstock.api.schemas.problems import ProblemType
 from tests.api.service import REGISTRATION, Api, api, run, sample
 
@@ -166,3 +168,67 @@ def test_a_database_that_fails_is_a_503_that_says_when_to_come_back(sqlite_url: 
             assert "plans" not in answer.json()["detail"].replace("it should", "")
 
     run(main)
+
+
+def test_the_character_that_no_database_text_holds_is_refused_with_its_field(
+    database_url: str,
+) -> None:
+    nul = "a\0b"
+
+    async def main() -> None:
+        async with api(database_url) as service:
+            await service.register()
+            job = "/v1/jobs/uid-1"
+            event = {"time": 1.0, "kind": "OutOfMemory", "role": "worker", "rank": 0, "node": nul}
+            override = {"roles": {"worker": {"replicas": 2}}, "message": nul}
+            bodies: list[tuple[str, str, dict[str, Any], str]] = [
+                ("PUT", "/v1/jobs/uid-2", {**REGISTRATION, "name": nul}, "body.name"),
+                ("PUT", "/v1/jobs/uid-2", {**REGISTRATION, "signature": {"model": nul}},
+                 "body.signature.model"),
+                ("POST", f"{job}/plans", override, "body.message"),
+                ("POST", f"{job}/finish", {"state": "Failed", "message": nul}, "body.message"),
+                ("POST", f"{job}/samples", {"events": [event]}, "body.events.0.node"),
+            ]  # fmt: skip
+            for method, path, body, field in bodies:
+                problem = await refused(service, method, path, 422, json=body)
+                assert [error["field"] for error in problem["errors"]] == [field]
+            for path, field in (
+                ("/v1/jobs?namespace=%00", "query.namespace"),
+                ("/v1/jobs?user=%00", "query.user"),
+                ("/v1/jobs?model=%00", "query.model"),
+                ("/?job=%00", "query.job"),
+                ("/?namespace=%00", "query.namespace"),
+                ("/?phase=%00", "query.phase"),
+            ):
+                problem = await refused(service, "GET", path, 422)
+                assert [error["field"] for error in problem["errors"]] == [field]
+
+    run(main)
+
+
+def test_a_statement_that_the_database_refuses_is_no_lost_connection(postgres_url: str) -> None:
+    async def main() -> None:
+        async with api(postgres_url) as service:
+            await service.register()
+            async with service.brain.database.engine.begin() as connection:
+                await connection.execute(text("DROP TABLE plans CASCADE"))
+            problem = await refused(service, "GET", "/v1/jobs/uid-1/plans", 500)
+            assert "reached" not in problem["title"]
+
+    run(main)
+
+
+class RefusalError(Exception):
+    """A driver's error with an SQLSTATE."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.sqlstate = state
+
+
+@pytest.mark.parametrize(
+    ("state", "later"),
+    [("57P01", True), ("53300", True), ("40001", True), ("22021", False), ("42P01", False)],
+)
+def test_only_what_may_pass_is_to_be_tried_again(state: str, later: bool) -> None:
+    assert _may_pass(DBAPIError("SELECT 1", None, RefusalError(state))) is later

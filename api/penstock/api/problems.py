@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import (
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import (
+    TimeoutError as PoolTimeoutError,
+)
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -65,6 +74,9 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     TimeoutError: (503, ProblemType.UNAVAILABLE, "It took too long"),
 }
 
+_MAY_PASS: Final = frozenset({"08", "40", "53", "55", "57", "58", "XX"})
+"""Classes of SQLSTATE: connection, rollback, resources, state, operator, system, internal."""
+
 _BY_STATUS: Final[Mapping[int, tuple[ProblemType, str]]] = {
     400: (ProblemType.INVALID_REQUEST, "The request cannot be read"),
     404: (ProblemType.NOT_FOUND, "There is no such thing"),
@@ -97,6 +109,8 @@ async def _known(request: Request, error: Exception) -> Response:
     status, kind, title = next(_KNOWN[each] for each in type(error).__mro__ if each in _KNOWN)
     if isinstance(error, SQLAlchemyError):
         _log.error("%s %s: %s", request.method, request.url.path, error)
+        if not _may_pass(error):
+            return await _unexpected(request, error)
         detail = "the store did not answer as it should; the service's log says more"
     else:
         detail = str(error)
@@ -164,6 +178,22 @@ async def _unexpected(request: Request, error: Exception) -> Response:
             detail="the service's log says more",
         )
     )
+
+
+def _may_pass(error: SQLAlchemyError) -> bool:
+    """Whether the database did not do what it could do later: lost, full, in use, shut down.
+
+    Otherwise it, or the library before it, refused a statement or a value, and would again.
+    """
+    if isinstance(error, OperationalError | InterfaceError | InternalError | PoolTimeoutError):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    # asyncpg has no class for either: the first two characters of SQLSTATE tell.
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    return state[:2] in _MAY_PASS
 
 
 def _shown(value: Any) -> Any:

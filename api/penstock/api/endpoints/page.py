@@ -18,7 +18,7 @@ from penstock.api.page import render
 from penstock.api.page.reference import reference
 from penstock.api.page.view import JOBS_PER_PAGE, PageView, cluster_view, job_line, job_view
 from penstock.api.paging import Continue
-from penstock.api.schemas.base import Name
+from penstock.api.schemas.base import NO_NUL, Name
 from penstock.api.state import ApiState, State
 from penstock.brain.errors import JobNotFoundError
 from penstock.brain.jobstate import JobPhase
@@ -41,9 +41,9 @@ _MOST_FORM_BYTES: Final = 32 * 1024
 async def page(
     request: Request,
     state: State,
-    job: Annotated[str | None, Query(max_length=64)] = None,
+    job: Annotated[str | None, Query(max_length=64, pattern=NO_NUL)] = None,
     namespace: Annotated[Name, Query()] = "",
-    phase: Annotated[str, Query(max_length=16)] = "",
+    phase: Annotated[str, Query(max_length=16, pattern=NO_NUL)] = "",
     continue_: Continue = None,
 ) -> Response:
     """Jobs, one job's timeline, and the nodes."""

@@ -32,8 +32,11 @@ Rate = Annotated[float, Field(ge=0, le=1e12)]
 Cores = Annotated[float, Field(ge=0, le=100_000)]
 Bytes = Annotated[int, Field(ge=0, le=EXACT_INT_MAX)]
 Counter = Annotated[int, Field(ge=0, le=EXACT_INT_MAX)]
-Name = Annotated[str, Field(max_length=253)]
-Text = Annotated[str, Field(max_length=1024)]
+NO_NUL = r"^[^\x00]*$"
+"""Text without the character NUL, which PostgreSQL cannot store."""
+
+Name = Annotated[str, Field(max_length=253, pattern=NO_NUL)]
+Text = Annotated[str, Field(max_length=1024, pattern=NO_NUL)]
 Uid = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*)$")]
 """A job's ``metadata.uid``."""
 

@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from penstock.api.schemas.base import Counter, Name, Rate, Seconds, Text, WireModel
+from penstock.api.schemas.base import NO_NUL, Counter, Name, Rate, Seconds, Text, WireModel
 
 MAX_NODES = 5000
 MAX_ALLOCATIONS = 500
 
 Share = Annotated[float, Field(ge=-1, le=1)]
-ShortName = Annotated[str, Field(min_length=1, max_length=128)]
+ShortName = Annotated[str, Field(min_length=1, max_length=128, pattern=NO_NUL)]
 
 
 class Node(WireModel):

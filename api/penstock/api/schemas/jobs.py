@@ -4,12 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from penstock.api.schemas.base import Counter, Name, Rate, Seconds, Text, Uid, WireModel
+from penstock.api.schemas.base import NO_NUL, Counter, Name, Rate, Seconds, Text, Uid, WireModel
 from penstock.brain.jobstate import JobPhase
 from penstock.crds.enums import Optimize, Role, Strategy
 from penstock.crds.fields import PositiveQuantity, Quantity, Replicas
 
-LimitedResource = Annotated[str, Field(min_length=1, max_length=317)]
+LimitedResource = Annotated[str, Field(min_length=1, max_length=317, pattern=NO_NUL)]
 
 
 class Signature(WireModel):
