@@ -6,6 +6,7 @@ a state that the trainer really had. Compaction writes a new file and renames it
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterable
@@ -53,10 +54,15 @@ class Journal:
         self._bytes = len(data)
 
     def append(self, events: Iterable[Event]) -> None:
-        """Write events behind the rest; durable when this returns. `rewrite` comes first."""
+        """Write events behind the rest; durable when this returns. `rewrite` comes first.
+
+        Raises OSError, also where the disk took only a part: what is appended behind a torn record
+        would never be read, so the caller writes the whole anew.
+        """
         assert self._descriptor is not None
         data = append(events)
-        os.write(self._descriptor, data)
+        if (taken := os.write(self._descriptor, data)) != len(data):
+            raise OSError(errno.ENOSPC, f"only {taken} of {len(data)} bytes were taken")
         os.fdatasync(self._descriptor)
         self._bytes += len(data)
 

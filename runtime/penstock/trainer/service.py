@@ -59,6 +59,7 @@ class TrainerService:
         self._coordinator.rendezvous.balance = not settings.static_shares
         self._stop = asyncio.Event()
         self._saved_extra: object = None
+        self._journal_failing = False  # said in the log
         self._stragglers: set[int] = set()  # said in the log
         self._job: ElasticJob | None = None
         self._dispatcher = Dispatcher(secrets.token_hex(8))
@@ -181,6 +182,7 @@ class TrainerService:
         if scale is None or self._kube is None:
             return
         name = scale["metadata"]["name"]
+        told = False
         while True:
             try:
                 if await self._kube.create_scale(scale):
@@ -190,7 +192,9 @@ class TrainerService:
                 if 400 <= error.code < 500 and error.code != 429:
                     LOG.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
                     return
-                LOG.warning("plan %d is not written yet: %s", plan.id, error)
+                if not told:
+                    LOG.warning("plan %d is not written yet: %s; trying on", plan.id, error)
+                told = True
             await asyncio.sleep(2.0)
 
     async def _say_farewell(self) -> None:
@@ -280,8 +284,14 @@ class TrainerService:
             elif events := ledger.take_events():
                 journal.append(events)
         except OSError as error:
-            LOG.error("the journal %s cannot be written: %s", journal.path, error)
+            if not self._journal_failing:
+                LOG.error("the journal %s cannot be written: %s; trying on", journal.path, error)
+            self._journal_failing = True
             self._saved_extra = None  # the next success writes everything
+        else:
+            if self._journal_failing:
+                LOG.info("the journal %s is written again", journal.path)
+            self._journal_failing = False
 
 
 def bind(host: str, port: int) -> socket.socket:

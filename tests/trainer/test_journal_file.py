@@ -1,0 +1,64 @@
+"""The journal's file when the disk does not take what it is given."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.data.ledger import Ledger, LedgerOptions
+from penstock.data.ledger.journal import recover
+from penstock.trainer.journal import Journal
+from penstock.trainer.protocol import DataSpec
+from penstock.trainer.service import TrainerService
+from penstock.trainer.settings import TrainerSettings, pod_identity
+
+OPTIONS = LedgerOptions(total_slots=64)
+
+
+def half(write: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
+    return lambda descriptor, data: write(descriptor, data[: len(data) // 2])
+
+
+def test_a_record_that_was_taken_in_part_is_an_error_and_the_whole_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, journal = Ledger(OPTIONS), Journal(tmp_path)
+    journal.rewrite(ledger, {})
+    ledger.lease("a", 0.0, 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half(os.write))
+        with pytest.raises(OSError, match="bytes were taken"):
+            journal.append(ledger.take_events())
+    journal.rewrite(ledger, {})
+    journal.close()
+    recovered = recover(journal.path.read_bytes(), OPTIONS, 0.0)
+    assert recovered.lost_bytes == 0
+    assert [lease.holder for lease in recovered.ledger.leases()] == ["a"]
+
+
+def test_a_full_disk_is_said_once_and_so_is_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    service = TrainerService(TrainerSettings(identity=pod_identity({})))
+    service._coordinator._open_data(DataSpec(dataset_size=64, global_batch=8, epochs=1))
+    journal = Journal(tmp_path)
+    with monkeypatch.context() as patch, caplog.at_level(logging.INFO):
+        patch.setattr(journal, "rewrite", full)
+        for _ in range(3):
+            service._journal_now(journal)
+        patch.undo()
+        for _ in range(3):
+            service._journal_now(journal)
+    journal.close()
+    said = [record.getMessage() for record in caplog.records if "journal" in record.getMessage()]
+    assert [text.partition("journal ")[2].partition(" ")[2][:16] for text in said] == [
+        "cannot be writte",
+        "is written again",
+    ]
