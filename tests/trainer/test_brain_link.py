@@ -213,3 +213,28 @@ def test_the_copy_of_the_ledger_can_be_taken_up() -> None:
     after = Coordinator(JobFacts(), identity="later")
     restore(content, "the copy", after, now=0.0)
     assert after.committed_steps() == before.committed_steps() > 0
+
+
+def test_a_job_that_cannot_be_described_is_said_once_and_registered_when_it_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fake, tried = FakeBrain(), 0
+
+    def describe() -> JobRegistration:
+        nonlocal tried
+        tried += 1
+        if tried < 4:
+            return JobRegistration.model_validate({"name": ""})
+        return REGISTRATION
+
+    async def work(link: BrainLink) -> None:
+        registering = asyncio.create_task(link.register(describe))
+        await until(lambda: fake.known or registering.done())
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
+
+    with caplog.at_level("WARNING"):
+        run(fake, work)
+    assert fake.known
+    [said] = [record.getMessage() for record in caplog.records if "register" in record.getMessage()]
+    assert "\n" not in said

@@ -32,6 +32,7 @@ SAMPLE_SECONDS = 3.0
 PLAN_SECONDS = 2.0
 LEDGER_SECONDS = 3.0
 REGISTER_RETRY_SECONDS = 3.0
+UNKNOWN_JOB_SECONDS = 0.2
 FAREWELL_SECONDS = 8.0
 MAX_LEDGER_BYTES = 1 << 20
 SHORT = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
@@ -73,29 +74,37 @@ class BrainLink:
         self._sequence = max(self._sequence, incarnation << 32)
 
     async def register(self, describe: Callable[[], JobRegistration | None]) -> None:
-        """Keep the job registered: once, and again when the Brain has forgotten it."""
-        while True:
-            description = describe()
-            if description is not None and not self._registered.is_set():
-                try:
-                    await self._client.register(self._uid, description)
-                    self._registered.set()
-                    self._well("register")
-                    LOG.info("registered with the Brain")
-                except BrainError as error:
-                    self._trouble("register", error)
-            await asyncio.sleep(REGISTER_RETRY_SECONDS if description else 0.2)
+        """Keep the job registered: once, and again when the Brain has forgotten it.
 
-    async def follow_plans(self, apply: Callable[[Plan], Awaitable[None]]) -> None:
-        """Hand each new plan in force to ``apply``, again until that succeeds."""
+        A job that cannot be described, or that the Brain refuses, is trained without the Brain.
+        """
+        while True:
+            pause = REGISTER_RETRY_SECONDS
+            if not self._registered.is_set():
+                try:
+                    if (description := describe()) is None:
+                        pause = UNKNOWN_JOB_SECONDS
+                    else:
+                        await self._client.register(self._uid, description)
+                        self._registered.set()
+                        self._well("register")
+                        LOG.info("registered with the Brain")
+                except Exception as error:  # noqa: BLE001 - no job ends for want of a description
+                    self._trouble("register", error)
+            await asyncio.sleep(pause)
+
+    async def follow_plans(self, apply: Callable[[Plan], Awaitable[bool]]) -> None:
+        """Hand each new plan in force to ``apply``; what it could not do it is asked again.
+
+        Asked is the Brain, too, so that a newer plan takes the place of one that waits.
+        """
         etag: str | None = None
         while True:
             await self._registered.wait()
             try:
                 tagged = await self._client.current_plan(self._uid, etag)
                 self._well("plan")
-                if tagged is not None:
-                    await apply(tagged.value)
+                if tagged is not None and await apply(tagged.value):
                     etag = tagged.etag
             except NotFoundError:
                 etag = None
@@ -226,10 +235,15 @@ class BrainLink:
 
     def _trouble(self, what: str, error: Exception) -> None:
         if what not in self._troubles:
-            LOG.warning("the Brain (%s): %s; trying on", what, error)
+            LOG.warning("the Brain (%s): %s; trying on", what, _in_one_line(error))
             self._troubles.add(what)
 
     def _well(self, what: str) -> None:
         if what in self._troubles:
             LOG.info("the Brain (%s) answers again", what)
             self._troubles.discard(what)
+
+
+def _in_one_line(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    return said if isinstance(error, BrainError) else f"{type(error).__name__}: {said}"

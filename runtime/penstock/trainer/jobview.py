@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.api.schemas import JobRegistration, Plan, RoleDescription, Signature
-from penstock.crds import labels
+from penstock.crds import labels, quantity
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.enums import Policy, Role, Source
 from penstock.crds.group import API_VERSION, SCALE_KIND
@@ -121,6 +121,17 @@ def _role(spec: ReplicaSpec) -> RoleDescription:
         max_replicas=spec.max_replicas,
         fixed_replicas=spec.replicas or None,
         spare_replicas=spec.spare_replicas,
-        cpu=wanted.get("cpu"),
-        memory=wanted.get("memory"),
+        cpu=_stated(wanted.get("cpu")),
+        memory=_stated(wanted.get("memory")),
     )
+
+
+def _stated(amount: Any) -> Any:
+    """A request that the Brain can plan with; None for one that says nothing, such as zero.
+
+    A pod's template holds whatever the API server lets through: numbers, signs, long notations.
+    """
+    try:
+        return amount if quantity.parse(amount) > 0 else None
+    except ValueError:
+        return None

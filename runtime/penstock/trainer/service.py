@@ -60,6 +60,7 @@ class TrainerService:
         self._stop = asyncio.Event()
         self._saved_extra: object = None
         self._journal_failing = False  # said in the log
+        self._waiting_plan: int | None = None  # said in the log
         self._stragglers: set[int] = set()  # said in the log
         self._job: ElasticJob | None = None
         self._dispatcher = Dispatcher(secrets.token_hex(8))
@@ -175,27 +176,25 @@ class TrainerService:
         slots = self._coordinator.rendezvous.slots_per_step
         return registration_of(self._job, slots, data.global_batch if data else None)
 
-    async def _apply_plan(self, plan: Plan) -> None:
-        """Write a plan as a Scale, and try again until the API server has it."""
+    async def _apply_plan(self, plan: Plan) -> bool:
+        """Write a plan as a Scale; False where that is to be tried again."""
         self._coordinator.rendezvous.weights = dict(plan.shard_weights)
         scale = scale_of(plan, self._identity)
         if scale is None or self._kube is None:
-            return
+            return True
         name = scale["metadata"]["name"]
-        told = False
-        while True:
-            try:
-                if await self._kube.create_scale(scale):
-                    LOG.info("wrote plan %d as Scale %s (%s)", plan.id, name, plan.reason)
-                return
-            except KubeError as error:
-                if 400 <= error.code < 500 and error.code != 429:
-                    LOG.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
-                    return
-                if not told:
-                    LOG.warning("plan %d is not written yet: %s; trying on", plan.id, error)
-                told = True
-            await asyncio.sleep(2.0)
+        try:
+            if await self._kube.create_scale(scale):
+                LOG.info("wrote plan %d as Scale %s (%s)", plan.id, name, plan.reason)
+        except KubeError as error:
+            if 400 <= error.code < 500 and error.code != 429:
+                LOG.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
+                return True
+            if self._waiting_plan != plan.id:
+                LOG.warning("plan %d is not written yet: %s; trying on", plan.id, error)
+            self._waiting_plan = plan.id
+            return False
+        return True
 
     async def _say_farewell(self) -> None:
         if self._brain is not None:
