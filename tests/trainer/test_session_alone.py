@@ -252,3 +252,16 @@ def test_further_state_is_saved_as_the_loop_left_it(tmp_path: Path) -> None:
 
     assert run().steps == 12
     assert run().steps == 12
+
+
+def test_a_slot_that_is_computed_twice_is_refused() -> None:
+    model, session = start()
+    with session:
+        step = next(iter(session))
+        micro = next(iter(step))
+        micro.backward(model(FEATURES[micro.indices]).sum())
+        before = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
+        with pytest.raises(elastic.SessionError, match="slot 0 of step 0 in epoch 0 was computed"):
+            micro.backward(model(FEATURES[micro.indices]).sum())
+        after = [parameter.grad for parameter in model.parameters()]
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))  # type: ignore[arg-type]

@@ -16,8 +16,16 @@ from torch.utils.data import DataLoader
 
 from penstock.crds import environment
 from penstock.crds.enums import Guarantee
+from penstock.data.ledger import LedgerError
+from penstock.trainer import holders
 from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.protocol import AgentReport, ProcessState
+from penstock.trainer.protocol import (
+    AgentReport,
+    DataSpec,
+    LeaseReply,
+    LeaseRequest,
+    ProcessState,
+)
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
 from penstock.trainer.shards import ElasticSampler, FileShard, FileShards, ShardError
@@ -168,6 +176,25 @@ def test_unsharded_means_that_every_process_has_all_samples_in_its_own_order(
         orders.append([shard.start for shard in shards])
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(30))
     assert orders[0] != orders[1]
+
+
+def test_unsharded_holders_beyond_the_ranks_of_a_job_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holders, "MAX_REPLICAS", 2)
+    books = Coordinator(JobFacts(guarantee=Guarantee.UNSHARDED, lease_seconds=5.0), identity="t")
+    data = DataSpec(dataset_size=8, global_batch=1, epochs=1)
+
+    def lease(holder: str, now: float = 0.0) -> LeaseReply:
+        return books.lease(LeaseRequest(holder=holder, data=data, max_slots=1), now)
+
+    for holder in ("worker-0.0", "worker-1.0", "worker-0.1"):
+        assert lease(holder).stop > 0
+    with pytest.raises(LedgerError, match=r"holder = 'worker-2\.0': 2 workers"):
+        lease("worker-2.0")
+    for life in range(50):
+        lease(f"worker-0.2/{life}", now=10.0 * life)
+    assert len(books.holders._seen) == 1, "those that are not heard any more are forgotten"
 
 
 def test_at_most_once_means_that_what_a_dead_process_held_is_not_done_again(

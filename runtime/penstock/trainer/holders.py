@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.crds.enums import Guarantee
+from penstock.crds.fields import MAX_REPLICAS
 from penstock.data.ledger import (
     Ledger,
+    LedgerError,
     LedgerOptions,
     SampleOrder,
     StaleLeaseError,
@@ -54,11 +56,12 @@ class Holders:
         refused = _settle(request, ledger)
         ledger.expire(now)
         ledger.renew(request.holder, now)
+        alive = self._alive(now - term)
         lease = None
         if request.max_slots:
             slots = lease_slots(
                 remaining=order.total_slots - ledger.consumed,
-                holders=1 if unsharded else self._alive(now - term),
+                holders=1 if unsharded else alive,
                 lease_seconds=term,
                 slot_seconds=request.slot_seconds,
                 max_slots=request.max_slots,
@@ -101,6 +104,11 @@ class Holders:
     def _ledger(self, holder: str, shared: Ledger) -> Ledger:
         rank = _rank_part(holder)
         if rank not in self._own:
+            if len(self._own) >= MAX_REPLICAS:
+                raise LedgerError(
+                    f"holder = {holder!r}: {MAX_REPLICAS} workers have had data already, and a job "
+                    "has no more ranks; name a holder worker-<rank>.<incarnation>"
+                )
             self._own[rank] = self._new_ledger(shared.options)
         return self._own[rank]
 

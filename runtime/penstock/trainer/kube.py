@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ LOG = logging.getLogger("penstock.trainer")
 REQUEST_TIMEOUT_SECONDS = 10.0
 WATCH_SECONDS = 240
 RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_SECONDS = 10.0
+"""A watch that lasted as long is no sign of trouble, however it ended."""
 CLUSTER_CA = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 
 Json = dict[str, Any]
@@ -199,21 +202,33 @@ class Reflector:
         self._objects: dict[str, Json] = {}
 
     async def run(self) -> None:
-        """Follow until cancelled; an API server that is away is asked again and again."""
+        """Follow until cancelled; an API server that is away is asked again and again.
+
+        Pauses grow while watches end soon after they began, whether with an error, as too old or
+        in good order: a server that ends them at once is not to be asked as fast as it answers.
+        """
         failures = 0
+        version: str | None = None  # None: list first
         while True:
+            began = time.monotonic()
+            trouble = ""
             try:
-                version = await self._relist()
-                failures = 0
-                await self._follow(version)
+                if version is None:
+                    version = await self._relist()
+                    began = time.monotonic()
+                version = await self._follow(version)
             except KubeError as error:
-                if error.code == httpx.codes.GONE:
-                    continue  # the version is too old: list again
-                if failures == 0:
-                    LOG.warning("cannot watch %s: %s", self._path, error)
-                pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
-                failures += 1
-                await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
+                version = None  # too old, or unknown what was missed
+                trouble = "" if error.code == httpx.codes.GONE else str(error)
+            if steady := time.monotonic() - began >= STEADY_SECONDS:
+                failures = 0
+            if steady and not trouble:
+                continue
+            if trouble and failures == 0:
+                LOG.warning("cannot watch %s: %s", self._path, trouble)
+            pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
+            failures += 1
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
 
     async def _relist(self) -> str:
         items, version = await self._client.list(self._path, self._query)
@@ -221,19 +236,20 @@ class Reflector:
         self._changed(list(self._objects.values()))
         return version
 
-    async def _follow(self, version: str) -> None:
-        while True:
-            async for kind, item in self._client.watch(self._path, self._query, version):
-                if kind == "ERROR":
-                    raise KubeError(int(item.get("code") or 0), str(item.get("message")))
-                version = item["metadata"]["resourceVersion"]
-                if kind == "BOOKMARK":
-                    continue
-                if kind == "DELETED":
-                    self._objects.pop(item["metadata"]["uid"], None)
-                else:
-                    self._objects[item["metadata"]["uid"]] = item
-                self._changed(list(self._objects.values()))
+    async def _follow(self, version: str) -> str:
+        """One watch; the version after its last change, to watch on from."""
+        async for kind, item in self._client.watch(self._path, self._query, version):
+            if kind == "ERROR":
+                raise KubeError(int(item.get("code") or 0), str(item.get("message")))
+            version = item["metadata"]["resourceVersion"]
+            if kind == "BOOKMARK":
+                continue
+            if kind == "DELETED":
+                self._objects.pop(item["metadata"]["uid"], None)
+            else:
+                self._objects[item["metadata"]["uid"]] = item
+            self._changed(list(self._objects.values()))
+        return version
 
 
 def _is_loopback(host: str) -> bool:

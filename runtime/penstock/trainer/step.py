@@ -51,12 +51,21 @@ class MicroBatch:
         return len(self.indices)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The micro-batch's mean loss as its part of the step's: call ``backward`` on it."""
+        """The micro-batch's mean loss as its part of the step's: call ``backward`` on it, once.
+
+        Raises SessionError at a second call: the gradients of the slot would count twice.
+        """
+        if self.loss is not None:
+            raise SessionError(
+                f"slot {self.slot.micro} of step {self.slot.step} in epoch {self.slot.epoch} was "
+                "computed already: call micro.backward (or micro.scale) once for each micro-batch, "
+                "with the mean loss over all its samples"
+            )
         self.loss = loss.detach()
         return loss * self.weight
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of the micro-batch's mean loss to the step's."""
+        """Add the gradients of the micro-batch's mean loss to the step's; `scale` says when not."""
         self.scale(loss).backward()  # type: ignore[no-untyped-call]
 
 
