@@ -117,6 +117,7 @@ class Operator:
             options.identity,
             options.key_namespace,
         )
+        self._pods = PodWatch(self.api, self.store, metrics, options.namespace, self._random)
         self._owned = OwnedObjects(self.api, options.namespace)
         self._resync_soon = asyncio.Event()
         self.synced = asyncio.Event()
@@ -126,7 +127,7 @@ class Operator:
 
     async def run(self) -> None:
         """Work until cancelled or told to stop, or until a part of it ends with an error."""
-        pods = PodWatch(self.api, self.store, self._metrics, self._options.namespace, self._random)
+        pods = self._pods
         stop, ready = asyncio.Event(), asyncio.Event()
         registry = framework.make_registry(
             self.store, self._client.configuration, self._resync_soon.set
@@ -180,13 +181,15 @@ class Operator:
                 return
 
     async def resync(self) -> None:
-        """Read complete lists of jobs and Scales, and look at every job once."""
+        """Read complete lists of jobs, Scales and pods, and look at every job once."""
         namespace = self._options.namespace
         jobs = await self.api.list(ELASTICJOB_PLURAL, namespace)
         scales = await self.api.list(SCALE_PLURAL, namespace)
         self.store.replace(
             jobs.items, int(jobs.resource_version), scales.items, int(scales.resource_version)
         )
+        if self._pods.synced.is_set():  # before that, its own first list is still to come
+            await self._pods.compare()
         for key in self.store.job_keys():
             self.queue.add(key)
 
@@ -202,7 +205,7 @@ class Operator:
             try:
                 await self.resync()
             except ApiError as error:
-                logger.warning("could not compare the lists of jobs and Scales: %s", error)
+                logger.warning("could not compare the lists of jobs, Scales and pods: %s", error)
                 self._metrics.errors.labels(error.reason).inc()
 
     async def _look_for_missing_objects(self) -> None:

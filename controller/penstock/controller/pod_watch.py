@@ -3,7 +3,9 @@
 The framework that watches ElasticJobs and Scales costs several times as much for each event and
 object, and there are many more pods than jobs; so the controller watches pods itself, keeps a few
 fields of each, and feeds the same queue. When the server has forgotten the place (410) the list is
-read again; when the connection merely breaks, the watch goes on from where it was.
+read again; when the connection merely breaks, the watch goes on from where it was. A watch that
+ends at once, or is forgotten again and again, is a failure like any other: pauses grow, with
+jitter and an upper bound. `compare` makes good what no watch has told.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from penstock.controller.api import Api, ApiError, ApiRefusedError, ApiUnavailableError
@@ -23,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _GONE: Final = 410
 _LONGEST_PAUSE_SECONDS: Final = 10.0
+_SHORT_WATCH_SECONDS: Final = 1.0
+"""A watch that ends sooner, with an error or without, did not work."""
 
 
 class PodWatch:
@@ -35,7 +40,12 @@ class PodWatch:
         metrics: Metrics,
         namespace: str | None,
         random_source: random.Random,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._sleep = sleep
+        self._monotonic = monotonic
         self._api = api
         self._store = store
         self._metrics = metrics
@@ -48,22 +58,43 @@ class PodWatch:
         """List and watch until cancelled."""
         failures = 0
         while True:
+            begun = self._monotonic()
             try:
                 if not self._position:
                     await self._list()
+                    begun = self._monotonic()
                 await self._follow()
-                failures = 0
+                why, failed = "it ended at once", self._is_short(begun)
+                if failed:
+                    self._metrics.watch_restarts.labels("ended").inc()
             except ApiError as error:
+                why, failed = str(error), True
                 if isinstance(error, ApiRefusedError) and error.code == _GONE:
                     self._position = ""
+                    failed = self._is_short(begun)
                     self._metrics.watch_restarts.labels("expired").inc()
-                    continue
-                failures += 1
-                self._metrics.watch_restarts.labels(error.reason).inc()
-                pause = min(0.2 * 2 ** min(failures, 8), _LONGEST_PAUSE_SECONDS)
-                pause *= self._random.uniform(0.5, 1.0)
-                logger.warning("the watch of pods broke: %s; next try in %.1f s", error, pause)
-                await asyncio.sleep(pause)
+                else:
+                    self._metrics.watch_restarts.labels(error.reason).inc()
+            if not failed:
+                failures = 0
+                continue
+            failures += 1
+            pause = min(0.2 * 2 ** min(failures, 8), _LONGEST_PAUSE_SECONDS)
+            pause *= self._random.uniform(0.5, 1.0)
+            logger.warning("the watch of pods broke: %s; next try in %.1f s", why, pause)
+            await self._sleep(pause)
+
+    def _is_short(self, begun: float) -> bool:
+        return self._monotonic() - begun < _SHORT_WATCH_SECONDS
+
+    async def compare(self) -> None:
+        """Read a complete list beside the watch: it makes good an event that never came.
+
+        Raises:
+            ApiError: the list could not be read.
+        """
+        page = await self._api.list("pods", self._namespace, labels.JOB_UID)
+        self._store.replace_pods(page.items, int(page.resource_version))
 
     async def _list(self) -> None:
         page = await self._api.list("pods", self._namespace, labels.JOB_UID)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from penstock.controller.reconcile import quota, timing
 from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.fields import REPLICAS
+from penstock.controller.reconcile.fields import REPLICAS, SPARE_REPLICAS
 from penstock.controller.reconcile.observed import Condition, Job, Scale
 from penstock.controller.reconcile.targets import (
     CONSENT,
@@ -23,6 +23,7 @@ from penstock.controller.reconcile.targets import (
     bounds,
     compute_target,
     is_spec_edit,
+    most_spares,
     needs_consent,
     roles_of,
 )
@@ -138,6 +139,13 @@ def _clamped(spec: ElasticJobSpec, scale: Scale) -> tuple[ScaleReason, str]:
                 told.append(
                     f"spec.roles.{key.role}.replicas: {value}: the job has from {least} to"
                     f" {greatest}, so {kept} counts"
+                )
+        elif key.rank is None and key.name == SPARE_REPLICAS:
+            most = most_spares(spec, key.role)
+            if value > most:
+                told.append(
+                    f"spec.roles.{key.role}.spareReplicas: {value}: the job's spec allows at most"
+                    f" {most}, so {most} counts"
                 )
     return (ScaleReason.OUT_OF_RANGE, "; ".join(told)) if told else (ScaleReason.ADMITTED, "")
 

@@ -1,7 +1,8 @@
 """The job-wide cap ``resourceLimits`` (C_total of DLRover, section 4): what a target would request.
 
 Counted are the pods of all roles. Not counted are spare workers, which are beyond the quota by
-definition, and the trainer, whose small request is the same for every target.
+definition (the spec's own ``spareReplicas`` bounds them), and the trainer, whose small request is
+the same for every target.
 """
 
 from __future__ import annotations

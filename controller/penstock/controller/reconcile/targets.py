@@ -208,15 +208,23 @@ def bounds(spec: ElasticJobSpec, role: Role) -> tuple[int, int]:
     return min(role_spec.min_replicas, greatest), greatest
 
 
+def most_spares(spec: ElasticJobSpec, role: Role) -> int:
+    """The greatest number of spare replicas: what the spec says, for workers alone.
+
+    Spares come on top of maxReplicas and of resourceLimits, so nothing else would bound them.
+    """
+    if role is not Role.WORKER or spec.strategy is Strategy.LOCAL:
+        return 0
+    return spec.replica_specs.worker.spare_replicas
+
+
 def _role_target(spec: ElasticJobSpec, role: Role, values: Mapping[FieldKey, Any]) -> RoleTarget:
     least, greatest = bounds(spec, role)
     wanted = values.get(FieldKey(role, None, REPLICAS))
     replicas = least if wanted is None else max(least, min(wanted, greatest))
-    role_spec = spec.replica_specs.by_role().get(role)
-    spare = 0
-    if role is Role.WORKER and role_spec is not None and spec.strategy is not Strategy.LOCAL:
-        spare = values.get(FieldKey(role, None, SPARE_REPLICAS), role_spec.spare_replicas)
-        spare = min(spare, MAX_REPLICAS - replicas)
+    most = most_spares(spec, role)
+    spare = min(values.get(FieldKey(role, None, SPARE_REPLICAS), most), most)
+    spare = min(spare, MAX_REPLICAS - replicas)
     ranks: dict[int, dict[str, Any]] = {}
     for key, value in values.items():
         if key.role is role and key.rank is not None:
