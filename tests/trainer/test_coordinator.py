@@ -22,6 +22,7 @@ from penstock.trainer.protocol import (
     SessionReport,
     Usage,
 )
+from penstock.trainer.service import LATECOMER_SECONDS, End
 
 DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch
 SLOTS = 8
@@ -253,6 +254,70 @@ def test_who_comes_after_the_end_is_told_so() -> None:
     trainer.train(0, group, 300)
     trainer.send(0, Phase.FINISHED, generation=group.number, committed=300)
     assert trainer.send(1, Phase.READY).directive is Directive.FINISH
+
+
+def finished_by(*ranks: int) -> Trainer:
+    """A job whose data are exhausted, and whose processes are no more."""
+    trainer = Trainer()
+    group = trainer.form(*ranks)
+    for rank in ranks:
+        trainer.train(rank, group, 300)
+    for rank in ranks:
+        trainer.send(rank, Phase.CLOSED, generation=group.number, committed=300)
+    for rank in ranks:
+        trainer.books.rendezvous.process_ended(rank, 0)
+    return trainer
+
+
+def agent_report(rank: int, state: ProcessState = ProcessState.RUNNING) -> AgentReport:
+    return AgentReport(role="worker", rank=rank, incarnation=0, state=state)
+
+
+def test_who_comes_when_the_others_have_gone_is_told_so_too() -> None:
+    trainer = finished_by(0, 1)
+    assert trainer.send(2, Phase.READY).directive is Directive.FINISH
+
+
+def test_a_worker_that_is_still_starting_is_known_by_its_pod_or_its_agent() -> None:
+    trainer = finished_by(0, 1)
+    trainer.books.running = frozenset({(0, 0), (2, 0)})
+    trainer.books.agent(agent_report(3), trainer.now)
+    assert trainer.books.latecomers(trainer.now) == {2, 3}
+    trainer.send(2, Phase.READY)
+    assert trainer.books.latecomers(trainer.now) == {3}
+    trainer.books.agent(agent_report(3, ProcessState.EXITED), trainer.now)
+    trainer.books.running |= {(3, 0)}  # its container has yet to end
+    assert not trainer.books.latecomers(trainer.now)
+
+
+def test_the_next_process_of_a_rank_is_awaited_and_a_silent_agent_is_not() -> None:
+    trainer = finished_by(0, 1)
+    trainer.books.running = frozenset({(1, 1)})
+    assert trainer.books.latecomers(trainer.now) == {1}
+    trainer.books.running = frozenset()
+    trainer.books.agent(agent_report(2), trainer.now)
+    assert trainer.books.latecomers(trainer.now + 11) == set()
+
+
+def test_the_trainer_stays_until_late_workers_have_heard_of_the_end() -> None:
+    trainer, end = finished_by(0, 1), End()
+    trainer.books.running = frozenset({(2, 0)})
+    for _ in range(8):
+        assert not end.reached(trainer.books, trainer.now)
+        trainer.now += 1
+    assert trainer.send(2, Phase.READY).directive is Directive.FINISH
+    assert not end.reached(trainer.books, trainer.now)
+    trainer.send(2, Phase.CLOSED)
+    assert not end.reached(trainer.books, trainer.now)
+    assert end.reached(trainer.books, trainer.now + 3)
+
+
+def test_a_worker_that_never_asks_holds_the_trainer_for_a_minute_at_most() -> None:
+    trainer, end = finished_by(0, 1), End()
+    trainer.books.running = frozenset({(2, 0)})
+    assert not end.reached(trainer.books, trainer.now)
+    assert not end.reached(trainer.books, trainer.now + LATECOMER_SECONDS)
+    assert end.reached(trainer.books, trainer.now + LATECOMER_SECONDS + 1)
 
 
 def test_audits_are_summed_and_those_that_a_rollback_undoes_are_dropped() -> None:

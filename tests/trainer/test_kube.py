@@ -150,6 +150,17 @@ def test_pods_are_followed_from_the_first_to_the_last(
     assert asyncio.run(follow())[-1] == frozenset({1})
 
 
+def test_a_pod_runs_once_its_containers_have_started_and_until_it_is_to_go() -> None:
+    pods = [pod(f"w{rank}", "uid", rank) for rank in range(4)]
+    for each, phase in zip(pods, ("Pending", "Running", "Running", "Succeeded"), strict=True):
+        each["status"] = {"phase": phase}
+    pods[2]["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    seen = worker_pods(pods)
+    assert seen.expected == {0, 1}
+    assert seen.running == {(1, 0)}
+    assert seen.ended == ((3, 0),)
+
+
 def test_a_plan_becomes_one_scale_however_often_it_is_written(
     cluster: RunningCluster, access: ClusterAccess, identity: PodIdentity
 ) -> None:

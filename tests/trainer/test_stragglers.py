@@ -19,6 +19,12 @@ def test_a_worker_at_a_quarter_of_the_speed_is_found(workers: int) -> None:
     assert found[1] == pytest.approx(4.0, rel=0.1)
 
 
+def test_of_two_that_differ_as_machines_do_neither_is_called_a_straggler() -> None:
+    assert not stragglers({0: 0.1, 1: 0.15})
+    assert not stragglers({0: 0.1, 1: 0.29})
+    assert stragglers({0: 0.1, 1: 0.31}) == {1: pytest.approx(3.1)}
+
+
 def test_noise_makes_no_stragglers() -> None:
     chance = random.Random(0)
     for _ in range(200):

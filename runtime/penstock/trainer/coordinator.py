@@ -38,6 +38,8 @@ from penstock.trainer.summary import Progress, Summary
 DEFAULT_SLOTS_PER_STEP = 64
 SHARES_EVERY_SECONDS = 5.0
 MAX_AGENTS = 16384
+FRESH_SECONDS = 10.0
+"""An agent that has not reported for this long is not known to live."""
 RECOVERY_SECONDS = 5.0
 HANG_SECONDS = 1800.0
 """A program that keeps the others from the end of a step for this long is ended by its agent."""
@@ -65,6 +67,11 @@ class Agent:
     report: AgentReport
     seen: float
 
+    def runs(self, now: float) -> bool:
+        """Whether it said a moment ago that its program runs."""
+        running = self.report.state is ProcessState.RUNNING
+        return running and now - self.seen <= FRESH_SECONDS
+
 
 class Coordinator:
     """One job's trainer, without its sockets, files and clock."""
@@ -85,6 +92,7 @@ class Coordinator:
         self.order: SampleOrder | None = None
         self.data: DataSpec | None = None
         self.agents: dict[tuple[str, int], Agent] = {}
+        self.running: frozenset[tuple[int, int]] = frozenset()  # workers' pods: rank, incarnation
         self.audits: dict[int, EpochAudit] = {}
         self.result: dict[str, Any] | None = None
         self.progress = Progress()
@@ -250,7 +258,11 @@ class Coordinator:
             return False
         done = (Phase.FINISHED, Phase.CLOSED)
         members = self.rendezvous.members
-        return self.result is not None or any(member.report.phase in done for member in members)
+        return (
+            self.result is not None
+            or self.rendezvous.any_closed
+            or any(member.report.phase in done for member in members)
+        )
 
     def _audited(self) -> int:
         epoch = 0
@@ -295,14 +307,12 @@ class Coordinator:
         hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
         return AgentReply(trainer=self.identity, hung_seconds=hung.get(report.rank))
 
-    def usage(self, now: float, fresh_seconds: float = 10.0) -> dict[tuple[str, int], Usage]:
-        """What each rank uses, from reports of the last ``fresh_seconds``."""
+    def usage(self, now: float) -> dict[tuple[str, int], Usage]:
+        """What each rank uses, from reports of the last `FRESH_SECONDS`."""
         return {
             key: agent.report.usage
             for key, agent in self.agents.items()
-            if agent.report.usage is not None
-            and agent.report.state is ProcessState.RUNNING
-            and now - agent.seen <= fresh_seconds
+            if agent.report.usage is not None and agent.runs(now)
         }
 
     def stragglers(self) -> dict[int, float]:
@@ -353,6 +363,25 @@ class Coordinator:
         through = (Phase.CLOSED, Phase.LEAVING)
         there = self.rendezvous.members
         return self.rendezvous.any_closed and all(m.report.phase in through for m in there)
+
+    def latecomers(self, now: float) -> set[int]:
+        """Ranks of workers that live and have not asked for a group yet.
+
+        Their programs are still starting. Once the job is done they have to be told, by somebody
+        who is still there when they ask.
+        """
+        live, ended = set(self.running), set()
+        for (role, rank), agent in self.agents.items():
+            if role != Role.WORKER:
+                continue
+            process = (rank, agent.report.incarnation)
+            if agent.runs(now):
+                live.add(process)
+            elif agent.report.state is ProcessState.EXITED:
+                ended.add(process)
+        return {
+            rank for rank, number in live - ended if not self.rendezvous.has_asked(rank, number)
+        }
 
     def _programs_ended(self) -> bool:
         """For programs that do not use the API: every worker that is expected has ended well."""

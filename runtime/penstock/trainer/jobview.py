@@ -18,6 +18,7 @@ from penstock.trainer.settings import PodIdentity
 
 Json = dict[str, Any]
 _ENDED = ("Failed", "Succeeded")
+_RUNNING = "Running"
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,13 @@ class WorkerPods:
     """Ranks that have a pod that lives and is to stay."""
     ended: tuple[tuple[int, int], ...]
     """(rank, incarnation) of pods whose processes have ended."""
+    running: frozenset[tuple[int, int]] = frozenset()
+    """(rank, incarnation) of expected pods whose containers have started."""
 
 
 def worker_pods(pods: Iterable[Mapping[str, Any]]) -> WorkerPods:
     """Read the worker pods. A pod without our labels is none of ours."""
-    expected, ended = set(), []
+    expected, running, ended = set(), set(), []
     for pod in pods:
         metadata = pod["metadata"]
         tags = metadata.get("labels") or {}
@@ -40,11 +43,14 @@ def worker_pods(pods: Iterable[Mapping[str, Any]]) -> WorkerPods:
         worker = tags.get(labels.ROLE) == Role.WORKER.in_names
         if not (worker and rank.isdecimal() and incarnation.isdecimal()):
             continue
-        if (pod.get("status") or {}).get("phase") in _ENDED:
+        phase = (pod.get("status") or {}).get("phase")
+        if phase in _ENDED:
             ended.append((int(rank), int(incarnation)))
         elif "deletionTimestamp" not in metadata:
             expected.add(int(rank))
-    return WorkerPods(frozenset(expected), tuple(ended))
+            if phase == _RUNNING:
+                running.add((int(rank), int(incarnation)))
+    return WorkerPods(frozenset(expected), tuple(ended), frozenset(running))
 
 
 def facts_of(job: ElasticJob) -> JobFacts:

@@ -222,6 +222,11 @@ class Rendezvous:
             found.append(member if member and member.id == other.id else None)
         return found
 
+    def has_asked(self, rank: int, incarnation: int) -> bool:
+        """Whether this process of a rank, or a later one, has ever reported a session."""
+        member = self._members.get(rank)
+        return member is not None and member.id.incarnation >= incarnation
+
     def continue_from(self, number: int) -> None:
         """Number groups above one that existed before this trainer."""
         self._number = max(self._number, number)

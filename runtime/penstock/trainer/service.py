@@ -40,7 +40,45 @@ LOG = logging.getLogger("penstock.trainer")
 TICK_SECONDS = 0.1
 JOURNAL_SECONDS = 0.2
 LINGER_SECONDS = 2.0
+LATECOMER_SECONDS = 60.0
+"""How long workers that have just been started get to ask, and to hear that all is done."""
 JOB_READ_SECONDS = 15.0
+
+
+class End:
+    """When a job that is done can be left alone: its trainer is the only one who can say so.
+
+    Whoever repeats its last report gets `LINGER_SECONDS`. Workers that were started just before the
+    end have not asked yet and would find nobody: they get `LATECOMER_SECONDS` altogether.
+    """
+
+    def __init__(self) -> None:
+        self._done_since: float | None = None
+        self._first_done: float | None = None
+        self._told: set[int] = set()
+
+    def reached(self, coordinator: Coordinator, now: float) -> bool:
+        """Whether the trainer may exit now; called at every tick."""
+        if not coordinator.done():
+            self._done_since = None
+            return False
+        if self._done_since is None:
+            self._done_since = now
+        if self._first_done is None:
+            self._first_done = now
+        if now - self._done_since <= LINGER_SECONDS:
+            return False
+        late = coordinator.latecomers(now)
+        if late and now - self._first_done <= LATECOMER_SECONDS:
+            if not late <= self._told:
+                LOG.info("the data are exhausted; workers %s have yet to hear it", sorted(late))
+            self._told |= late
+            return False
+        if late:
+            LOG.warning("the data are exhausted; workers %s never asked", sorted(late))
+        else:
+            LOG.info("the data are exhausted and all ranks are done")
+        return True
 
 
 class TrainerService:
@@ -164,6 +202,7 @@ class TrainerService:
         seen = worker_pods(pods)
         rendezvous = self._coordinator.rendezvous
         rendezvous.expect(seen.expected)
+        self._coordinator.running = seen.running
         for rank, incarnation in seen.ended:
             rendezvous.process_ended(rank, incarnation)
         self._coordinator.advance(time.monotonic())
@@ -178,6 +217,9 @@ class TrainerService:
 
     async def _apply_plan(self, plan: Plan) -> bool:
         """Write a plan as a Scale; False where that is to be tried again."""
+        if self._coordinator.done():
+            LOG.info("plan %d comes after the end of the data and is not written", plan.id)
+            return True
         self._coordinator.rendezvous.weights = dict(plan.shard_weights)
         scale = scale_of(plan, self._identity)
         if scale is None or self._kube is None:
@@ -211,21 +253,16 @@ class TrainerService:
     # ------------------------------------------------------------------ time
 
     async def _tick(self) -> None:
-        done_since: float | None = None
+        end = End()
         told = ""
         while True:
             now = time.monotonic()
             self._coordinator.advance(now)
             self._changes.publish()
             told = self._say_news(told, now)
-            if self._coordinator.done():
-                done_since = done_since or now
-                if now - done_since > LINGER_SECONDS:
-                    LOG.info("the data are exhausted and all ranks are done")
-                    self._stop.set()
-                    return
-            else:
-                done_since = None
+            if end.reached(self._coordinator, now):
+                self._stop.set()
+                return
             await asyncio.sleep(TICK_SECONDS)
 
     def _say_news(self, told: str, now: float) -> str:
@@ -236,7 +273,7 @@ class TrainerService:
             LOG.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
         for rank in summary.stragglers.keys() - self._stragglers:
             ratio = summary.stragglers[rank]
-            LOG.warning("worker %d is a straggler: %.1f times the median per slot", rank, ratio)
+            LOG.warning("worker %d is a straggler: %.1f times the usual time per slot", rank, ratio)
         self._stragglers |= summary.stragglers.keys()
         return news
 
