@@ -166,6 +166,48 @@ def test_trainer_done_and_workers_that_never_exit(life: Life) -> None:
     assert life.names() == []
 
 
+def test_workers_that_came_as_the_trainer_ended_are_ended_soon(life: Life) -> None:
+    life.create_job()
+    life.settle()
+    life.create_scale("two", {"worker": {"replicas": 2}})
+    life.settle()
+    life.server.advance(60)
+    life.create_scale("four", {"worker": {"replicas": 4}})
+    life.settle()
+    life.server.advance(2)
+    life.end_pod("job-worker-0-0", 0)
+    life.server.advance(3)
+    life.end_pod("job-trainer-0-0", 0)
+    life.settle()
+    life.server.advance(10)
+    life.settle()
+    late = ["job-worker-2-0", "job-worker-3-0"]
+    assert life.names("worker") == ["job-worker-1-0", *late], "they get a moment to exit"
+    life.server.advance(10)
+    life.settle()
+    assert life.names("worker") == ["job-worker-1-0"], "who trained may save and evaluate"
+    assert life.condition("Succeeded")[0] == "False"
+    life.end_pod("job-worker-1-0", 0)
+    life.settle()
+    assert life.condition("Succeeded")[0] == "True"
+
+
+def test_the_job_ends_with_the_grace_of_workers_that_came_too_late(life: Life) -> None:
+    life.create_job()
+    life.settle()
+    life.server.advance(60)
+    life.create_scale("two", {"worker": {"replicas": 2}})
+    life.settle()
+    life.end_pod("job-worker-0-0", 0)
+    life.end_pod("job-trainer-0-0", 0)
+    life.settle()
+    assert life.condition("Succeeded")[0] == "False"
+    life.server.advance(21)
+    life.settle()
+    assert life.condition("Succeeded") == ("True", "DataExhausted")
+    assert life.names() == []
+
+
 def test_trainer_done_but_every_worker_failed(life: Life) -> None:
     life.create_job(workers={"replicas": 1}, failurePolicy={"maxRestarts": 5})
     life.settle()

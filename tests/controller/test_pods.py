@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.controller.reconcile.observed import Job, Settings
-from penstock.controller.reconcile.pods import replica_pod, trainer_pod
+from penstock.controller.reconcile.pods import TRAINER_STARTUP_SECONDS, replica_pod, trainer_pod
 from penstock.controller.reconcile.reading import read_job, read_spec
 from penstock.controller.reconcile.targets import RankTarget
 from penstock.crds.elasticjob import ElasticJobSpec
@@ -143,6 +143,12 @@ def test_trainer_has_two_tokens_and_its_own_account() -> None:
         if "serviceAccountToken" in source
     ]
     assert audiences == [None, "penstock-brain"]
+
+
+def test_a_trainer_is_not_asked_while_it_cannot_answer_yet() -> None:
+    job, spec = read(make_job())
+    [container] = trainer_pod(job, spec, SETTINGS, 0)["spec"]["containers"]
+    assert container["readinessProbe"]["initialDelaySeconds"] == TRAINER_STARTUP_SECONDS
 
 
 def test_trainer_without_a_brain() -> None:

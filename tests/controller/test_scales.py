@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.controller.reconcile import timing
@@ -320,6 +322,41 @@ def test_a_change_of_template_reaches_new_incarnations_only(running: Life) -> No
     running.settle()
     [pod] = running.pods("worker")
     assert pod["spec"]["containers"][0]["image"] == "v2"
+
+
+def test_the_status_names_the_plan_in_force_and_none_where_the_spec_decides(running: Life) -> None:
+    def fix(replicas: int, *, suspend: bool = False) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            spec["replicaSpecs"]["worker"]["replicas"] = replicas
+            spec["suspend"] = suspend
+
+        running.edit_spec(change)
+        running.settle()
+
+    running.create_scale("one", {"worker": {"replicas": 1, "memory": "2Gi"}}, source="Brain")
+    running.settle()
+    running.server.advance(2)
+    running.create_scale("two", {"worker": {"replicas": 2}}, source="Brain")
+    running.settle()
+    assert running.status["plan"]["name"] == "two"
+    fix(3)
+    assert len(running.names("worker")) == 3
+    assert "plan" not in running.status, "Scale one decides the memory, not how many there are"
+    fix(3, suspend=True)
+    assert "plan" not in running.status
+    fix(0, suspend=True)
+    assert running.status["plan"]["name"] == "two"
+    fix(0)
+    assert running.status["plan"]["name"] == "two"
+    assert len(running.names("worker")) == 2
+
+
+def test_a_plan_that_is_deleted_is_named_no_more(running: Life) -> None:
+    running.create_scale("plan", {"worker": {"replicas": 2}}, source="Brain")
+    running.settle()
+    running.server.remove("scales", "plan")
+    running.settle()
+    assert "plan" not in running.status
 
 
 @pytest.mark.parametrize("policy", ["Apply", "Pin"])

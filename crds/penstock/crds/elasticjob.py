@@ -267,7 +267,7 @@ ELASTICJOB: Final = CustomResource(
         Column("State", ".status.state", "The conditions in one word."),
         Column("Workers", ".status.workers", "Ready and desired training workers."),
         Column("Data", ".status.dataWorkers", "Ready and desired data workers."),
-        Column("Plan", ".status.plan.name", "The Scale that was applied last."),
+        Column("Plan", ".status.plan.name", "The Scale in force; none where the spec decides."),
         Column("PS", ".status.ps", "Ready and desired parameter servers.", wide=True),
         Column("Strategy", ".spec.strategy", "How the replicas train together.", wide=True),
         Column("Optimize", ".spec.optimize", "What the Brain may do.", wide=True),

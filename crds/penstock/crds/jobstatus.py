@@ -61,7 +61,7 @@ class RankStatus(Model):
 
 
 class AppliedPlan(Model):
-    """The Scale that was applied last."""
+    """The Scale in force."""
 
     name: Name | None = Field(default=None, description="Name of the Scale.")
     source: Source | None = Field(default=None, description="Who wrote it.")
@@ -110,7 +110,11 @@ class ElasticJobStatus(Model):
     trainer: RankStatus | None = Field(
         default=None, description="What the Elastic Trainer's own pod has been through."
     )
-    plan: AppliedPlan | None = Field(default=None, description="The Scale that was applied last.")
+    plan: AppliedPlan | None = Field(
+        default=None,
+        description="The newest applied Scale that still decides something. One that names a number"
+        " of workers is left out while the spec fixes that number.",
+    )
     selector: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None, description="Label selector of the workers' pods, for the scale subresource."
     )

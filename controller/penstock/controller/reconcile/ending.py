@@ -7,11 +7,11 @@ running ones, and never starts again.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from penstock.controller.reconcile import history, timing
-from penstock.controller.reconcile.actions import DeleteJob, FetchLog
+from penstock.controller.reconcile.actions import DeleteJob, DeletePod, FetchLog
 from penstock.controller.reconcile.admission import is_decided, refuse
 from penstock.controller.reconcile.observed import Pod
 from penstock.controller.reconcile.pod_changes import staged_removal
@@ -144,23 +144,42 @@ def succeeds(work: Work, target: Target) -> bool:
 
 
 def _exhaust_data(work: Work, workers: RolePlan, trainer: Pod) -> None:
-    """The trainer has exited 0: nothing is replaced any more, and workers get time to exit."""
+    """The trainer has exited 0: nothing is replaced any more, and workers get time to exit.
+
+    Those who trained may save and evaluate. One that began as the trainer ended waits for somebody
+    who will never answer: it is ended soon, like a pod that is removed for any other reason.
+    """
     ended_at = max(
         (one.finished_at for one in trainer.containers if one.finished_at),
         default=trainer.created,
     )
-    limit = ended_at + timing.FINISH_GRACE
+
+    def limit(pod: Pod) -> datetime:
+        late = workers.succeeded and _began(pod, work.now) > ended_at - timing.TOO_LATE_TO_TRAIN
+        return ended_at + (timing.LATE_WORKER_GRACE if late else timing.FINISH_GRACE)
+
     pods = [pod for pod in work.observed.pods if pod.role == Role.WORKER]
     running = [pod for pod in pods if not pod.ended]
     ended = [pod for pod in pods if pod.ended and pod.rank in workers.current]
-    if running and limit > work.now:
+    waited_for = [limit(pod) for pod in running if limit(pod) > work.now]
+    if waited_for:
         work.reserve_nothing()
         work.not_finished()
         work.write_status(frozenset(), urgent=False)
-        work.alarm.at(limit)
+        work.actions.extend(
+            DeletePod(pod.name, pod.uid, "it came after the end of the data")
+            for pod in running
+            if pod.live and limit(pod) <= work.now
+        )
+        work.alarm.at(min(waited_for))
     elif workers.succeeded or running or not ended:
         text = "the trainer reports the data exhausted"
         _finish(work, JobCondition.SUCCEEDED, JobReason.DATA_EXHAUSTED, text)
     else:
         text = "the trainer reports the data exhausted, but no worker exited with 0"
         _finish(work, JobCondition.FAILED, JobReason.WORKERS_FAILED, text)
+
+
+def _began(pod: Pod, now: datetime) -> datetime:
+    """When a pod's program began, as near as its status tells."""
+    return (pod.ready_since if pod.ready else None) or pod.started or now

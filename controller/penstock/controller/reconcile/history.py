@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Final
 
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import DeleteScale, PatchScaleStatus
 from penstock.controller.reconcile.admission import GENERATION, with_conditions
 from penstock.controller.reconcile.conditions import Conditions
+from penstock.controller.reconcile.fields import REPLICAS, FieldKey
 from penstock.controller.reconcile.observed import Scale
 from penstock.controller.reconcile.targets import SPEC, Target, counts_for_target
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.enums import Policy, Role
+
+_WORKERS: Final = FieldKey(Role.WORKER, None, REPLICAS)
 
 
 def settle(
@@ -103,13 +107,29 @@ def _overridden_by(scale: Scale, target: Target) -> ScaleReason:
     return ScaleReason.FIXED_BY_SPEC if fixed else ScaleReason.PINNED_BY_USER
 
 
-def applied_plan(scales: Iterable[Scale], target: Target) -> Scale | None:
-    """The newest Scale that decides something and has been applied."""
+def plan_in_force(scales: Iterable[Scale], target: Target, written: str | None) -> Scale | None:
+    """The Scale that a job's status names as its plan.
+
+    It is the newest one that has been applied and still decides something. Where the spec fixes the
+    workers' count, a Scale that names another one is not it, whatever it decides of the rest: who
+    looks up why the job has so many workers must not be sent to a plan that is not followed.
+
+    Args:
+        scales: the job's Scales, settled.
+        target: the target that they make.
+        written: the name that the status has now; it stays while newer Scales are being applied.
+    """
+    fixed = target.origins.get(_WORKERS) == SPEC
     origins = set(target.origins.values())
-    candidates = [
-        scale for scale in scales if scale.name in origins and scale.is_true(ScaleCondition.APPLIED)
+    applied = [
+        scale
+        for scale in scales
+        if scale.is_true(ScaleCondition.APPLIED) and not (fixed and _WORKERS in scale.fields)
     ]
-    return max(candidates, key=lambda one: one.order, default=None)
+    deciding = [scale for scale in applied if scale.name in origins]
+    if not deciding and origins - {SPEC}:
+        deciding = [scale for scale in applied if scale.name == written]
+    return max(deciding, key=lambda one: one.order, default=None)
 
 
 def finished_at(scale: Scale) -> datetime | None:

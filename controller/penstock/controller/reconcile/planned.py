@@ -28,7 +28,7 @@ def set_planned(work: Work, spec: ElasticJobSpec, scales: list[Scale]) -> bool:
         return True
     plan = max((one for one in scales if _is_plan(one)), key=lambda one: one.order, default=None)
     if plan is not None:
-        text = f"Scale {plan.name} by {plan.source.value}"
+        text = f"the first plan was Scale {plan.name} by {plan.source.value}"
         conditions.set(kind, True, JobReason.PLAN_ADMITTED, text)
         return True
     if before is not None and before.status == "False":

@@ -38,6 +38,7 @@ from penstock.controller.reconcile.pods import pod_name, replica_pod
 from penstock.controller.reconcile.ranks import RolePlanner
 from penstock.controller.reconcile.reading import write_time
 from penstock.controller.reconcile.replacement import classify, fingerprints
+from penstock.controller.reconcile.status import plan_of
 from penstock.controller.reconcile.targets import (
     CONSENT,
     Held,
@@ -217,7 +218,8 @@ def _act(
         suspended=spec.suspend,
         now=work.now,
     )
-    work.applied = history.applied_plan(scales, target)
+    plan = history.plan_in_force(scales, target, (work.plan or {}).get("name"))
+    work.plan = None if plan is None else plan_of(plan)
     work.actions.extend(history.status_patches(work.scales_as_written, scales))
     work.actions.extend(of_scales(work.scales_as_written, scales))
     _write_own_scales(work, spec, scales, target, held)

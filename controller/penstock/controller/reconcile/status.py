@@ -23,7 +23,7 @@ def build_status(
     job: Job,
     conditions: Conditions,
     plans: Mapping[str, RolePlan],
-    applied: Scale | None,
+    plan: Mapping[str, str] | None,
     *,
     keep_desired: bool,
     additions: Mapping[str, Any],
@@ -34,7 +34,7 @@ def build_status(
         job: the job with the status as last written.
         conditions: the conditions as they now are.
         plans: what is done about each role; a role without a plan keeps what is written.
-        applied: the Scale that was applied last, if there is one.
+        plan: what is said of the Scale in force, if there is one.
         keep_desired: whether the counts that say which ranks were ever reserved must stay, as they
             do while a job is suspended or has ended.
         additions: startTime, completionTime and suspendedSeconds where they change.
@@ -46,13 +46,13 @@ def build_status(
     status["selector"] = selector(job)
     counts: dict[str, Any] = dict(status.get("replicas") or {})
     ranks: dict[str, Any] = dict(status.get("ranks") or {})
-    for role, plan in plans.items():
+    for role, pods in plans.items():
         if role == TRAINER_ROLE:
-            if plan.records:
-                status["trainer"] = _record(plan.records[0])
+            if pods.records:
+                status["trainer"] = _record(pods.records[0])
             continue
         written = job.status.counts.get(role, RoleCounts())
-        own = plan.counts
+        own = pods.counts
         desired = written.desired if keep_desired else own.desired
         if desired or role in counts or role == Role.WORKER:
             counts[role] = {
@@ -64,14 +64,15 @@ def build_status(
             }
             if role in _DISPLAY:
                 status[_DISPLAY[Role(role)]] = f"{own.ready}/{own.desired}"
-        kept = _ranks(role, plan)
+        kept = _ranks(role, pods)
         if kept or role in ranks:
             ranks[role] = kept
     status["replicas"] = counts
     if ranks:
         status["ranks"] = ranks
-    if applied is not None:
-        status["plan"] = _plan(applied)
+    status.pop("plan", None)
+    if plan is not None:
+        status["plan"] = dict(plan)
     status.update(additions)
     return status
 
@@ -95,7 +96,8 @@ def _record(record: RankRecord) -> dict[str, int]:
     return {name: value for name, value in pairs.items() if value}
 
 
-def _plan(scale: Scale) -> dict[str, str]:
+def plan_of(scale: Scale) -> dict[str, str]:
+    """What the status says of the Scale in force."""
     plan = {"name": scale.name, "source": scale.source.value}
     return {**plan, "reason": scale.reason} if scale.reason else plan
 

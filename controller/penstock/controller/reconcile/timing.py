@@ -34,6 +34,12 @@ DATA_WORKER_WINDOW: Final = timedelta(minutes=5)
 FINISH_GRACE: Final = timedelta(minutes=5)
 """How long workers may take to exit after the trainer has reported the data exhausted."""
 
+LATE_WORKER_GRACE: Final = timedelta(seconds=20)
+"""The same for a worker that came too late to train, once another one has succeeded."""
+
+TOO_LATE_TO_TRAIN: Final = timedelta(seconds=10)
+"""A worker that began this short a time before the trainer's end has asked nobody for work."""
+
 STATUS_INTERVAL: Final = timedelta(seconds=1)
 """Counts in a job's status are written at most this often; conditions are written at once."""
 

@@ -46,7 +46,7 @@ class Work:
         self.plans: dict[str, RolePlan] = {}
         self.template_faults: dict[str, tuple[JobReason, str]] = {}
         self.additions: dict[str, Any] = {}
-        self.applied: Scale | None = None
+        self.plan: Mapping[str, str] | None = self.job.status.raw.get("plan")
         self.keep_desired = True
         self.actions: list[Action] = []
         self.refusals: Mapping[str, Refusal] = {}
@@ -95,7 +95,7 @@ class Work:
             self.job,
             self.conditions,
             self.plans,
-            self.applied,
+            self.plan,
             keep_desired=self.keep_desired,
             additions=self.additions,
         )
