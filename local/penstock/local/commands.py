@@ -89,7 +89,7 @@ def demo(
     job: Annotated[Path, typer.Option(help="Manifest of the job to train.")] = DEMO_JOB,
     timeout_seconds: Annotated[
         float, typer.Option("--timeout", min=1, help="Seconds after which the demo gives up.")
-    ] = 300.0,
+    ] = 600.0,
     kill: Annotated[bool, typer.Option(help="Kill one worker on the way.")] = True,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the control plane up until Ctrl-C.")

@@ -1,5 +1,7 @@
 """The report says what was measured, and names whatever was not as promised."""
 
+from dataclasses import replace
+
 from penstock.local.demo.observer import result_in
 from penstock.local.demo.report import Audit, JobEnd, PlanEntry, Report, Throughput, speed_between
 
@@ -39,6 +41,11 @@ def test_each_broken_promise_is_named() -> None:
     assert report(lost=3).faults() == ["3 samples were lost"]
     assert report(plans=1).faults() == ["the plan was never adjusted"]
     assert report(restarts=0).faults() == ["no killed worker was replaced"]
+
+
+def test_who_gave_up_says_so_instead_of_an_end() -> None:
+    given_up = replace(report(state="Running"), gave_up="not ended after 600 s")
+    assert given_up.faults() == ["not ended after 600 s"]
 
 
 def test_json_has_the_documented_fields() -> None:

@@ -61,6 +61,8 @@ class Report:
     audit: Audit | None
     worker_restarts: int
     seconds: float
+    gave_up: str = ""
+    """Why the job was not watched to its end; empty where it was."""
 
     def as_json(self) -> dict[str, object]:
         """The object that ``penstock demo --json`` prints."""
@@ -79,7 +81,9 @@ class Report:
     def faults(self) -> list[str]:
         """What did not go as promised; empty when the demo succeeded."""
         faults = []
-        if self.job.state != "Succeeded":
+        if self.gave_up:
+            faults.append(self.gave_up)
+        elif self.job.state != "Succeeded":
             faults.append(f"the job ended as {self.job.state}: {self.job.message}")
         if self.audit is None:
             faults.append("the job reported no audit of its samples")

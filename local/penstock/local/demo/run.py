@@ -47,7 +47,18 @@ def run_demo(options: DemoOptions) -> Report:
     else:
         for line in how_to_look(options):
             console.print(line, markup=False, soft_wrap=True)
+    if report.faults():
+        for line in where_to_look(options.home):
+            console.print(line, markup=False, soft_wrap=True)
     return report
+
+
+def where_to_look(home: Home) -> list[str]:
+    """Where a demo that did not go as promised has left its traces."""
+    return [
+        f"logs of the control plane: {home.logs}",
+        f"logs of the pods: {home.pods}",
+    ]
 
 
 def read_job(path: Path) -> dict[str, Any]:

@@ -86,7 +86,10 @@ class Demo:
     _notes: list[str] = field(default_factory=list)
 
     async def run(self) -> Report:
-        """Run to the end of the job; raises DemoError when it takes too long."""
+        """Run to the end of the job, or for as long as it may take: the report says which.
+
+        Raises DemoError when the job was never seen.
+        """
         self._began = time.monotonic()
         self._epoch_seconds = time.time()
         await self.observer.apply(self.manifest)
@@ -98,17 +101,16 @@ class Demo:
                 seen = time.monotonic()
             except httpx.HTTPError as error:
                 if time.monotonic() - seen > BLIND_TIMEOUT_SECONDS:
-                    raise DemoError(f"the control plane does not answer: {error}") from error
+                    why = f"the control plane does not answer: {error}"
+                    return await self._give_up(view, why)
             else:
                 self.show(view)
                 if view.state in ENDED:
                     return await self._report(view)
                 await self._interfere(view)
             if self._elapsed() > self.timeout_seconds:
-                state = view.state if view else "unknown"
-                raise DemoError(
-                    f"not ended after {self.timeout_seconds:.0f} s; the job's state is {state}"
-                )
+                why = f"not ended after {self.timeout_seconds:.0f} s"
+                return await self._give_up(view, why)
             await asyncio.sleep(LOOK_EVERY_SECONDS)
 
     def _elapsed(self) -> float:
@@ -206,14 +208,27 @@ class Demo:
         if measured and view.seconds - self._adjusted_at > STEADY_SECONDS:
             self._killed = workers[-1].name
             await self.observer.kill_container(self._killed)
-            self._notes.append(f"{view.seconds:.0f} s: killed {self._killed} with SIGKILL")
+            self._notes.append(f"killed {self._killed} with SIGKILL")
+
+    async def _give_up(self, view: View | None, why: str) -> Report:
+        """The report as far as it goes."""
+        if view is None:
+            raise DemoError(why)
+        try:
+            report = await self._report(view)
+        except httpx.HTTPError:  # no log can be read either
+            report = self._report_of(view, None)
+        return replace(report, gave_up=f"{why}; the job's state is {view.state}")
 
     async def _report(self, view: View) -> Report:
+        return self._report_of(view, await self._audit(view))
+
+    def _report_of(self, view: View, audit: Audit | None) -> Report:
         job = self.manifest["metadata"]
         return Report(
             job=JobEnd(job["name"], job.get("namespace", "default"), view.state, view.message),
             plans=view.plans,
-            audit=await self._audit(view),
+            audit=audit,
             worker_restarts=view.restarts,
             seconds=view.seconds,
         )

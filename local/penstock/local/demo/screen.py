@@ -39,15 +39,15 @@ class Lines:
         self._said: set[str] = set()
 
     def show(self, view: View) -> None:
-        """Print what this view tells for the first time."""
-        self._say(view, f"job {view.state}, workers {view.workers}")
+        """Print what this view tells for the first time: what was done, then what came of it."""
+        for note in view.notes:
+            self._say(view, note)
         for plan in view.plans:
             self._say(view, f"plan: {plan.workers} workers, {plan.reason}: {plan.message}")
         for pod in view.pods:
             if pod.phase != "Pending":
                 self._say(view, f"pod {pod.name} {pod.phase} on {pod.node}")
-        for note in view.notes:
-            self._say(view, note)
+        self._say(view, f"job {view.state}, workers {view.workers}")
 
     def _say(self, view: View, line: str) -> None:
         if line not in self._said:
