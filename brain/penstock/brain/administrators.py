@@ -22,10 +22,9 @@ from penstock.brain.plancontent import PlanContent
 from penstock.brain.planner import Planner
 from penstock.brain.planning import Trigger
 from penstock.brain.store.database import Database
-from penstock.brain.store.jobs import Jobs
+from penstock.brain.store.jobs import Jobs, LiveJob
 from penstock.brain.store.leases import Leases
 from penstock.brain.store.plans import Plans
-from penstock.brain.store.tables import JobRow
 from penstock.crds.enums import Optimize, Role
 
 _log: Final = logging.getLogger(__name__)
@@ -108,9 +107,8 @@ class Administrators:
         now = self._clock()
         await self._claim(now)
         async with self._database.read() as session:
-            rows = [
-                row for row in await Jobs(self._database, session).active() if row.uid in self._held
-            ]
+            active = await Jobs(self._database, session).active()
+            rows = [row for row in active if row.uid in self._held]
             for row in rows:
                 administrator = self._jobs.setdefault(row.uid, _Administrator())
                 known = administrator.plan
@@ -143,7 +141,7 @@ class Administrators:
         self._held = frozenset(held)
         self._claimed_seconds = now
 
-    def _look(self, row: JobRow, administrator: _Administrator, now: float) -> None:
+    def _look(self, row: LiveJob, administrator: _Administrator, now: float) -> None:
         if administrator.busy is not None:
             return
         plan = administrator.plan if row.current_plan is not None else None

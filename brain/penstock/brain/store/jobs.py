@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Float, Table, bindparam, case, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -28,6 +28,18 @@ class JobProgress:
     symptoms: str = ""
     dropped: int = 0
     out_of_memory: bool = False
+
+
+class LiveJob(NamedTuple):
+    """The few columns of an active job that are read every second, without its description."""
+
+    uid: str
+    optimize: str
+    current_plan: int | None
+    step: int
+    sampled_seconds: float | None
+    out_of_memory_seconds: float | None
+    symptoms: str
 
 
 class Jobs:
@@ -233,12 +245,18 @@ class Jobs:
             .values(pinned_plan=None, current_plan=current_plan, revision=col(JobRow.revision) + 1)
         )
 
-    async def active(self, uids: Sequence[str] | None = None) -> Sequence[JobRow]:
-        """Every active job, or those of `uids` that are."""
-        query = select(JobRow).where(col(JobRow.phase) == JobPhase.ACTIVE.value)
-        if uids is not None:
-            query = query.where(col(JobRow.uid).in_(uids))
-        return (await self._session.scalars(query)).all()
+    async def active(self) -> Sequence[LiveJob]:
+        """What an administrator looks at, of every active job."""
+        query = select(
+            col(JobRow.uid),
+            col(JobRow.optimize),
+            col(JobRow.current_plan),
+            col(JobRow.step),
+            col(JobRow.sampled_seconds),
+            col(JobRow.out_of_memory_seconds),
+            col(JobRow.symptoms),
+        ).where(col(JobRow.phase) == JobPhase.ACTIVE.value)
+        return [LiveJob(*row) for row in await self._session.execute(query)]
 
     async def page(
         self,
