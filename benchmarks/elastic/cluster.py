@@ -96,7 +96,8 @@ class Cluster:
                 return False  # it is just being started again
             return True
 
-        wait(kill, 20, f"{name} runs")
+        # Killed often, it is started again after a pause of up to 30 s.
+        wait(kill, 60, f"{name} runs")
 
     def processes(self, pod: str) -> list[psutil.Process]:
         """The processes that run in a pod, by their environment, oldest first."""
