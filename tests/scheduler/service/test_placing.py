@@ -96,7 +96,11 @@ def test_a_planner_that_comes_later_finds_what_waits(tmp_path: Path) -> None:
             async with cluster.planner() as second:
                 for name in ("d1", "d2", "d3", "d4", "late"):
                     await bound(cluster, name)
-                assert not second.planner.state.gated
+
+                async def none_waits() -> bool:
+                    return not second.planner.state.gated
+
+                await until("the planner has seen them bound", none_waits)
 
     asyncio.run(story())
 
