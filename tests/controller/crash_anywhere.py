@@ -144,6 +144,10 @@ def difference(expected: Story, found: Story) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill the controller at every call it makes.")
     parser.add_argument("--processes", action="store_true", help="kill -9 real processes")
+    parser.add_argument("--first", type=int, default=1, help="the first call to kill at")
+    parser.add_argument(
+        "--last", type=int, help="the last call to kill at; the life's last if absent"
+    )
     parser.add_argument("--log", type=Path, default=Path(os.devnull))
     arguments = parser.parse_args()
     bad = 0
@@ -151,7 +155,8 @@ def main() -> int:
         expected, trap = in_process(cluster, 0, after=False)
         calls = len(trap.calls)
         print(f"a life has {calls} calls that write, so {2 * calls} kill points", flush=True)
-        for point in range(1, calls + 1):
+        chosen = range(max(1, arguments.first), min(calls, arguments.last or calls) + 1)
+        for point in chosen:
             for after in (False, True):
                 try:
                     if arguments.processes:
@@ -166,7 +171,8 @@ def main() -> int:
                 bad += bool(told)
                 verdict = f"DIFFERS: {told}" if told else "same"
                 print(f"{where} call {point} ({trap.calls[point - 1]}): {verdict}", flush=True)
-    print(f"{2 * calls - bad} of {2 * calls} kill points lead to the same life")
+    points = 2 * len(chosen)
+    print(f"{points - bad} of {points} kill points lead to the same life")
     return 1 if bad else 0
 
 

@@ -201,3 +201,59 @@ def test_no_accelerators_at_all_is_a_limit_like_any_other(life: Life) -> None:
     life.create_job(workers={"replicas": 1}, resourceLimits={"nvidia.com/gpu": "0"})
     life.settle()
     assert life.condition("Accepted")[0] == "True"
+
+
+def beyond_its_limits(life: Life, **spec: Any) -> None:
+    life.create_job(workers={"replicas": 2}, resourceLimits={"cpu": "3"}, **spec)
+    life.settle()
+    life.edit_spec(lambda found: found["replicaSpecs"]["worker"].update(replicas=5))
+    life.settle()
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    assert len(life.names("worker")) == 2
+
+
+def test_a_job_beyond_its_limits_is_suspended_and_resumes_within_them(life: Life) -> None:
+    beyond_its_limits(life)
+    life.edit_spec(lambda spec: spec.update(suspend=True))
+    life.settle()
+    assert life.names() == []
+    assert life.condition("Suspended") == ("True", "Suspended")
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    life.edit_spec(lambda spec: spec.update(suspend=False))
+    life.settle()
+    assert life.names("worker") == []
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    life.edit_spec(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3))
+    life.settle()
+    assert life.condition("Accepted") == ("True", "Accepted")
+    assert len(life.names("worker")) == 3
+
+
+def test_a_job_beyond_its_limits_meets_its_deadline(life: Life) -> None:
+    beyond_its_limits(life, activeDeadlineSeconds=100)
+    life.server.advance(101)
+    life.settle()
+    assert life.condition("Failed") == ("True", "DeadlineExceeded")
+    assert life.names() == []
+
+
+def test_a_job_beyond_its_limits_succeeds_with_the_pods_it_has(life: Life) -> None:
+    beyond_its_limits(life)
+    life.end_pod("job-trainer-0-0", 0)
+    life.settle()
+    for name in life.names("worker"):
+        life.end_pod(name, 0)
+    life.settle()
+    assert life.condition("Succeeded") == ("True", "DataExhausted")
+
+
+def test_limits_taken_away_from_a_job_that_runs_leave_it_under_control(life: Life) -> None:
+    life.create_job(workers={"replicas": 2}, activeDeadlineSeconds=100)
+    life.settle()
+    life.edit_spec(lambda spec: spec.update(resourceLimits={"cpu": "0"}))
+    life.settle()
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    assert len(life.names("worker")) == 2
+    life.server.advance(101)
+    life.settle()
+    assert life.condition("Failed") == ("True", "DeadlineExceeded")

@@ -36,7 +36,7 @@ def fault_of_spec(job: Job, settings: Settings) -> Fault | None:
         known = ", ".join(sorted(settings.supported_strategies))
         text = f"spec.strategy: {spec.strategy.value!r}: has no runtime yet; supported: {known}"
         return JobReason.UNSUPPORTED_STRATEGY, text
-    return _fault_of_limits(spec)
+    return None
 
 
 def faults_of_templates(spec: ElasticJobSpec) -> dict[str, Fault]:
@@ -102,7 +102,10 @@ def _fault_of_limits(spec: ElasticJobSpec) -> Fault | None:
 
 
 def fault_of_target(spec: ElasticJobSpec, target: Target) -> Fault | None:
-    """Whether the target asks for more than the job may have."""
+    """Whether the target asks for more than the job may have, or the limits allow nothing."""
+    fault = _fault_of_limits(spec)
+    if fault is not None:
+        return fault
     over = quota.excess(spec, target)
     return (JobReason.OVER_QUOTA, quota.describe(over)) if over else None
 

@@ -107,8 +107,8 @@ def _go_on(work: Work) -> None:
     observed = work.observed = dataclasses.replace(observed, scales=tuple(scales))
     asked_for = compute_target(spec, scales) if held else target
     fault = acceptance.fault_of_target(spec, asked_for)
-    if fault is not None:
-        _not_accepted(work, fault)
+    if fault is not None and not (spec.suspend and job.status.start_time):
+        _beyond_limits(work, spec, target, fault)
         return
     if job.status.start_time is None:
         work.additions["startTime"] = write_time(work.now)
@@ -119,7 +119,7 @@ def _go_on(work: Work) -> None:
         work.actions.extend(checks)
         work.alarm.at(work.now)
         return
-    _set_accepted(work, spec)
+    _set_accepted(work, spec, fault)
     if ending.fails(work, spec) or ending.succeeds(work, target):
         return
     _act(work, spec, scales, target, held, started=started)
@@ -143,8 +143,11 @@ def _checks(work: Work, spec: ElasticJobSpec) -> list[CheckTemplate]:
     ]
 
 
-def _set_accepted(work: Work, spec: ElasticJobSpec) -> None:
-    """Accepted, unless the API server refuses something that is still to be created."""
+def _set_accepted(work: Work, spec: ElasticJobSpec, beyond_limits: acceptance.Fault | None) -> None:
+    """Accepted, unless the API server refuses something that is still to be created.
+
+    A suspended job may ask for more than its limits: that is told, and keeps it from resuming.
+    """
     wanted = {
         pod_name(work.job, role, rank, incarnation)
         for role, plan in work.plans.items()
@@ -156,7 +159,11 @@ def _set_accepted(work: Work, spec: ElasticJobSpec) -> None:
     work.refusals = {
         name: refusal for name, refusal in work.observed.refusals.items() if name in wanted
     }
-    faults = [*work.template_faults.values(), acceptance.fault_of_objects(work.refusals)]
+    faults = [
+        *work.template_faults.values(),
+        beyond_limits,
+        acceptance.fault_of_objects(work.refusals),
+    ]
     fault = next((one for one in faults if one is not None), None)
     if fault is not None:
         work.conditions.set(JobCondition.ACCEPTED, False, *fault)
@@ -186,6 +193,18 @@ def _not_accepted(work: Work, fault: acceptance.Fault) -> None:
     ):
         work.conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
     work.write_status(frozenset(), urgent=True)
+
+
+def _beyond_limits(
+    work: Work, spec: ElasticJobSpec, target: Target, fault: acceptance.Fault
+) -> None:
+    """Change no pod, since half of a target is no target; but a job that runs may still end."""
+    if work.job.status.start_time is not None:
+        _plan_roles(work, spec, target, started=True)
+        if ending.fails(work, spec) or ending.succeeds(work, target):
+            return
+        work.plans.clear()
+    _not_accepted(work, fault)
 
 
 def _plan_roles(work: Work, spec: ElasticJobSpec, target: Target, *, started: bool) -> None:
