@@ -1,6 +1,7 @@
 """The allocation, interval by interval, against a small model of a job."""
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -145,6 +146,26 @@ def test_rates_that_are_no_numbers_change_nothing_and_harm_nobody(life: Life, ra
     assert "must be a finite number" in outcome.left_alone["uid-bad"]
 
 
+def test_what_was_measured_before_a_data_worker_was_ready_says_nothing_of_it(life: Life) -> None:
+    life.add("a", ideal=80.0, per_core=10.0, roles={"dataWorker": _role("1")})
+    life.interval()
+    late = datetime.fromtimestamp(life.now + INTERVAL - 5, UTC)
+    document = pod("a-0", "1", job="a", on="cpu", memory="2Gi")
+    document["status"]["conditions"][0]["lastTransitionTime"] = late.isoformat()
+    life.planner.state.put_pod(document, life.now)
+    assert not life.interval()
+    assert life.interval(), "the next report covers it"
+
+
+def test_what_a_training_worker_can_spare_is_remembered_while_nothing_new_is_reported() -> None:
+    life = Life(node("cpu", "64"), tunes_training=True)
+    life.add("a", ideal=10.0, per_core=10.0, input={"offload": "Always"})
+    life.interval()
+    life.interval()
+    life.planner.allocate(life.now + 1, {})
+    assert life.planner._standings["uid-a"].surplus_milli_cpu == 1000
+
+
 def test_a_report_is_used_once(life: Life) -> None:
     life.add("a")
     report = life.report("a")
@@ -246,6 +267,16 @@ def test_what_the_training_could_take(fields: dict[str, float | None], wanted: f
     found = signals(time_seconds=1.0, step=1, steps_per_second=1.0, **fields)  # type: ignore[arg-type]
     assert found is not None
     assert found.dequeue == pytest.approx(wanted)
+
+
+def test_who_makes_all_batches_itself_waits_as_much_as_it_says_and_no_more() -> None:
+    busy = signals(
+        time_seconds=1.0, step=0, steps_per_second=0.0, enqueued=0.0, dequeued=5.0, ideal=5.1,
+        wait_share=None,
+    )  # fmt: skip
+    assert busy is not None
+    assert (busy.enqueue, busy.dequeue) == (5.0, 5.1)
+    assert busy.throughput == 5.0, "a program that reports no steps takes one batch in each"
 
 
 def test_a_sample_without_a_queue_says_nothing() -> None:

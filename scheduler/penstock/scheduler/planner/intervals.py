@@ -5,7 +5,8 @@ decided over all jobs at once by an allocation policy (`penstock.scheduler.polic
 worker more per job and interval, while there is room. What a job gives up needs no permission.
 
 Guarantees:
-- a job that reports nothing new, or no numbers, is left as it is;
+- a job that reports nothing new, no numbers, or what was measured before its last change had its
+  full effect, is left as it is;
 - a job that does not wait for data gets no data worker;
 - no Scale is written that asks for what was asked for last;
 - a job that has data workers already, as after a restart of the planner, goes on from there.
@@ -32,6 +33,12 @@ REOPEN_INTERVALS: Final = 3
 """Intervals in a row for which a tuned job must wait for data before it is tuned again."""
 
 
+MEASURING_SECONDS: Final = 11.0
+"""How old a job's newest change must be at the time of a report that tells what came of it.
+
+A report's queue covers five seconds and may be five more old; a second passes on its way.
+"""
+
 SETTLING_SECONDS: Final = 60.0
 """How long after a Scale the job's status may still want something else."""
 
@@ -44,6 +51,8 @@ class Running:
     ready: int = 0
     cores: int = 0
     """Of the largest one."""
+    since_seconds: float = float("-inf")
+    """When the newest of the job's training and data workers became ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,11 @@ class Interval:
             memory = self._overruled(now, job, memory)
             if memory.rests_until > now:
                 left_alone[uid] = "somebody took its data workers away: it rests for a while"
+                kept[uid] = memory
+                continue
+            changed = max(memory.asked_seconds, have.since_seconds)
+            if found.time_seconds - changed < MEASURING_SECONDS:
+                left_alone[uid] = "its report is of a time before its last change had effect"
                 kept[uid] = memory
                 continue
             steps[uid] = self._step(job, memory, found, have)

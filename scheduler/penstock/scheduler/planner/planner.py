@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from penstock.crds.enums import Role
 from penstock.scheduler.fragmentation import fragmentation
 from penstock.scheduler.objects import ACCELERATOR_KINDS
 from penstock.scheduler.placement.registry import Context, make_policy
@@ -97,7 +98,7 @@ class Planner:
             if not isinstance(action, WriteScale) or action.job_uid not in memories:
                 continue
             memory = memories[action.job_uid]
-            left = (action.roles.get("dataWorker") or {}).get("replicas")
+            left = (action.roles.get(Role.DATA_WORKER.value) or {}).get("replicas")
             if left is not None:
                 why = "data workers made room for accelerators"
                 tuning = replace(memory.tuning, data_workers=left, why=why)
@@ -125,7 +126,9 @@ class Planner:
         finally:
             for uid in promised:  # the pods will come gated and be placed then
                 self.state.snapshot.release(uid)
-        self.memories, self._standings = outcome.memories, outcome.standings
+        self.memories = outcome.memories
+        known = {uid: one for uid, one in self._standings.items() if uid in outcome.memories}
+        self._standings = {**known, **outcome.standings}
         self._bytes = {uid: one.bytes_per_second for uid, one in signals.items()}
         actions: list[Action] = []
         records: list[Record] = []
@@ -155,12 +158,19 @@ class Planner:
         found = {}
         for uid in self.state.jobs:
             pods = self.state.data_workers(uid)
-            if pods:
-                found[uid] = Running(
-                    live=len(pods),
-                    ready=sum(pod.ready for pod in pods),
-                    cores=max(pod.pod.held.milli_cpu for pod in pods) // 1000,
-                )
+            training = (
+                pod
+                for pod in self.state.of_job.get(uid, {}).values()
+                if pod.role == Role.WORKER.in_names and pod.live
+            )
+            found[uid] = Running(
+                live=len(pods),
+                ready=sum(pod.ready for pod in pods),
+                cores=max((pod.pod.held.milli_cpu for pod in pods), default=0) // 1000,
+                since_seconds=max(
+                    (pod.ready_seconds for pod in (*pods, *training)), default=float("-inf")
+                ),
+            )
         return found
 
     def _costs(self) -> list[SetDeletionCost]:

@@ -60,6 +60,8 @@ class PodView:
     created_seconds: float = 0.0
     deleting: bool = False
     ready: bool = False
+    ready_seconds: float = 0.0
+    """Since when it is (not) ready."""
     pinned_to: str = ""
     pinned_seconds: float = 0.0
     unschedulable_seconds: float | None = None
@@ -107,6 +109,7 @@ def read_view(document: Json, kinds: Iterable[str] = ACCELERATOR_KINDS) -> PodVi
         problem = str(error)
         pod = Pod(metadata["uid"], spec.get("nodeName") or None, NOTHING)
     scheduled = _condition(status, "PodScheduled")
+    ready = _condition(status, "Ready")
     since = None
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         since = read_time(scheduled.get("lastTransitionTime")) or 0.0
@@ -126,7 +129,8 @@ def read_view(document: Json, kinds: Iterable[str] = ACCELERATOR_KINDS) -> PodVi
         incarnation=_integer(tags.get(labels.INCARNATION)),
         created_seconds=read_time(metadata.get("creationTimestamp")) or 0.0,
         deleting=bool(metadata.get("deletionTimestamp")),
-        ready=_condition(status, "Ready").get("status") == "True",
+        ready=ready.get("status") == "True",
+        ready_seconds=read_time(ready.get("lastTransitionTime")) or 0.0,
         pinned_to=str(notes.get(PINNED_NODE, "")),
         pinned_seconds=_seconds(notes.get(PINNED_AT)),
         unschedulable_seconds=since,

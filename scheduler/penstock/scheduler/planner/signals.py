@@ -3,6 +3,9 @@
 The queue is bounded, so what comes in soon equals what goes out, and only the rate at which the
 training *could* take batches shows whether it waits: that is the ideal rate, where the consumer
 reports it, and else what the waiting of the training workers makes of the rate they had.
+
+What the training took was there to be taken, wherever it was made: a job that makes all its batches
+itself receives none, and waits for data only as much as it says.
 """
 
 import math
@@ -53,13 +56,17 @@ def signals(
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
-    Rates that are no numbers are kept: whoever decides leaves such a job as it is, and says so.
+    A program that reports no steps takes one batch in each. Rates that are no numbers are kept:
+    whoever decides leaves such a job as it is, and says so.
     """
     if enqueued is None or dequeued is None:
         return None
+    if math.isfinite(enqueued) and enqueued >= 0 and math.isfinite(dequeued):
+        enqueued = max(enqueued, dequeued)
+    throughput = steps_per_second or dequeued
     wanted = dequeued
     if ideal is not None:
         wanted = ideal
     elif wait_share is not None and math.isfinite(wait_share):
         wanted = dequeued / (1.0 - min(max(wait_share, 0.0), MOST_WAIT))
-    return QueueSignals(time_seconds, step, steps_per_second, enqueued, wanted)
+    return QueueSignals(time_seconds, step, throughput, enqueued, wanted)
