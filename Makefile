@@ -41,11 +41,16 @@ check: $(STAMP) ## Lint, types, layer contracts, generated files
 	@$(BIN)/lint-imports
 	@$(BIN)/penstock crds --check
 	@$(BIN)/python -m penstock.api.openapi --check docs/openapi.json
+	@$(BIN)/python charts/generate.py --check
 
 .PHONY: openapi
 openapi: $(STAMP) ## Regenerate docs/openapi.json from the service
 	@$(BIN)/python -m penstock.api.openapi > docs/openapi.json.new
 	@mv docs/openapi.json.new docs/openapi.json
+
+.PHONY: chart
+chart: $(STAMP) ## Regenerate what is generated in charts/penstock
+	@$(BIN)/python charts/generate.py
 
 .PHONY: format
 format: $(STAMP) ## Format the code and sort its imports

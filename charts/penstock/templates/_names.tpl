@@ -1,0 +1,38 @@
+{{/* Names and labels. Names are fixed: the CRDs, the trainer's role and its policies exist once in a
+     cluster, and so does Penstock. */}}
+
+{{- define "penstock.selector" -}}
+app.kubernetes.io/name: penstock
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "penstock.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: penstock
+{{- with .component }}
+{{ include "penstock.selector" $ }}
+{{- end }}
+{{- end }}
+
+{{/* The components of this release with the port of their health and metrics. */}}
+{{- define "penstock.components" -}}
+- {name: controller, port: 8478}
+- {name: brain, port: 8477}
+{{- if .Values.scheduler.enabled }}
+- {name: scheduler, port: 8479}
+{{- end }}
+{{- end }}
+
+{{- define "penstock.image" -}}
+{{- $image := index .root.Values.image .image -}}
+{{- with .root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- $image.repository -}}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end -}}
+{{- end }}
+
+{{- define "penstock.brainUrl" -}}
+http://penstock-brain.{{ .Release.Namespace }}.svc:8477
+{{- end }}

@@ -1,0 +1,290 @@
+"""The chart, rendered by Helm for six sets of values, is sound: for Kubernetes and for our own
+commands."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+import kubernetes_validate
+import pytest
+import typer
+import yaml
+
+from penstock.api.commands import brain
+from penstock.brain.configuration import load
+from penstock.controller.commands import controller
+from penstock.crds.manifests import MANIFESTS
+from penstock.scheduler.commands import scheduler
+from tests.charts.rendering import CHART, SYSTEM, VALUE_SETS, Json, named, of_kind, render
+
+OLDEST, NEWEST = "1.30", kubernetes_validate.latest_version()
+OPERATORS_KINDS = {"ServiceMonitor", "PrometheusRule"}
+
+each_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS.keys())
+
+
+def deployments(objects: list[Json]) -> dict[str, Json]:
+    return of_kind(objects, "Deployment")
+
+
+def pod_of(deployment: Json) -> Json:
+    spec: Json = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+@each_set
+def test_lint_finds_nothing(values: Json) -> None:
+    report = helm.lint(CHART, values, strict=True, namespace=SYSTEM, kube_version="v1.30.0")
+    assert report["total_charts_linted"] == 1
+    assert report["errors"] in ([], None)
+    assert [one for one in report["messages"] if one["severity"] > 1] == []
+
+
+@pytest.fixture
+def _reads_schemas_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The validator reads all definitions anew for each object."""
+    once = cache(kubernetes_validate.utils.schema_contents)
+    monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", once)
+
+
+@pytest.mark.usefixtures("_reads_schemas_once")
+@each_set
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_kubernetes_accepts_every_object(values: Json, version: str) -> None:
+    for document in render(values):
+        if document["kind"] not in OPERATORS_KINDS:
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_validator_would_object() -> None:
+    document = named(render({}), "Deployment", "penstock-brain")
+    document["spec"]["replica"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
+        kubernetes_validate.validate(document, NEWEST, strict=True)
+
+
+@each_set
+def test_no_object_is_there_twice_or_in_another_namespace(values: Json) -> None:
+    objects = render(values, "elsewhere")
+    keys = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(keys) == len(set(keys))
+    places = {one["metadata"].get("namespace") for one in objects}
+    assert places == {"elsewhere", None}
+    assert "penstock-system" not in yaml.safe_dump_all(objects)
+
+
+@each_set
+def test_pods_meet_the_restricted_standard(values: Json) -> None:
+    found = deployments(render(values))
+    assert found
+    for deployment in found.values():
+        pod = pod_of(deployment)
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert context["readOnlyRootFilesystem"] is True
+        kinds = {kind for volume in pod.get("volumes", []) for kind in volume if kind != "name"}
+        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+@each_set
+def test_what_is_referred_to_is_there(values: Json) -> None:
+    objects = render(values)
+    pods = {
+        name: one["spec"]["template"]["metadata"]["labels"]
+        for name, one in deployments(objects).items()
+    }
+    for name, deployment in deployments(objects).items():
+        pod, [container] = pod_of(deployment), pod_of(deployment)["containers"]
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= pods[name].items()
+        assert pod["serviceAccountName"] in of_kind(objects, "ServiceAccount")
+        [port] = container["ports"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"]["port"] == port["name"]
+        service = named(objects, "Service", name)
+        assert service["spec"]["ports"][0]["port"] == port["containerPort"]
+        for volume in pod.get("volumes", []):
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in of_kind(objects, "ConfigMap")
+            if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
+                assert claim == "mine" or claim in of_kind(objects, "PersistentVolumeClaim")
+        for variable in container.get("env", []):
+            if secret := variable.get("valueFrom", {}).get("secretKeyRef"):
+                made = of_kind(objects, "Secret").get(secret["name"])
+                assert secret["name"] == "pg" or secret["key"] in made["stringData"]  # type: ignore[index]
+    for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"):
+        for name, one in of_kind(objects, kind).items():
+            selector = one["spec"].get("podSelector") or one["spec"]["selector"]
+            assert selector.get("matchLabels", selector).items() <= pods[name].items()
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for one in of_kind(objects, kind).values():
+            assert one["roleRef"]["name"] in of_kind(objects, one["roleRef"]["kind"])
+            for subject in one["subjects"]:
+                account = named(objects, "ServiceAccount", subject["name"])
+                assert account["metadata"]["namespace"] == subject["namespace"]
+
+
+@each_set
+def test_every_component_has_everything(values: Json) -> None:
+    objects = render(values)
+    expected = {"penstock-controller", "penstock-brain"}
+    if values.get("scheduler", {}).get("enabled", True):
+        expected.add("penstock-scheduler")
+    has = {
+        "PodDisruptionBudget": values.get("podDisruptionBudget", {}).get("enabled", True),
+        "NetworkPolicy": values.get("networkPolicy", {}).get("enabled", True),
+        "ServiceMonitor": values.get("monitoring", {}).get("serviceMonitor", {}).get("enabled"),
+    }
+    for kind in ("Deployment", "ServiceAccount", "Service", "ClusterRoleBinding", *has):
+        names = set(of_kind(objects, kind))
+        assert names == (expected if has.get(kind, True) else set()), kind
+
+
+@each_set
+def test_our_commands_take_their_arguments(values: Json) -> None:
+    commands = {"brain": brain, "controller": _app(controller), "scheduler": _app(scheduler)}
+    for deployment in deployments(render(values)).values():
+        program, name, *arguments = pod_of(deployment)["containers"][0]["command"]
+        assert program == "penstock"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context = typer.main.get_command(commands[name]).make_context(name, arguments)
+        assert context.params["host"] == values.get("listenAddress", "0.0.0.0")
+
+
+def _app(command: Any) -> typer.Typer:
+    app = typer.Typer()
+    app.command()(command)
+    return app
+
+
+@each_set
+def test_the_brain_takes_its_configuration(values: Json, tmp_path: Path) -> None:
+    path = tmp_path / "brain.yaml"
+    path.write_text(named(render(values), "ConfigMap", "penstock-brain")["data"]["brain.yaml"])
+    settings = load(path)
+    wanted = values.get("brain", {}).get("config", {})
+    assert settings.model_dump(mode="json", exclude_unset=True) == wanted
+
+
+def test_crds_are_the_committed_ones_and_stay_unless_asked() -> None:
+    kept, not_kept = render({}), render({"crds": {"keep": False}})
+    for manifest in MANIFESTS:
+        for document in manifest.objects():
+            kind, name = document["kind"], document["metadata"]["name"]
+            found = named(kept, kind, name)
+            is_crd = kind == "CustomResourceDefinition"
+            annotations = found["metadata"].pop("annotations", {})
+            assert annotations == ({"helm.sh/resource-policy": "keep"} if is_crd else {})
+            assert "annotations" not in named(not_kept, kind, name)["metadata"]
+            found["metadata"].pop("labels")
+            assert found == document
+    assert of_kind(render({"crds": {"install": False}}), "CustomResourceDefinition") == {}
+
+
+def test_the_history_stays_unless_asked() -> None:
+    def annotations(values: Json) -> Json | None:
+        claim = named(render(values), "PersistentVolumeClaim", "penstock-brain")
+        found: Json | None = claim["metadata"].get("annotations")
+        return found
+
+    assert annotations({}) == {"helm.sh/resource-policy": "keep"}
+    assert annotations({"brain": {"database": {"sqlite": {"keep": False}}}}) is None
+
+
+def test_images_are_named_by_registry_tag_and_digest() -> None:
+    def images(values: Json) -> set[str]:
+        found = deployments(render(values)).values()
+        return {pod_of(one)["containers"][0]["image"] for one in found}
+
+    assert images({}) == {"penstock/control:0.1.0"}
+    assert images({"image": {"registry": "r.example.com/x/"}}) == {
+        "r.example.com/x/penstock/control:0.1.0"
+    }
+    digest = f"sha256:{'a' * 64}"
+    values = {"image": {"control": {"digest": digest}, "runtime": {"tag": "t"}}}
+    assert images(values) == {f"penstock/control@{digest}"}
+    command = pod_of(deployments(render(values))["penstock-controller"])["containers"][0]["command"]
+    assert "--trainer-image=penstock/runtime:t" in command
+
+
+def test_the_password_of_the_database_is_in_a_secret_alone() -> None:
+    objects = render(VALUE_SETS["postgresql-from-values"])
+    assert named(objects, "Secret", "penstock-brain-database")["stringData"] == {
+        "url": "postgresql+asyncpg://me:pass#1@db/penstock"
+    }
+    others = [one for one in objects if one["kind"] != "Secret"]
+    assert "pass#1" not in yaml.safe_dump_all(others)
+    ports = [
+        port["port"]
+        for rule in named(objects, "NetworkPolicy", "penstock-brain")["spec"]["egress"]
+        for port in rule["ports"]
+    ]
+    assert 5432 in ports
+
+
+def test_sqlite_is_opened_by_one_process_at_a_time() -> None:
+    default = deployments(render({}))["penstock-brain"]["spec"]
+    assert (default["replicas"], default["strategy"]) == (1, {"type": "Recreate"})
+    several = deployments(render(VALUE_SETS["postgresql-from-a-secret"]))["penstock-brain"]["spec"]
+    assert (several["replicas"], several.get("strategy")) == (3, None)
+
+
+def test_the_rule_holds_all_alerts_and_the_monitors_find_the_port() -> None:
+    objects = render(VALUE_SETS["monitored"])
+    rule = named(objects, "PrometheusRule", "penstock")
+    assert rule["metadata"]["labels"]["release"] == "prom"
+    groups = [
+        group
+        for name in ("controller", "brain", "scheduler")
+        for group in yaml.safe_load((CHART / "alerts" / f"{name}.yaml").read_text())["groups"]
+    ]
+    assert rule["spec"]["groups"] == groups
+    without = named(render(VALUE_SETS["small"]), "PrometheusRule", "penstock")["spec"]["groups"]
+    assert [group["name"] for group in without] == ["penstock-controller", "penstock-brain"]
+    for name, monitor in of_kind(objects, "ServiceMonitor").items():
+        [endpoint] = monitor["spec"]["endpoints"]
+        service = named(objects, "Service", name)
+        assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
+        selector = monitor["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= service["metadata"]["labels"].items()
+        assert (endpoint["path"], endpoint["honorLabels"]) == ("/metrics", True)
+
+
+def test_every_dashboard_is_in_a_config_map() -> None:
+    objects = render(VALUE_SETS["monitored"])
+    shown = {
+        key: text
+        for one in of_kind(objects, "ConfigMap").values()
+        if one["metadata"]["labels"].get("grafana_dashboard") == "1"
+        for key, text in one["data"].items()
+    }
+    committed = {
+        f"penstock-{path.name}": path.read_text() for path in (CHART / "dashboards").iterdir()
+    }
+    assert shown == committed
+
+
+def test_people_see_and_edit_jobs_by_the_clusters_own_roles() -> None:
+    objects = render({})
+    prefix = "rbac.authorization.k8s.io/aggregate-to"
+    viewer = named(objects, "ClusterRole", "penstock-viewer")
+    editor = named(objects, "ClusterRole", "penstock-editor")
+    assert viewer["metadata"]["labels"][f"{prefix}-view"] == "true"
+    assert editor["metadata"]["labels"][f"{prefix}-edit"] == "true"
+    verbs = {verb for rule in viewer["rules"] for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch"}
+    resources = {name for rule in editor["rules"] for name in rule["resources"]}
+    assert resources == {"elasticjobs", "elasticjobs/scale", "scales"}
+    alone = render(VALUE_SETS["small"])
+    for name in ("penstock-viewer", "penstock-editor"):
+        labels = named(alone, "ClusterRole", name)["metadata"]["labels"]
+        assert not [label for label in labels if label.startswith(prefix)]
