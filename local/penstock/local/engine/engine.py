@@ -21,6 +21,7 @@ from penstock.local.engine.core_strategies import core_strategies, new_event_for
 from penstock.local.engine.crds import CRDS, CrdStrategy, deletion_mark
 from penstock.local.engine.documents import read
 from penstock.local.engine.errors import Json
+from penstock.local.engine.escalation import Escalation
 from penstock.local.engine.hooks import Interceptor, LogSource, OpenWatch, RequestFacts
 from penstock.local.engine.kinds import CORE_KINDS, Registry, Resource, core_resource
 from penstock.local.engine.namespaces import namespace_mark
@@ -138,6 +139,8 @@ class Engine:
         self.subresources = Subresources(self)
         self.policies = Policies(self.store)
         self.operations.admission.append(self.policies)
+        if self.options.rbac:
+            self.operations.admission.append(Escalation(self.authorizer, self.registry))
         self.operations.deletion_hooks["namespaces"] = namespace_mark
         self.operations.deletion_hooks[CRDS] = deletion_mark
         self.controllers = Controllers(self)

@@ -100,7 +100,10 @@ class Authorizer:
         subjects = binding.get("subjects") or ()
         if not any(_is_subject(subject, user, namespace) for subject in subjects):
             return
-        reference = binding.get("roleRef") or {}
+        yield from self.rules_of(binding.get("roleRef") or {}, namespace)
+
+    def rules_of(self, reference: Json, namespace: str) -> Iterator[Json]:
+        """The rules of the role that a binding in ``namespace`` refers to, if there is one."""
         kind, name = reference.get("kind"), reference.get("name", "")
         if kind == "ClusterRole":
             role = self._store.table(f"clusterroles.{_GROUP}").items.get(("", name))
