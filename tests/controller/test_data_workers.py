@@ -40,7 +40,7 @@ def test_they_are_made_from_the_workers_template_without_accelerators(life: Life
     [made] = pod["spec"]["containers"]
     assert made["command"] == ["penstock", "data-worker"]
     assert made["resources"]["limits"] == {"cpu": "4"}
-    assert "readinessProbe" not in made
+    assert made["readinessProbe"]["tcpSocket"] == {"port": 8481}, "its own, not the worker's"
     assert pod["spec"]["priorityClassName"] == "penstock-data"
     assert pod["spec"]["hostname"] == "data-worker-0"
 

@@ -7,3 +7,4 @@ BRAIN: Final = 8477
 CONTROLLER_METRICS: Final = 8478
 SCHEDULER_METRICS: Final = 8479
 EMBEDDED_API_SERVER: Final = 8480
+DATA_WORKER: Final = 8481  # takes connections, and says nothing, while it is ready

@@ -9,6 +9,7 @@ import sys
 from penstock.crds import environment as names
 from penstock.crds.logs import stderr_handler
 from penstock.data.process import dispatcher_address, job_token
+from penstock.data.readiness import announce
 from penstock.data.worker import DataWorker, work
 
 ALLOCATOR = {
@@ -51,6 +52,7 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         node=os.environ.get(names.NODE_NAME, ""),
         share_memory=share_memory,
     )
+    announce(worker)
     work(worker)
 
 

@@ -41,6 +41,7 @@ TRAINER_STARTUP_SECONDS: Final = 5
 Nobody waits for its readiness but the job that gets no plan: workers reach it before.
 """
 
+_DATA_WORKER: Final = ["penstock", "data-worker"]
 _REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
 """A probe has one of several handlers: two probes merged would be an invalid one."""
 
@@ -95,6 +96,7 @@ def replica_pod(
     if role is Role.DATA_WORKER:
         if role not in spec.replica_specs.by_role():
             _run_data_worker(pod_spec)
+        _ready_when_it_serves(pod_spec["containers"][0])
         pod_spec.setdefault("priorityClassName", DATA_PRIORITY_CLASS)
     if gated:
         gates = pod_spec.setdefault("schedulingGates", [])
@@ -333,10 +335,17 @@ def _avoid_nodes(pod_spec: Json, nodes: tuple[str, ...]) -> None:
         )
 
 
+def _ready_when_it_serves(container: Json) -> None:
+    """Our data worker takes connections once it makes batches: its predecessor stays until then."""
+    if (container.get("command") or [])[:2] == _DATA_WORKER:
+        probe = {"tcpSocket": {"port": ports.DATA_WORKER}, "periodSeconds": 1}
+        container.setdefault("readinessProbe", probe)
+
+
 def _run_data_worker(pod_spec: Json) -> None:
     """Turn a worker's pod into a data worker: its image and files, our command, no probes."""
     first = pod_spec["containers"][0]
-    first["command"] = ["penstock", "data-worker"]
+    first["command"] = list(_DATA_WORKER)
     for key in ("args", "readinessProbe", "livenessProbe", "startupProbe", "lifecycle"):
         first.pop(key, None)
     pod_spec["containers"] = [first]

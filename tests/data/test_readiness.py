@@ -1,0 +1,45 @@
+"""A data worker's pod is ready when it makes batches, and at the latest some seconds after that."""
+
+import os
+import socket
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from penstock.crds import ports
+from penstock.data import readiness
+from tests.data.planes import eventually
+
+ADDRESS = f"127.{os.getpid() % 200 + 20}.7.3"  # of this test alone
+
+
+def takes_connections() -> bool:
+    try:
+        with socket.create_connection((ADDRESS, ports.DATA_WORKER), 1) as sock:
+            return sock.recv(1) == b""
+    except OSError:
+        return False
+
+
+def test_it_is_ready_with_its_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_POD_IP", ADDRESS)
+    worker: Any = SimpleNamespace(batches=0)
+    readiness.announce(cast("Any", worker))
+    assert not takes_connections()
+    worker.batches = 1
+    eventually(takes_connections)
+    assert takes_connections(), "again and again"
+
+
+def test_one_that_nobody_asks_is_ready_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "LATEST_SECONDS", 0.0)
+    heard: list[tuple[str, int]] = []
+
+    def create_server(address: tuple[str, int]) -> socket.socket:
+        heard.append(address)
+        raise OSError("enough")
+
+    monkeypatch.setattr(readiness.socket, "create_server", create_server)
+    readiness._announce(cast("Any", SimpleNamespace(batches=0)), ADDRESS)
+    assert heard == [(ADDRESS, ports.DATA_WORKER)]
