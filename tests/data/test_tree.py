@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from penstock.data.errors import FrameError, NotPortableError
-from penstock.data.tree import COPIED_BELOW, pack, unpack
+from penstock.data.layout import COPIED_BELOW, unpack
+from penstock.data.tree import Packer, pack
 
 
 class Point(NamedTuple):
@@ -164,3 +165,54 @@ def test_what_cannot_be_sent_is_named(batch: Any) -> None:
 def test_a_structure_from_a_liar_is_refused(structure: Any) -> None:
     with pytest.raises((FrameError, NotPortableError)):
         unpack(msgpack.packb(structure), memoryview(bytearray(64)), 64)
+
+
+def bodies(packed: Any) -> bytearray:
+    return bytearray(b"".join(memoryview(part).tobytes() for part in packed.parts))
+
+
+@given(st.lists(TREES, min_size=2, max_size=4))
+def test_a_packer_owes_nothing_to_the_batch_before(batches: list[Any]) -> None:
+    packer = Packer()
+    for batch in batches:
+        packed = packer.pack(batch)
+        body = bodies(packed)
+        assert len(body) == packed.size
+        same(unpack(packed.structure, memoryview(body), len(body)), batch)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [np.zeros(5, "S1"), np.zeros(5, np.uint8)],
+        [np.zeros(5, "M8[s]"), np.zeros(5, np.int64)],
+        [torch.zeros(5, dtype=torch.float8_e5m2), torch.zeros(5, dtype=torch.uint8)],
+        [torch.zeros(5), np.zeros(5, np.float32), torch.zeros(5)],
+        [[1], [1.0], [True], [1]],
+        [{1: 0}, {True: 0}, {1.0: 0}],
+        [np.zeros((2, 3)), np.zeros((3, 2)), np.zeros((3, 2)).T, np.zeros((2, 3))],
+        [torch.zeros(2, 3), torch.zeros(3, 2).T, torch.zeros(2, 3)],
+        [[np.zeros(3), np.zeros(4)], [np.zeros(4), np.zeros(3)], [np.zeros(3)], [np.zeros(0)]],
+    ],
+)
+def test_batches_that_look_alike_are_told_apart(batches: list[Any]) -> None:
+    packer = Packer()
+    for batch in batches:
+        packed = packer.pack(batch)
+        body = bodies(packed)
+        same(unpack(packed.structure, memoryview(body), len(body)), batch)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 700), (0, 2)])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_arrays_of_one_kind_that_are_made_together_are_apart(
+    shape: tuple[int, ...], library: str
+) -> None:
+    full: Any = np.full if library == "numpy" else torch.full
+    batch = {f"a{n}": full(shape, float(n)) for n in range(5)}
+    got = through(batch)
+    same(got, batch)
+    for array in got.values():
+        array[...] += 1  # they are writable, and no other changes
+    for key, array in batch.items():
+        assert (got[key] == array + 1).all()

@@ -62,17 +62,19 @@ def send(
     header: Any,
     body: Sequence[Any] = (),
     descriptors: Sequence[int] = (),
+    size: int | None = None,
 ) -> int:
     """Send one frame; returns its bytes. Descriptors go over Unix sockets only.
 
-    ``body``: contiguous buffers, such as bytes and NumPy arrays.
+    ``body``: contiguous buffers, such as bytes and NumPy arrays; ``size``: their bytes, if known.
 
     Raises:
         TooLargeError: header or body is beyond the limit; nothing was sent.
         FrameError: the peer went away or does not take what it is sent.
     """
     packed: bytes = msgpack.packb(header)
-    size = sum(map(_bytes_of, body))
+    if size is None:
+        size = sum(map(_bytes_of, body))
     if len(packed) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
         raise TooLargeError(
             f"a message of {len(packed) + size} bytes; a header has at most {MAX_HEADER_BYTES} and "

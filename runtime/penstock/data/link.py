@@ -18,9 +18,9 @@ from penstock.data import frame, messages
 from penstock.data.blocks import Pool, Root, SharedBlock
 from penstock.data.errors import FrameError
 from penstock.data.handshake import Peer
+from penstock.data.layout import Layout
 from penstock.data.messages import NO_BLOCK
 from penstock.data.pipeline import PackedPipeline
-from penstock.data.tree import Layout
 
 LOG = logging.getLogger("penstock.data")
 

@@ -38,7 +38,7 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
-from penstock.data.tree import Packed, pack
+from penstock.data.tree import Packed, Packer
 
 LOG = logging.getLogger("penstock.data")
 
@@ -66,14 +66,14 @@ class Line:
     name: str
     sock: socket.socket
     pipelines: dict[bytes, Pipeline] = field(default_factory=dict)
-    blocks: dict[int, tuple[mmap.mmap, memoryview]] = field(default_factory=dict)
+    blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
 
-    def send(self, kind: int, header: Any, body: Any = ()) -> None:
+    def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
         """Send one message; any thread may."""
         with self.sending:
-            frame.send(self.sock, kind, header, body)
+            frame.send(self.sock, kind, header, body, (), size)
             self.sent_at = time.monotonic()
 
 
@@ -105,6 +105,7 @@ class DataWorker:
         self._changed = threading.Condition()
         self._leaving = False
         self._opening: deque[tuple[Line, bytes, Any, memoryview]] = deque()
+        self._packer = Packer()
         self.batches = 0
         self._busy_seconds = 0.0
 
@@ -150,7 +151,7 @@ class DataWorker:
             self._fail(request, "the pipeline is not open here", "")
             return
         try:
-            packed = pack(pipeline.make(request.seed, request.indices))
+            packed = self._packer.pack(pipeline.make(request.seed, request.indices))
         except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
             index = position_of(error)
             where = "" if index is None else f"sample {index!r}: "
@@ -168,7 +169,7 @@ class DataWorker:
                     head_size = packed.size
                     LOG.debug("a batch of %d bytes does not fit its block", head_size)
                     line.send(messages.DROPPED, [0, 0, request.block])
-                line.send(messages.BATCH, [*head, NO_BLOCK, seconds], packed.parts)
+                line.send(messages.BATCH, [*head, NO_BLOCK, seconds], packed.parts, packed.size)
         except TooLargeError as error:
             self._fail(request, str(error), "")
         except FrameError as error:
@@ -227,7 +228,7 @@ class DataWorker:
         if kind == messages.BLOCK and len(received.descriptors) == 1:
             number, size = header
             memory = map_shared(received.descriptors[0], size)
-            line.blocks[number] = (memory, memoryview(memory))
+            line.blocks[number] = memory
             return
         for descriptor in received.descriptors:  # nobody asked for them
             os.close(descriptor)
@@ -395,14 +396,12 @@ def _naming(request: _Request) -> list[Any]:
 
 def _put(line: Line, block: int, packed: Packed) -> bool:
     """Copy a batch into its shared block; False when it has none or is too large for it."""
-    entry = line.blocks.get(block)
-    if entry is None or packed.size > len(entry[1]):
+    memory = line.blocks.get(block)
+    if memory is None or packed.size > len(memory):
         return False
-    view, at = entry[1], 0
+    memory.seek(0)
     for part in packed.parts:
-        raw = part if type(part) is bytes else memoryview(part).cast("B")
-        view[at : at + len(raw)] = raw
-        at += len(raw)
+        memory.write(part)  # half the price of an assignment to a slice
     return True
 
 
