@@ -63,3 +63,8 @@ def test_an_input_queue_that_runs_dry() -> None:
     assert detect({}, 94.0, 100.0) == (Trigger.DATA_STALL,)
     assert detect({}, 96.0, 100.0) == ()
     assert detect({}, None, 100.0) == ()
+
+
+def test_a_queue_that_is_emptied_as_fast_as_it_is_filled_stalls_where_more_could_be_taken() -> None:
+    assert detect({}, 10.0, 10.0, ideal_per_second=10.2) == ()
+    assert detect({}, 10.0, 10.0, ideal_per_second=20.0) == (Trigger.DATA_STALL,)

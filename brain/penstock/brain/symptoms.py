@@ -33,7 +33,7 @@ class SymptomSettings(Settings):
     straggler_ratio: Annotated[float, Field(gt=1)] = 1.5
     """A worker whose steps take so many times the median is a straggler."""
     stall_share: Share = 0.95
-    """An input queue that is filled with less than this share of what is taken stalls."""
+    """An input queue that is filled with less than this share of what could be taken stalls."""
 
 
 def detect(
@@ -41,8 +41,14 @@ def detect(
     enqueued_per_second: float | None = None,
     dequeued_per_second: float | None = None,
     settings: SymptomSettings | None = None,
+    *,
+    ideal_per_second: float | None = None,
 ) -> tuple[Trigger, ...]:
-    """The symptoms of one sample, the most urgent first."""
+    """The symptoms of one sample, the most urgent first.
+
+    What is taken from a queue is soon no more than what comes in, so where it is known what the
+    training would take without ever waiting (`ideal_per_second`), that is what counts.
+    """
     settings = settings or SymptomSettings()
     found = []
     if _straggler(roles.get(Role.WORKER, {}), settings):
@@ -55,10 +61,11 @@ def detect(
         found.append(Trigger.HOT_SERVER)
     elif cpu_shares and sum(cpu_shares) / len(cpu_shares) < settings.idle_cpu_share:
         found.append(Trigger.IDLE_SERVERS)
+    wanted = dequeued_per_second if ideal_per_second is None else ideal_per_second
     if (
         enqueued_per_second is not None
-        and dequeued_per_second is not None
-        and enqueued_per_second < settings.stall_share * dequeued_per_second
+        and wanted is not None
+        and enqueued_per_second < settings.stall_share * wanted
     ):
         found.append(Trigger.DATA_STALL)
     return tuple(found)

@@ -97,6 +97,7 @@ class SampleService:
                 newest.enqueued_per_second,
                 newest.dequeued_per_second,
                 self._symptoms,
+                ideal_per_second=newest.ideal_per_second,
             )
         )
         progress = JobProgress(
