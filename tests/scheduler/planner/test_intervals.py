@@ -183,6 +183,17 @@ def test_nothing_is_asked_for_where_there_is_no_room() -> None:
     assert not life.planner.state.snapshot.reservations, "what was promised was only promised"
 
 
+def test_a_fragment_is_room_for_a_smaller_data_worker_but_not_for_growing_one() -> None:
+    life = Life(node("cpu", "3"))
+    life.add("a", ideal=800.0, per_core=10.0, roles={"dataWorker": _role("2")})
+    life.interval()
+    life.interval()
+    assert life.data["a"] == (1, 2)
+    life.obeys = False
+    [scale] = life.interval()
+    assert scale.roles["dataWorker"]["replicas"] == 2, "one core is left for the second"
+
+
 def test_no_more_than_the_spec_allows(life: Life) -> None:
     life.add("a", ideal=800.0, roles={"dataWorker": _role("1", maxReplicas=2)})
     for _ in range(8):

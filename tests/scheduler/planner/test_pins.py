@@ -1,9 +1,11 @@
 """Gate and pin, one pass at a time."""
 
-from penstock.scheduler.planner.decisions import DeletePod, Pin, Plan, Reason
+import pytest
+
+from penstock.scheduler.planner.decisions import DeletePod, Pin, Plan, Reason, WriteScale
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.snapshot import RESERVATION_SECONDS
-from tests.scheduler.planner.documents import Json, node, pod, unschedulable
+from tests.scheduler.planner.documents import Json, job, node, pod, unschedulable
 
 NOW = 1_800_000_000.0
 
@@ -162,3 +164,34 @@ def test_room_where_kube_scheduler_preempts_is_not_given_away() -> None:
     nominated["status"]["nominatedNodeName"] = "a"
     planner = planner_of(node("a", "4", 1), nominated, pod("p", "1", gated=True))
     assert not pins(planner.place(NOW))
+
+
+def test_a_data_worker_that_fits_nowhere_is_asked_for_in_the_size_of_the_largest_gap() -> None:
+    planner = planner_of(node("a", "3"), node("b", "2"), pod("data", "4", job="j", gated=True))
+    planner.state.put_job(job("j"))
+    plan = planner.place(NOW)
+    [scale] = plan.actions
+    assert isinstance(scale, WriteScale)
+    assert scale.roles == {"dataWorker": {"ranks": {"0": {"cpu": "3"}}}}
+    assert scale.reason is Reason.FRAGMENT
+    assert not planner.state.snapshot.reservations
+    assert not planner.place(NOW + 1).actions, "it is asked for once"
+    planner.state.remove_pod("uid-data")
+    planner.state.put_pod(pod("smaller", "3", job="j", gated=True), NOW)
+    assert pins(planner.place(NOW + 2)) == {"smaller": "a"}
+
+
+@pytest.mark.parametrize("spec", [{"input": {"offload": "Never"}}, {"suspend": True}, None])
+def test_nobody_elses_data_worker_is_made_smaller(spec: Json | None) -> None:
+    planner = planner_of(node("a", "3"), pod("data", "4", job="j", gated=True))
+    if spec is not None:
+        planner.state.put_job(job("j", **spec))
+    plan = planner.place(NOW)
+    assert not plan.actions
+    assert [record.reason for record in plan.records] == [Reason.NO_ROOM]
+
+
+def test_there_is_no_gap_smaller_than_a_core() -> None:
+    planner = planner_of(node("a", "500m"), pod("data", "4", job="j", gated=True))
+    planner.state.put_job(job("j"))
+    assert [record.reason for record in planner.place(NOW).records] == [Reason.NO_ROOM]

@@ -13,6 +13,7 @@ class Reason(StrEnum):
 
     PLACED = "Placed"
     NO_ROOM = "NoRoom"
+    FRAGMENT = "Fragment"
     UNREADABLE = "Unreadable"
     PIN_UNSCHEDULABLE = "PinUnschedulable"
     DATA_STALL = "DataStall"

@@ -106,8 +106,11 @@ class _Step:
         return self.then.data_cores > self.now.data_cores
 
 
-HasRoom = Callable[[JobView, Request, int], bool]
-"""Reserves room for the job's next data worker, the how many-th of this interval, or says no."""
+HasRoom = Callable[[JobView, Request, int, bool], bool]
+"""Reserves room for the job's next data worker, the how many-th of this interval, or says no.
+
+The last argument says whether a smaller one would do, because it is a worker of its own.
+"""
 
 
 class Interval:
@@ -293,7 +296,7 @@ class Interval:
             request = one.job.request(cores)
             if by_size:
                 request = replace(request, memory_bytes=0)
-            return has_room(one.job, request, number)
+            return has_room(one.job, request, number, not by_size)
 
         resting = {
             uid for uid, one in steps.items() if now - one.memory.grown_seconds < MOVE_PAUSE_SECONDS

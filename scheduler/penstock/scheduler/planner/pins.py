@@ -2,7 +2,9 @@
 
 Guarantees:
 - a pod is pinned to a node that has room for it now, all reservations counted;
-- a pod that fits nowhere stays gated and is tried again at every pass;
+- a pod that fits nowhere stays gated and is tried again at every pass; a data worker of several
+  cores for which there is only a smaller gap is asked for once in the size of the largest gap, by a
+  Scale for its rank: small ones may use fragments (GoldMiner, section 3.4.1);
 - a pin that nobody answered for `RESERVATION_SECONDS` is forgotten: if the pod is gated still, it
   is planned anew, so that no gate stays for ever;
 - a pin that kube-scheduler finds unschedulable is given up `PIN_PATIENCE_SECONDS` after it was
@@ -14,10 +16,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from penstock.crds.enums import Role
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.locality import Locality, NodeTraffic
 from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.decisions import Action, DeletePod, Pin, Plan, Reason, Record
+from penstock.scheduler.planner.decisions import (
+    Action,
+    DeletePod,
+    Pin,
+    Plan,
+    Reason,
+    Record,
+    WriteScale,
+)
 from penstock.scheduler.planner.podview import PodView
 from penstock.scheduler.request import Request
 
@@ -43,6 +54,7 @@ class Pinner:
         """Pods whose pin was decided, and when its room is let go again."""
         self._deleting: dict[str, float] = {}
         self._told: dict[str, str] = {}
+        self._shrunk: set[str] = set()
         self._seen: set[str] = set()
         self._traffic: Mapping[str, NodeTraffic] = {}
         self._traffic_seconds = float("-inf")
@@ -83,6 +95,9 @@ class Pinner:
                 )
             if placement is None:
                 hopeless.add(view.request)
+                if cores := self._fragment(view, view.request, now):
+                    self._shrink(view, cores, now, actions, records)
+                    continue
                 why = f"no node has room for {_asked(view.request)}; it stays gated until one has"
                 self._tell(view, Reason.NO_ROOM, why, now, records)
                 continue
@@ -92,6 +107,30 @@ class Pinner:
             actions.append(Pin(view, placement.node))
             records.append(self._placed(view, placement, now))
         return Plan(tuple(actions), tuple(records), self._next_look(now))
+
+    def _fragment(self, view: PodView, request: Request, now: float) -> int:
+        """The cores of the largest gap for a data worker that fits nowhere; 0: none, or asked."""
+        job = self._state.jobs.get(view.job_uid)
+        ours = job is not None and not job.hands_off
+        if not ours or not view.is_data_worker or view.uid in self._shrunk:
+            return 0
+        for cores in range(-(-request.milli_cpu // 1000) - 1, 0, -1):
+            smaller = replace(request, milli_cpu=1000 * cores)
+            if self._state.snapshot.place(self._placer, view.uid, smaller, now) is not None:
+                self._shrunk.add(view.uid)  # its successor comes gated, and takes this room
+                self._state.snapshot.release(view.uid)
+                return cores
+        return 0
+
+    def _shrink(
+        self, view: PodView, cores: int, now: float, actions: list[Action], records: list[Record]
+    ) -> None:
+        why = f"nowhere is room for {_asked(view.request)}: rank {view.rank} makes do with {cores}"
+        roles = {Role.DATA_WORKER.value: {"ranks": {str(view.rank): {"cpu": str(cores)}}}}
+        actions.append(
+            WriteScale(view.job_uid, view.namespace, view.job, roles, Reason.FRAGMENT, why)
+        )
+        records.append(self._record(view, Reason.FRAGMENT, why, now))
 
     def failed(self, uid: str) -> None:
         """A pin was not carried out: its room is free again, and the pod is planned anew."""
@@ -118,6 +157,7 @@ class Pinner:
         for memory in (self._told, self._deleting):
             for uid in [uid for uid in memory if uid not in self._state.pods]:
                 del memory[uid]
+        self._shrunk &= self._state.pods.keys()
         for uid in [uid for uid, until in self._deleting.items() if until <= now]:
             del self._deleting[uid]
 
@@ -179,7 +219,8 @@ class Pinner:
         )
 
 
-def _asked(request: Request) -> str:
+def _asked(request: Request | None) -> str:
+    assert request is not None
     text = f"{request.milli_cpu / 1000:g} cores and {request.memory_bytes / 2**30:.3g} GiB"
     if request.accelerators:
         text += f" with {request.accelerators} accelerators"

@@ -111,12 +111,15 @@ class Planner:
         """One interval: the jobs' next steps, and the order in which data workers would go."""
         promised: list[str] = []
 
-        def has_room(job: JobView, request: Request, number: int) -> bool:
+        def has_room(job: JobView, request: Request, number: int, smaller: bool) -> bool:
             uid = f"interval:{job.uid}:{number}"
-            if self.state.snapshot.place(self._placer, uid, request, now) is None:
-                return False
-            promised.append(uid)
-            return True
+            fewest = 1000 if smaller else request.milli_cpu
+            for milli_cpu in range(request.milli_cpu, fewest - 1, -1000):
+                sized = replace(request, milli_cpu=milli_cpu)
+                if self.state.snapshot.place(self._placer, uid, sized, now) is not None:
+                    promised.append(uid)
+                    return True
+            return False
 
         self.state.snapshot.expire(now)
         try:
