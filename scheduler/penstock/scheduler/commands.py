@@ -49,7 +49,10 @@ def scheduler(
     ] = 10.0,
     tune_training_workers: Annotated[
         bool,
-        typer.Option(help="Also shrink training workers' CPU; needs pods that can be resized."),
+        typer.Option(
+            envvar="PENSTOCK_SCHEDULER_TUNE_TRAINING_WORKERS",
+            help="Also shrink training workers' CPU; needs pods that can be resized.",
+        ),
     ] = False,
     accelerator: Annotated[
         list[str] | None,
