@@ -1,50 +1,36 @@
-"""What has been asked for lately, and what a place for it is worth: slot prices.
+"""What has been asked for lately: how often each shape of request came, in a bounded window.
 
-Scores that look at one node at a time break up rare places: a node that alone can take the largest
-jobs is, for a small job, as good as any other. What a place is worth depends on the whole cluster.
-So the policy counts, over a window of requests, how often each shape comes, and how many more of
-that shape the cluster could take (its *slots*). The price of a slot of shape s is
-
-    WORTH * accelerators(s) * min(1, expected(s) / slots(s)) ** SCARCITY
-
-where expected(s) is how many of the requests that still fit into the free accelerators will be of
-that shape. It is about zero where there are slots in plenty, and WORTH times the shape where every
-slot will be needed: a job that finds no place idles its accelerators, and the fragments that are
-left of the place idle some more. Nothing about the workload has to be known before: prices are
-learned from the requests as they come.
+A policy that looks at one node at a time cannot know what a place on it is worth; that depends on
+what else will want it. Nothing about the workload has to be known before: it is learned from the
+requests as they come, placed or not. What follows from it is in
+`penstock.scheduler.placement.prices` and `penstock.scheduler.placement.erosion`.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-import numpy as np
-
-from penstock.scheduler.columns import Columns, Floats, Integers
-from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
+from penstock.scheduler.request import Request
 
 WINDOW: Final = 8192
 """Requests that are remembered; beyond, all counts are halved."""
 
 SHAPES: Final = 64
-"""Shapes that have a price: those that ask for the most accelerators together."""
+"""Shapes that are told apart: those that ask for the most together."""
 
-WORTH: Final = 2.0
-"""What a slot is worth, in accelerators that it has, when every slot of its shape is needed."""
 
-SCARCITY: Final = 4
-"""How sharply the price falls with plenty: at half the need, a slot is worth 1/16 of that."""
-
-_WORTHLESS_MILLI: Final = 1.0  # prices below a thousandth of an accelerator are left out
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What tells requests apart for their price."""
+    """What tells requests apart for what they will want."""
 
     milli_cpu: int
     accelerators: int
     accelerator_milli: int
+    accelerator_kinds: tuple[str, ...] = ()
 
     @property
     def total_milli(self) -> int:
@@ -58,6 +44,7 @@ class Demand:
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
         self._counts: Counter[Shape] = Counter()
+        self._bare: Counter[int] = Counter()
         self._requests = 0
 
     @property
@@ -69,12 +56,19 @@ class Demand:
         """Count one request."""
         self._requests += 1
         if request.accelerators:
-            shape = Shape(request.milli_cpu, request.accelerators, request.accelerator_milli)
+            shape = Shape(
+                request.milli_cpu,
+                request.accelerators,
+                request.accelerator_milli,
+                request.accelerator_kinds,
+            )
             self._counts[shape] += 1
+        elif request.milli_cpu:
+            self._bare[request.milli_cpu] += 1
         if self._requests >= self._window:
             self._requests //= 2
-            halved = {shape: count // 2 for shape, count in self._counts.items() if count > 1}
-            self._counts = Counter(halved)
+            _halve(self._counts)
+            _halve(self._bare)
 
     def shares(self, most: int = SHAPES) -> dict[Shape, float]:
         """The shapes that ask for most accelerators together, and their part of all requests."""
@@ -85,69 +79,30 @@ class Demand:
         )
         return {shape: count / self._requests for shape, count in largest[:most]}
 
+    def bare_shares(self, most: int = SHAPES) -> dict[int, float]:
+        """CPU of the requests without accelerators that ask for most, and their part of all."""
+        largest = sorted(self._bare.items(), key=lambda item: (item[0] * item[1], item[0]))
+        return {milli_cpu: count / self._requests for milli_cpu, count in largest[-most:]}
+
+    def milli_by_kinds(self) -> Mapping[tuple[str, ...], float]:
+        """Accelerator thousandths of a mean request, by the kinds that would do; () is any kind."""
+        totals: Counter[tuple[str, ...]] = Counter()
+        for shape, count in self._counts.items():
+            totals[shape.accelerator_kinds] += shape.total_milli * count
+        return {kinds: total / self._requests for kinds, total in totals.items()}
+
     def mean_milli(self) -> float:
         """Thousandths of accelerators that a request asks for on average."""
-        total = sum(shape.total_milli * count for shape, count in self._counts.items())
+        return sum(self.milli_by_kinds().values())
+
+    def mean_milli_cpu(self) -> float:
+        """CPU that a request with accelerators brings to the average over all requests."""
+        total = sum(shape.milli_cpu * count for shape, count in self._counts.items())
         return total / self._requests if self._requests else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SlotPrices:
-    """Prices, in thousandths of an accelerator, for slots of some shapes."""
-
-    milli_cpu: Integers
-    accelerators: Integers
-    accelerator_milli: Integers
-    prices: Floats
-
-    def __len__(self) -> int:
-        return len(self.prices)
-
-    def worth(self, milli_cpu: Integers, free: Integers) -> Floats:
-        """What the slots of nodes with this CPU (rows,) and these devices (rows, d) are worth."""
-        return self.slots(milli_cpu, free) @ self.prices
-
-    def slots(self, milli_cpu: Integers, free: Integers) -> Floats:
-        """How many requests of each shape each node could take, were it the only shape."""
-        fitting = np.empty((len(free), len(self.prices)))
-        whole = (free == WHOLE_DEVICE_MILLI).sum(axis=1).astype(np.float64)
-        shared = np.maximum(free, 0).astype(np.float64)
-        # Floats divide several times faster than integers do, and these quotients are exact enough
-        # for floor: numerator and denominator are far below 2**53.
-        for shape, (count, milli) in enumerate(
-            zip(self.accelerators.tolist(), self.accelerator_milli.tolist(), strict=True)
-        ):
-            if milli < WHOLE_DEVICE_MILLI:
-                fitting[:, shape] = np.floor(shared / milli).sum(axis=1)
-            else:
-                fitting[:, shape] = whole / count
-        cpu = np.maximum(milli_cpu, 0).astype(np.float64)
-        slots: Floats = np.minimum(fitting, cpu[:, None] / np.maximum(self.milli_cpu, 1))
-        return np.floor(slots, out=slots)
-
-
-def slot_prices(columns: Columns, demand: Demand) -> SlotPrices:
-    """The prices now, for the shapes where they are worth something."""
-    shares = demand.shares()
-    every = _price_list(list(shares), np.ones(len(shares)))
-    rows = columns.rows()
-    mean = demand.mean_milli()
-    if not shares or mean <= 0 or not len(rows):
-        return _price_list([], np.zeros(0))
-    slots = every.slots(columns.free_milli_cpu[rows], columns.device_free[rows]).sum(axis=0)
-    to_come = max(0.0, float(columns.free_accelerator_milli[rows].sum())) / mean
-    expected = to_come * np.array(list(shares.values()))
-    needed = np.minimum(1.0, expected / np.maximum(slots, 1.0))
-    prices = WORTH * np.array([shape.total_milli for shape in shares]) * needed**SCARCITY
-    worthwhile = prices >= _WORTHLESS_MILLI
-    shapes = [shape for shape, keep in zip(shares, worthwhile, strict=True) if keep]
-    return _price_list(shapes, prices[worthwhile])
-
-
-def _price_list(shapes: list[Shape], prices: Floats) -> SlotPrices:
-    return SlotPrices(
-        np.array([shape.milli_cpu for shape in shapes], dtype=np.int64),
-        np.array([shape.accelerators for shape in shapes], dtype=np.int64),
-        np.array([shape.accelerator_milli for shape in shapes], dtype=np.int64),
-        prices,
-    )
+def _halve(counts: Counter[_Key]) -> None:
+    """Half of every count; what came once is forgotten."""
+    halved = {key: count // 2 for key, count in counts.items() if count > 1}
+    counts.clear()
+    counts.update(halved)

@@ -1,16 +1,19 @@
 """Stranding: the node on which a request strands least, and costs the fewest scarce places.
 
-score = decrease of stranded accelerators
-      + CPU_WEIGHT * decrease of stranded CPU, counted in accelerators
-      - worth of the slots that the node loses (`penstock.scheduler.placement.demand`)
+score = (1 - pressure) * (decrease of stranded accelerators
+                          + CPU_WEIGHT * decrease of stranded CPU, counted in accelerators)
+      - worth of what the node loses (`penstock.scheduler.placement.prices`)
 
 in accelerators. The first two terms make the fragmentation of GoldMiner (SIGMOD 2023, section 2)
 an objective: a node whose CPU runs out before its accelerators is worth avoiding, one that has CPU
 to spare is worth using. They know nothing of gangs, and alone they place 0.5 to 2.3 points less
 than FGD before the cluster is full, because small jobs go to the few nodes that could take the
-largest ones. The third term is what such a place is worth while the cluster still has to take
-those jobs. Nodes within `EPSILON` of the best count as equal: among them the tightest fit in
-accelerators wins, which keeps the open nodes few, then the first by name.
+largest ones. The last term is what such a place is worth while the cluster still has to take those
+jobs. The pressure (`penstock.scheduler.placement.erosion`) is zero unless more CPU is asked for
+without accelerators than there is to spare; then a node's free CPU will be used up whatever its
+share is, so shares say less, and what will be left for accelerators says more. Nodes within
+`EPSILON` of the best count as equal: among them the tightest fit in accelerators wins, which keeps
+the open nodes few, then the first by name.
 
 Expressed as a potential: the score is the decrease of `burden`, so that the order of equal requests
 does not matter and a row is scored from its own columns alone.
@@ -22,9 +25,10 @@ import numpy as np
 
 from penstock.scheduler.columns import Columns, Floats, Integers, Rows
 from penstock.scheduler.fragmentation import shares
-from penstock.scheduler.placement.demand import Demand, SlotPrices, slot_prices
+from penstock.scheduler.placement.demand import Demand
 from penstock.scheduler.placement.outcomes import outcomes
 from penstock.scheduler.placement.policy import PlacementPolicy, first_by_name
+from penstock.scheduler.placement.prices import Prices, set_prices
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
 CPU_WEIGHT: Final = 0.1
@@ -46,7 +50,7 @@ class Stranding(PlacementPolicy):
     def __init__(self, cpu_weight: float = CPU_WEIGHT, demand: Demand | None = None) -> None:
         self._cpu_weight = cpu_weight
         self._demand = demand or Demand()
-        self._prices: SlotPrices | None = None
+        self._prices: Prices | None = None
         self._until_new_prices = 0
 
     def observe(self, columns: Columns, request: Request) -> bool:
@@ -56,8 +60,7 @@ class Stranding(PlacementPolicy):
         if self._until_new_prices > 0:
             return False
         self._until_new_prices = max(MIN_REQUESTS_PER_PRICE, len(columns) // 10)
-        prices = slot_prices(columns, self._demand)
-        self._prices = prices if len(prices) else None
+        self._prices = set_prices(columns, self._demand)
         return True
 
     def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
@@ -89,7 +92,8 @@ class Stranding(PlacementPolicy):
         lean = (cpu - shares(free.sum(axis=1), total)) * total
         burden: Floats = np.maximum(-lean, self._cpu_weight * lean)
         if self._prices is not None:
-            burden -= self._prices.worth(milli_cpu, free)
+            burden *= 1.0 - self._prices.pressure
+            burden -= self._prices.worth(milli_cpu, free, columns.device_kind[rows])
         return burden / WHOLE_DEVICE_MILLI
 
     def _decreases(
