@@ -15,10 +15,12 @@ Invariants, checked by a test against a relist after every event:
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
+from penstock.scheduler.devices import Devices
 from penstock.scheduler.errors import InvalidRequestError
-from penstock.scheduler.objects import ACCELERATOR_KINDS, read_node
+from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Node, Pod, read_node
 from penstock.scheduler.placement.locality import NodeTraffic
 from penstock.scheduler.planner.jobview import JobView, read_job
 from penstock.scheduler.planner.podview import PodView, read_view
@@ -28,12 +30,17 @@ Json = Mapping[str, Any]
 
 logger = logging.getLogger(__name__)
 
+_DEVICES: Final = "devices of "
+
 
 class ClusterState:
     """Nodes, pods and jobs; `now` is the time of the caller's clock at each event."""
 
     def __init__(self, kinds: tuple[str, ...] = ACCELERATOR_KINDS) -> None:
         self._kinds = kinds
+        self._devices = Devices()
+        self._plain: dict[str, Node] = {}
+        """The nodes without devices that are handed out through claims."""
         self.snapshot = Snapshot()
         self.pods: dict[str, PodView] = {}
         self.jobs: dict[str, JobView] = {}
@@ -75,12 +82,33 @@ class ClusterState:
             self.snapshot.remove_node(name)
             return
         self.problems.pop(name, None)
-        self.snapshot.upsert_node(node)
+        self._plain[name] = node
+        self.snapshot.upsert_node(self._with_devices(node))
 
     def remove_node(self, name: str) -> None:
         """A node is gone."""
         self.problems.pop(name, None)
+        self._plain.pop(name, None)
         self.snapshot.remove_node(name)
+
+    def replace_devices(self, devices: Devices) -> None:
+        """What claims hand out, complete. All that is taken on a node is held by one "pod"."""
+        before, self._devices = self._devices, devices
+        for name in before.there.keys() | devices.there.keys():
+            if name in self._plain and name in self.snapshot.nodes:
+                self.snapshot.upsert_node(self._with_devices(self._plain[name]))
+        for name in before.taken.keys() - devices.taken.keys():
+            self.snapshot.remove_pod(_DEVICES + name)
+        for name, held in devices.taken.items():
+            self.snapshot.upsert_pod(Pod(_DEVICES + name, name, held))
+
+    def _with_devices(self, node: Node) -> Node:
+        """A device that is an extended resource as well is counted as that alone."""
+        found = self._devices.there.get(node.name, NOTHING)
+        if not found.accelerators or node.allocatable.accelerators:
+            return node
+        most = None if node.most_pods is None else node.most_pods + 1  # what holds them is no pod
+        return replace(node, allocatable=node.allocatable.plus(found), most_pods=most)
 
     def replace_nodes(self, documents: Iterable[Json]) -> None:
         """The complete list of nodes."""
@@ -164,7 +192,8 @@ class ClusterState:
             self.put_pod(document, now)
         gone = (set(self.pods) | set(self.snapshot.bound)) - seen
         for uid in gone:
-            self.remove_pod(uid)
+            if not uid.startswith(_DEVICES):
+                self.remove_pod(uid)
 
     # Jobs
 

@@ -21,12 +21,15 @@ Json = dict[str, Any]
 
 TIMEOUT_SECONDS: Final = 30.0
 GONE: Final = 410
+NOT_FOUND: Final = 404
 _PAGE: Final = 500
 _GROUPS: Final[Mapping[str, str]] = {
     "nodes": "/api/v1",
     "pods": "/api/v1",
     "events": "/api/v1",
     "leases": "/apis/coordination.k8s.io/v1",
+    "resourceslices": "/apis/resource.k8s.io/v1",
+    "resourceclaims": "/apis/resource.k8s.io/v1",
     ELASTICJOB_PLURAL: f"/apis/{GROUP}/{VERSION}",
     SCALE_PLURAL: f"/apis/{GROUP}/{VERSION}",
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.crds.group import ELASTICJOB_PLURAL
+from penstock.scheduler.devices import read_devices
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import (
     Action,
@@ -25,7 +26,7 @@ from penstock.scheduler.planner.decisions import (
     WriteScale,
 )
 from penstock.scheduler.planner.planner import Planner, Settings
-from penstock.scheduler.service.api import Api
+from penstock.scheduler.service.api import NOT_FOUND, Api, CallError, RefusedError
 from penstock.scheduler.service.brain import BrainLink, record_id, snapshot_of
 from penstock.scheduler.service.carrier import Carrier
 from penstock.scheduler.service.events import Events
@@ -38,6 +39,12 @@ COALESCE_SECONDS: Final = 0.02
 
 LONGEST_PAUSE_SECONDS: Final = 15.0
 """A pass is made this often, even if nothing happens."""
+
+DEVICES_SECONDS: Final = 30.0
+"""How often the devices are read that claims hand out: the load of a cluster, not of a watch."""
+
+NO_DEVICES_SECONDS: Final = 600.0
+"""How often it is looked whether the cluster has such devices by now."""
 
 MOST_RECORDS: Final = 5000
 """Decisions kept for the next push; beyond, the oldest are dropped."""
@@ -107,6 +114,7 @@ class Loop:
                 logger.info("watching %d nodes", len(self.planner.state.snapshot.nodes))
                 group.create_task(self._place_forever(), name="place")
                 group.create_task(self._allocate_forever(), name="allocate")
+                group.create_task(self._read_devices_forever(), name="devices")
                 group.create_task(self._events.run(), name="events")
                 if self._brain is not None:
                     group.create_task(self._push_forever(self._brain), name="push")
@@ -146,6 +154,26 @@ class Loop:
             put=state.put_job,
             remove=lambda found: state.remove_job(found["metadata"]["uid"]),
         )
+
+    async def _read_devices_forever(self) -> None:
+        """Dynamic Resource Allocation, where the cluster has it: Kubernetes 1.34 or newer."""
+        while True:
+            pause = DEVICES_SECONDS
+            try:
+                (slices, _), (claims, _) = await asyncio.gather(
+                    self._api.list("resourceslices"), self._api.list("resourceclaims")
+                )
+                self.planner.state.replace_devices(read_devices(slices, claims))
+                self._wake.set()
+            except CallError as error:
+                if isinstance(error, RefusedError) and error.code == NOT_FOUND:
+                    pause = NO_DEVICES_SECONDS
+                else:
+                    self.metrics.call_errors.labels("Devices", error.reason).inc()
+            except (KeyError, TypeError, AttributeError):
+                logger.exception("the devices of the cluster cannot be read")
+                pause = NO_DEVICES_SECONDS
+            await asyncio.sleep(pause)
 
     def _waking(self, keep: Callable[[Any], None]) -> Callable[[Any], None]:
         def keep_and_wake(found: Json | list[Json]) -> None:
