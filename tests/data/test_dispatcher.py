@@ -7,7 +7,7 @@ import pytest
 from penstock.data.dispatcher import FORGET_SECONDS, Dispatcher, DispatcherFullError
 from penstock.data.protocol import (
     ConsumerReport,
-    DataProtocolError,
+    ProtocolError,
     QueueState,
     WorkerReport,
     decode,
@@ -73,5 +73,17 @@ def test_the_number_of_participants_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_a_malformed_report_is_refused(body: bytes, said: str) -> None:
-    with pytest.raises(DataProtocolError, match=said):
+    with pytest.raises(ProtocolError, match=said):
         decode(WorkerReport, body)
+
+
+def test_the_waiting_is_known_by_the_rank_of_the_pod_and_batches_by_who_took_most() -> None:
+    books = Dispatcher("one")
+    assert books.wait_shares(0.0) == {}
+    assert books.batches_taken(0.0) == 0
+    for name, rank, share, taken in (("a", 0, 0.2, 7), ("b", 0, 0.6, 9), ("c", 1, 0.1, 8)):
+        report = consumer(name, rank=rank, taken=taken, queue=QueueState(wait_share=share))
+        books.consumer(report, 0.0)
+    books.consumer(consumer("new", rank=2), 0.0)
+    assert books.wait_shares(0.0) == {0: 0.6, 1: 0.1}
+    assert books.batches_taken(0.0) == 9

@@ -13,6 +13,7 @@ import pytest
 from penstock.crds.enums import Guarantee
 from penstock.data import Loader
 from penstock.data.consumer import Consumer
+from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import Stage
 from tests.data import planes
 from tests.data.planes import Noise, Plain, end, eventually, same, spawn, thread_worker
@@ -239,6 +240,45 @@ def test_a_sample_that_raises_may_be_left_out(consumer: Consumer, remote: bool) 
     ]
     [bad] = loader.quarantine
     assert (bad.index, bad.batch.step) == (13, 3)
+
+
+class Deadly(Noise):
+    """A sample kills who tries to make it, unless that is the program."""
+
+    def __init__(self) -> None:
+        super().__init__(400)
+        self.program = os.getpid()
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == 9:
+            assert os.getpid() != self.program, "nobody may try again what killed three"
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_sample_that_kills_data_workers_is_named_or_left_out(
+    consumer: Consumer, skip: bool
+) -> None:
+    loader = Loader(Deadly(), 4, shuffle=False, consumer=consumer, skip_bad=skip)
+    batches = iter(loader)
+    processes = []
+    try:
+        for _ in range(3):
+            processes.append(spawn(consumer))
+            eventually(lambda: processes[-1].poll() is not None)
+            eventually(lambda: not consumer.workers)
+        if skip:
+            got = [int(one) for batch in batches for one in batch["index"]]
+            assert got == [one for one in range(400) if one // 4 != 2]
+            assert [bad.index for bad in loader.quarantine] == [8, 9, 10, 11]
+        else:
+            with pytest.raises(BadSampleError, match=r"\[8, 9, 10, 11\]: 3 data workers died"):
+                list(batches)
+    finally:
+        for process in processes:
+            end(process)
 
 
 class Ragged(Noise):

@@ -14,12 +14,12 @@ from tests.data.planes import SCRIPT
 
 
 def run(
-    folder: Path, workers: int, *arguments: str, slow: float = 0.0
+    folder: Path, workers: int, *arguments: str, slow: float = 0.0, options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     script = folder / "train.py"
     script.write_text(SCRIPT)
     penstock = str(Path(sys.executable).with_name("penstock"))
-    command = [penstock, "run", "--data-workers", str(workers), "--"]
+    command = [penstock, "run", "--data-workers", str(workers), *options, "--"]
     command += [sys.executable, str(script), *arguments]
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
     environ["SLOW"] = str(slow)
@@ -58,3 +58,33 @@ def test_a_number_of_data_workers_that_cannot_be_is_refused(tmp_path: Path) -> N
     done = run(tmp_path, -1)
     assert done.returncode == 2
     assert "must be from 0 to" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_sample_may_be_left_out_and_is_named(tmp_path: Path, workers: int) -> None:
+    done = run(tmp_path, workers, "bad", options=("--skip-bad",))
+    assert done.returncode == 0, done.stderr
+    left_out = [line for line in done.stderr.splitlines() if "sample 77 is left out" in line]
+    assert len(left_out) == 2, "once in each of two epochs"
+    assert "RuntimeError: no such picture" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--data-workers", "1", "--guarantee", "Perhaps"), "must be one of"),
+        (("--skip-bad",), "input.skipBad"),
+        (("--guarantee", "AtMostOnce"), "input.guarantee"),
+    ],
+)
+def test_options_that_cannot_be_carried_out_are_refused(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    done = subprocess.run(
+        [penstock, "run", *options, "--", "true"], capture_output=True, text=True, timeout=30,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.replace("│", "").split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,11 +14,20 @@ import pytest
 from penstock.api.schemas import JobRegistration, RoleDescription
 from penstock.client import AsyncBrainClient, RetryPolicy
 from penstock.crds.enums import Role, Strategy
+from penstock.data.dispatcher import Dispatcher
+from penstock.data.protocol import ConsumerReport, QueueState, WorkerReport
 from penstock.trainer import brain
 from penstock.trainer.brain import BrainLink
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
-from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
+from penstock.trainer.protocol import (
+    AgentReport,
+    DataSpec,
+    MemberId,
+    Phase,
+    SessionReport,
+    Usage,
+)
 
 UID = "u-1"
 REGISTRATION = JobRegistration(
@@ -91,14 +101,19 @@ def books() -> Coordinator:
     return found
 
 
-def run(fake: FakeBrain, work: Callable[[BrainLink], Awaitable[None]]) -> None:
+def run(
+    fake: FakeBrain,
+    work: Callable[[BrainLink], Awaitable[None]],
+    found: Coordinator | None = None,
+    dispatcher: Dispatcher | None = None,
+) -> None:
     async def main() -> None:
         client = AsyncBrainClient(
             "http://brain",
             transport=httpx.MockTransport(fake),
             retry=RetryPolicy(total_seconds=0.05, attempt_seconds=0.05, first_seconds=0.01),
         )
-        link = BrainLink(client, UID, books())
+        link = BrainLink(client, UID, found or books(), dispatcher)
         try:
             await work(link)
         finally:
@@ -238,3 +253,32 @@ def test_a_job_that_cannot_be_described_is_said_once_and_registered_when_it_can(
     assert fake.known
     [said] = [record.getMessage() for record in caplog.records if "register" in record.getMessage()]
     assert "\n" not in said
+
+
+def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -> None:
+    fake = FakeBrain()
+    found, dispatcher = Coordinator(JobFacts(), identity="t"), Dispatcher("d")
+    usage = Usage(cpu_cores=1.5, memory_bytes=5)
+    now = time.monotonic()
+    found.agent(AgentReport(role="worker", rank=0, incarnation=0, usage=usage), now)
+    queue = QueueState(enqueued_per_second=4, dequeued_per_second=4, wait_share=0.75)
+    dispatcher.consumer(ConsumerReport(name="c", address="h:1", queue=queue, taken=12), now)
+    served = WorkerReport(name="w", rank=3, incarnation=1, cpu_cores=0.9, memory_bytes=7)
+    dispatcher.worker(served, now)
+
+    async def work(link: BrainLink) -> None:
+        tasks = [
+            asyncio.create_task(link.register(lambda: REGISTRATION)),
+            asyncio.create_task(link.send_samples()),
+        ]
+        await until(lambda: bool(fake.samples))
+        for task in tasks:
+            task.cancel()
+
+    run(fake, work, found, dispatcher)
+    sample = fake.samples[-1]
+    assert sample["step"] == 12, "a program that does not use the API takes one batch a step"
+    assert sample["queue"]["ideal_per_second"] == 16
+    assert sample["roles"]["worker"]["0"]["wait_share"] == 0.75
+    maker = sample["roles"]["dataWorker"]["3"]
+    assert (maker["cpu_cores"], maker["memory_bytes"], maker["incarnation"]) == (0.9, 7, 1)

@@ -31,7 +31,8 @@ from penstock.data.protocol import (
     REPORT_SECONDS,
     ConsumerReply,
     ConsumerReport,
-    DataProtocolError,
+    InputOptions,
+    ProtocolError,
     QueueState,
 )
 from penstock.data.reporting import Reporter
@@ -44,6 +45,7 @@ LOG = logging.getLogger("penstock.data")
 
 MAX_LINKS = 256
 QUEUE_SECONDS = 5.0
+OPTIONS_SECONDS = 10.0
 SLOW_PEER_CREDITS = 1
 
 
@@ -52,6 +54,8 @@ class Counts:
 
     def __init__(self) -> None:
         self.arrived = self.taken = self.made_here = self.duplicates = 0
+        self.lost = self.left_out = 0
+        self.newest_left_out: deque[str] = deque(maxlen=8)
         self.waited_seconds = 0.0
 
 
@@ -67,6 +71,7 @@ class Consumer:
         name: str = "",
         group: str = "train",
         index: int = 0,
+        rank: int = 0,
         credits_: int = 4,
         share_memory: bool = True,
     ) -> None:
@@ -77,7 +82,7 @@ class Consumer:
         self.lock = threading.Condition()
         self.token = token
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.group, self.index = group, index
+        self.group, self.index, self.rank = group, index, rank
         self.counts = Counts()
         self.abandoned: deque[int] = deque()  # numbers of streams; appended to by finalizers
         self.credits = credits_
@@ -85,6 +90,8 @@ class Consumer:
         self._streams: dict[int, Stream] = {}
         self._next_stream = 0
         self._closing = threading.Event()
+        self._options = InputOptions()
+        self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self._refused: set[tuple[str, str]] = set()
         self._listeners = [socket.create_server((host, 0), backlog=64)]
         self.address = "{}:{}".format(*self._listeners[0].getsockname()[:2])
@@ -97,7 +104,9 @@ class Consumer:
             self._listeners.append(nearby)
         for listener in self._listeners:
             self._start(self._accept, listener)
-        if dispatcher is not None:
+        if dispatcher is None:
+            self._told.set()
+        else:
             self._start(self._report, Reporter(dispatcher, token))
 
     def _start(self, work: Callable[..., None], *arguments: Any) -> None:
@@ -121,6 +130,20 @@ class Consumer:
         """The data workers that are connected."""
         with self.lock:
             return sorted(self._links)
+
+    def options(self) -> InputOptions:
+        """What the job says of its input now; at first waits for its dispatcher to say so.
+
+        One that does not answer leaves it at the strictest: exactly once, and nothing left out.
+        """
+        if not self._told.wait(OPTIONS_SECONDS):
+            LOG.warning(
+                "the dispatcher has not said in %.0f s what the job's input options are: "
+                "every sample exactly once, and none left out",
+                OPTIONS_SECONDS,
+            )
+            self._told.set()
+        return self._options
 
     # ------------------------------------------------------------------ streams (lock held)
 
@@ -348,21 +371,20 @@ class Consumer:
     # ------------------------------------------------------------------ reports
 
     def _report(self, reporter: Reporter) -> None:
-        queue, since, before = QueueState(), time.monotonic(), (0, 0, 0.0)
+        queue, since, before = QueueState(), time.monotonic(), (0, 0, 0, 0.0)
         while True:
             closing = self._closing.is_set()
             now = time.monotonic()
             if now - since >= QUEUE_SECONDS:
                 span = now - since
+                counts = self.counts
                 after = (
-                    self.counts.arrived,
-                    self.counts.taken + self.counts.made_here,
-                    self.counts.waited_seconds,
-                )
-                arrived, taken, waited = (b - a for a, b in zip(before, after, strict=True))
+                    counts.arrived, counts.taken, counts.made_here, counts.waited_seconds
+                )  # fmt: skip
+                arrived, taken, made, waited = (b - a for a, b in zip(before, after, strict=True))
                 queue = QueueState(
-                    enqueued_per_second=arrived / span,
-                    dequeued_per_second=taken / span,
+                    enqueued_per_second=(arrived + made) / span,
+                    dequeued_per_second=(taken + made) / span,
                     wait_share=min(1.0, max(0.0, waited / span)),
                     ready=sum(stream.window.ready for stream in list(self._streams.values())),
                 )
@@ -373,13 +395,21 @@ class Consumer:
                 local=self.local,
                 group=self.group,
                 index=self.index,
+                rank=self.rank,
+                taken=self.counts.taken + self.counts.made_here,
+                lost=self.counts.lost,
+                left_out=self.counts.left_out,
+                newest_left_out=tuple(self.counts.newest_left_out),
                 workers=len(self._links),
                 queue=queue,
                 closed=closing,
             )
             try:
-                reporter.report(CONSUMER_PATH, report, ConsumerReply)
-            except DataProtocolError as error:
+                reply = reporter.report(CONSUMER_PATH, report, ConsumerReply)
+                if reply is not None:
+                    self._options = reply.options
+                    self._told.set()
+            except ProtocolError as error:
                 LOG.warning("the dispatcher at %s: %s", reporter.address, error)
             if closing:
                 reporter.close()

@@ -12,6 +12,7 @@ nothing to recover: everybody reports again.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +24,8 @@ from penstock.data.protocol import (
     ConsumerEntry,
     ConsumerReply,
     ConsumerReport,
-    DataProtocolError,
+    InputOptions,
+    ProtocolError,
     QueueState,
     WorkerReply,
     WorkerReport,
@@ -51,11 +53,23 @@ class _Seen:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What did not reach the model, because the job's input options say that this may be."""
+
+    lost_steps: int
+    samples_left_out: int
+    newest_left_out: list[str]
+
+
 class Dispatcher:
     """The participants of one job; whoever has not reported for FORGET_SECONDS is not in it."""
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str, options: Callable[[], InputOptions] = InputOptions) -> None:
+        """``options``: what the job says of its input now."""
         self._identity = identity
+        self._options = options
+        self._damage: OrderedDict[str, ConsumerReport] = OrderedDict()
         self._consumers: dict[str, _Seen] = {}
         self._workers: dict[str, _Seen] = {}
 
@@ -66,7 +80,13 @@ class Dispatcher:
         else:
             self._note(self._consumers, MAX_CONSUMERS, "training processes", report, now)
         self._forget(now)
-        return ConsumerReply(dispatcher=self._identity, workers=len(self._workers))
+        if report.lost or report.left_out:
+            self._damage[report.name] = report
+            while len(self._damage) > MAX_CONSUMERS:
+                self._damage.popitem(last=False)
+        return ConsumerReply(
+            dispatcher=self._identity, workers=len(self._workers), options=self._options()
+        )
 
     def worker(self, report: WorkerReport, now: float) -> WorkerReply:
         """A data worker reports, and is told whom to serve."""
@@ -110,6 +130,27 @@ class Dispatcher:
             ready=sum(one.ready for one in queues),
         )
 
+    def wait_shares(self, now: float) -> dict[int, float]:
+        """How much of its time each worker's pod waits for data, by rank."""
+        found: dict[int, float] = {}
+        for one in self.consumers(now):
+            if one.queue is not None:
+                found[one.rank] = max(one.queue.wait_share, found.get(one.rank, 0.0))
+        return found
+
+    def batches_taken(self, now: float) -> int:
+        """By the training process that has taken most."""
+        return max((one.taken for one in self.consumers(now)), default=0)
+
+    def damage(self) -> Damage:
+        """What training processes, also those that are gone, went without."""
+        reports = self._damage.values()
+        return Damage(
+            lost_steps=sum(one.lost for one in reports),
+            samples_left_out=sum(one.left_out for one in reports),
+            newest_left_out=[text for one in reports for text in one.newest_left_out][-8:],
+        )
+
     def _note(
         self,
         table: dict[str, _Seen],
@@ -143,7 +184,7 @@ def routes(
         async for chunk in request.stream():
             size += len(chunk)
             if size > MAX_BYTES:
-                raise DataProtocolError(f"more than {MAX_BYTES} bytes in one message")
+                raise ProtocolError(f"more than {MAX_BYTES} bytes in one message")
             chunks.append(chunk)
         return b"".join(chunks)
 
@@ -151,7 +192,7 @@ def routes(
         try:
             report = decode(ConsumerReport, await body(request))
             reply = dispatcher.consumer(report, time.monotonic())
-        except DataProtocolError as error:
+        except ProtocolError as error:
             return PlainTextResponse(str(error), 400)
         except DispatcherFullError as error:
             return PlainTextResponse(str(error), 409)
@@ -161,7 +202,7 @@ def routes(
         try:
             report = decode(WorkerReport, await body(request))
             reply = dispatcher.worker(report, time.monotonic())
-        except DataProtocolError as error:
+        except ProtocolError as error:
             return PlainTextResponse(str(error), 400)
         except DispatcherFullError as error:
             return PlainTextResponse(str(error), 409)

@@ -22,7 +22,7 @@ from penstock.data.consumer import Consumer
 from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
 from penstock.data.process import consumer_of_process
-from penstock.data.stream import BadSample, Batches, Stream, StreamOptions
+from penstock.data.stream import BadSample, Batches, Stream, StreamOptions, options_of
 
 STATE_VERSION = 1
 LOOKED_UP = 4096
@@ -49,17 +49,21 @@ class Loader:
         group: str = "train",
         index: int = 0,
         count: int = 1,
-        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
-        skip_bad: bool = False,
+        guarantee: Guarantee | None = None,
+        skip_bad: bool | None = None,
         consumer: Consumer | None = None,
     ) -> None:
-        """``consumer``: instead of the process's own, which is there under ``penstock run``.
+        """``guarantee`` and ``skip_bad``: as the job says, unless they are given.
+
+        ``consumer``: instead of the process's own, which is there under ``penstock run``.
 
         Raises:
             ValueError: an argument cannot be used; says which and why.
         """
         if not 0 <= index < count:
             raise ValueError(f"index: {index}; must be from 0 to count - 1, which is {count - 1}")
+        self._consumer = consumer or consumer_of_process()
+        guarantee = guarantee or options_of(self._consumer).guarantee
         if guarantee is Guarantee.UNSHARDED:
             # Everybody then has the whole dataset in an order of its own: a group of one, and a
             # seed that differs.
@@ -85,7 +89,6 @@ class Loader:
             self._steps -= 1
         self._group, self._index = group, index
         self._options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
-        self._consumer = consumer
         self._epoch = 0
         self._position = 0
         self._stream: Stream | None = None
@@ -102,7 +105,7 @@ class Loader:
         return self._stream.window.lost if self._stream is not None else 0
 
     def __iter__(self) -> Iterator[Any]:
-        consumer = self._consumer or consumer_of_process()
+        consumer = self._consumer
         packed = pack_pipeline(self._pipeline, consumer.token if consumer else "")
         if self._stream is not None:
             self._stream.close()

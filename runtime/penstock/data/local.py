@@ -26,6 +26,7 @@ from penstock.crds import environment as names
 from penstock.crds.logs import stderr_handler
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.interception import environment
+from penstock.data.protocol import InputOptions
 
 if TYPE_CHECKING:
     import uvicorn
@@ -43,7 +44,12 @@ _PR_SET_PDEATHSIG = 1
 class LocalDataPlane:
     """Dispatcher and data workers for one program, while it is entered."""
 
-    def __init__(self, count: int, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        count: int,
+        options: InputOptions | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         """Raises ValueError for a number of data workers that cannot be."""
         if not 0 <= count <= MAX_DATA_WORKERS:
             raise ValueError(f"--data-workers: {count}; must be from 0 to {MAX_DATA_WORKERS}")
@@ -53,7 +59,8 @@ class LocalDataPlane:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
-        self.dispatcher = Dispatcher(secrets.token_hex(4))
+        told = options or InputOptions()
+        self.dispatcher = Dispatcher(secrets.token_hex(4), lambda: told)
         self.address = ""
 
     def environ(self) -> dict[str, str]:
@@ -118,14 +125,14 @@ class LocalDataPlane:
             await asyncio.sleep(pause)
 
 
-def run(count: int, arguments: Sequence[str]) -> int:
+def run(count: int, options: InputOptions, arguments: Sequence[str]) -> int:
     """``penstock run ARGUMENTS`` with data workers beside it; its exit code.
 
     Raises:
         ValueError: a number of data workers that cannot be.
     """
     configure_log()
-    return asyncio.run(_run(LocalDataPlane(count), arguments))
+    return asyncio.run(_run(LocalDataPlane(count, options), arguments))
 
 
 def configure_log() -> None:

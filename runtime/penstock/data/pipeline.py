@@ -70,7 +70,14 @@ class Pipeline:
         """
         if not self.batched:
             seed_for(seed, indices)
-            sample = self._sample(indices)
+            try:
+                sample = self._sample(indices)
+            except Exception as error:
+                if bad is None:
+                    _mark(error, indices)
+                    raise
+                bad.append((indices, error))
+                return None
             return self.collate(sample)
         fetch = getattr(self.dataset, "__getitems__", None)
         if fetch is not None and bad is None:
@@ -84,8 +91,7 @@ class Pipeline:
                     samples.append(self._sample(index))
                 except Exception as error:
                     if bad is None:
-                        with contextlib.suppress(AttributeError):  # a class with slots
-                            error.__penstock_index__ = index  # type: ignore[attr-defined]
+                        _mark(error, index)
                         raise
                     bad.append((index, error))
             if bad is not None and not samples:
@@ -100,6 +106,11 @@ class Pipeline:
         for stage in self.stages:
             sample = stage.function(sample)
         return sample
+
+
+def _mark(error: Exception, index: Any) -> None:
+    with contextlib.suppress(AttributeError):  # a class with slots
+        error.__penstock_index__ = index  # type: ignore[attr-defined]
 
 
 def position_of(error: BaseException) -> Any:

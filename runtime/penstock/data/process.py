@@ -27,6 +27,12 @@ def dispatcher_address() -> str | None:
     return address if host and port.isdecimal() else None
 
 
+def number_in(name: str, default: int = 0) -> int:
+    """A variable that holds a number from 0; the default where it holds none."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else default
+
+
 def consumer_of_process() -> Consumer | None:
     """This process's consumer; None outside a job, or where it cannot listen."""
     return _consumer(os.getpid())
@@ -42,14 +48,14 @@ def _consumer(process: int) -> Consumer | None:
     address = dispatcher_address()
     if address is None or process != _STARTED_IN:
         return None
-    rank = os.environ.get("RANK") or os.environ.get(names.RANK) or "0"
     try:
         consumer = Consumer(
             token=job_token(),
             host=os.environ.get(names.POD_IP) or "127.0.0.1",
             dispatcher=address,
             name=os.environ.get(names.POD_NAME, ""),
-            index=int(rank) if rank.isdecimal() else 0,
+            index=number_in("RANK", number_in(names.RANK)),
+            rank=number_in(names.RANK),
         )
     except (OSError, DataError) as error:
         LOG.warning("no data worker can serve this process: %s", error)

@@ -12,6 +12,8 @@ from typing import Annotated, Final, TypeVar
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from penstock.crds.enums import Guarantee
+
 DATA_PROTOCOL_VERSION: Final = 1
 CONSUMER_PATH: Final = "/v1/data/consumer"
 WORKER_PATH: Final = "/v1/data/worker"
@@ -21,10 +23,12 @@ REPORT_SECONDS: Final = 1.0
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rank = Annotated[int, Field(ge=0, lt=4096)]
+Incarnation = Annotated[int, Field(ge=0, lt=1 << 31)]
+Rate = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
-class DataProtocolError(Exception):
+class ProtocolError(Exception):
     """A message that is not what it should be; says which field and why."""
 
 
@@ -35,15 +39,23 @@ class Message(BaseModel):
 
 
 class QueueState(Message):
-    """A consumer's queue since it came up: the signal by which data workers are counted.
+    """A consumer's queue over the last seconds: the signal by which data workers are counted.
 
-    ``wait_share``: the part of the last interval that the training waited for data.
+    A batch is enqueued whoever made it, the training process included. ``wait_share`` is the part
+    of the time that the training waited for data, made for it elsewhere or by itself.
     """
 
     enqueued_per_second: Rate = 0.0
     dequeued_per_second: Rate = 0.0
     wait_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     ready: Count = 0
+
+
+class InputOptions(Message):
+    """How the samples of the job are to be treated: what ``spec.input`` says in an ElasticJob."""
+
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    skip_bad: bool = False
 
 
 class ConsumerReport(Message):
@@ -55,7 +67,14 @@ class ConsumerReport(Message):
     local: Annotated[str, Field(max_length=100)] = ""  # abstract Unix socket beside it
     group: Name = "train"
     index: Count = 0
+    rank: Rank = 0  # of the pod that it is in
+    taken: Count = 0  # batches since it came up
     workers: Count = 0  # data workers connected to it
+    lost: Count = 0  # steps that died with their data worker (AtMostOnce)
+    left_out: Count = 0  # samples that raised, and the newest of them (skipBad)
+    newest_left_out: Annotated[
+        tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=8)
+    ] = ()
     queue: QueueState | None = None
     closed: bool = False
 
@@ -65,6 +84,7 @@ class ConsumerReply(Message):
 
     dispatcher: Name
     workers: Count  # data workers that report
+    options: InputOptions = InputOptions()
 
 
 class WorkerReport(Message):
@@ -72,9 +92,13 @@ class WorkerReport(Message):
 
     version: int = DATA_PROTOCOL_VERSION
     name: Name
-    node: Annotated[str, Field(max_length=253)] = ""
+    node: Annotated[str, Field(max_length=253, pattern=r"^[^\x00]*$")] = ""
     batches: Count = 0
     busy_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    rank: Rank = 0  # of its pod, and which life of it
+    incarnation: Incarnation = 0
+    cpu_cores: Annotated[float, Field(ge=0, le=100_000)] = 0.0  # since the last report
+    memory_bytes: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
     leaving: bool = False
 
 
@@ -93,32 +117,38 @@ class WorkerReply(Message):
     consumers: tuple[ConsumerEntry, ...] = ()
 
 
-AnyMessage = TypeVar("AnyMessage", bound=Message)
+AnyMessage = TypeVar("AnyMessage", bound=BaseModel)
 
 
-def encode(message: Message) -> bytes:
-    """A message as msgpack."""
+def encode(message: BaseModel) -> bytes:
+    """A message, of this or of another protocol of the job, as msgpack."""
     packed: bytes = msgpack.packb(message.model_dump(mode="json"))
     return packed
 
 
-def decode(kind: type[AnyMessage], body: bytes) -> AnyMessage:
-    """The message that `encode` made.
+def decode(
+    kind: type[AnyMessage],
+    body: bytes,
+    *,
+    version: int = DATA_PROTOCOL_VERSION,
+    max_bytes: int = MAX_BYTES,
+) -> AnyMessage:
+    """The message that `encode` made; a kind with a field ``version`` must be of this one.
 
     Raises:
-        DataProtocolError: it is too long, no msgpack, of another version, or a field is wrong.
+        ProtocolError: it is too long, no msgpack, of another version, or a field is wrong.
     """
-    if len(body) > MAX_BYTES:
-        raise DataProtocolError(f"{len(body)} bytes; a message has at most {MAX_BYTES}")
+    if len(body) > max_bytes:
+        raise ProtocolError(f"{len(body)} bytes; a message has at most {max_bytes}")
     try:
         content = msgpack.unpackb(body)
     except (ValueError, msgpack.UnpackException) as error:
-        raise DataProtocolError(f"not msgpack: {error}") from error
+        raise ProtocolError(f"not msgpack: {error}") from error
     known = isinstance(content, dict) and "version" in kind.model_fields
-    if known and (spoken := content.get("version")) != DATA_PROTOCOL_VERSION:
-        raise DataProtocolError(
-            f"version: {spoken!r}; this side speaks {DATA_PROTOCOL_VERSION}: run the same release "
-            "of Penstock everywhere in the job"
+    if known and (spoken := content.get("version", version)) != version:
+        raise ProtocolError(
+            f"version: {spoken!r}; this side speaks {version}: run the same release of Penstock "
+            "everywhere in the job"
         )
     try:
         return kind.model_validate(content)
@@ -126,4 +156,4 @@ def decode(kind: type[AnyMessage], body: bytes) -> AnyMessage:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or kind.__name__
         got = str(first.get("input"))[:80]
-        raise DataProtocolError(f"{kind.__name__}.{field}: {first['msg']} (got {got!r})") from error
+        raise ProtocolError(f"{kind.__name__}.{field}: {first['msg']} (got {got!r})") from error

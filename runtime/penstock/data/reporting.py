@@ -35,7 +35,7 @@ class Reporter:
         """Report; None when it was not answered, which is said once in the log.
 
         Raises:
-            DataProtocolError: the answer is unreadable.
+            ProtocolError: the answer is unreadable.
         """
         try:
             if self._connection is None:
@@ -46,6 +46,8 @@ class Reporter:
             self._connection.request("POST", path, encode(message), self._headers)
             response = self._connection.getresponse()
             body = response.read(2 << 20)
+            if response.length:
+                raise http.client.IncompleteRead(body, response.length)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             self._say(f"does not answer ({error})")

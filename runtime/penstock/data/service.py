@@ -8,7 +8,7 @@ import sys
 
 from penstock.crds import environment as names
 from penstock.crds.logs import stderr_handler
-from penstock.data.process import dispatcher_address, job_token
+from penstock.data.process import dispatcher_address, job_token, number_in
 from penstock.data.readiness import announce
 from penstock.data.worker import DataWorker, work
 
@@ -50,6 +50,8 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         dispatcher=address,
         name=os.environ.get(names.POD_NAME, ""),
         node=os.environ.get(names.NODE_NAME, ""),
+        rank=number_in(names.RANK),
+        incarnation=number_in(names.INCARNATION),
         share_memory=share_memory,
     )
     announce(worker)

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 from penstock.crds.enums import Guarantee
 from penstock.data.consumer import Consumer
+from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
+from penstock.data.protocol import InputOptions
 from penstock.data.seeding import preserved
 from penstock.data.window import Failure, Need, Window
 
 LOG = logging.getLogger("penstock.data")
 
 LOOKAHEAD = 64
+MAX_QUARANTINE = 10_000
 BUDGET_BYTES = 1 << 30
 WAIT_SECONDS = 1.0
 
@@ -33,18 +37,24 @@ class BadSample:
     batch: BatchId
     index: Any
     error: str
+    trace: str = ""
+
+
+def options_of(consumer: Consumer | None) -> InputOptions:
+    """What the job says of its input; without a job, the strictest."""
+    return InputOptions() if consumer is None else consumer.options()
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How a stream behaves.
+    """How a stream behaves; None is what the job says (`penstock.data.protocol.InputOptions`).
 
     ``skip_bad``: leave out samples that raise, and go on; if not, what they raise ends the epoch.
     ``make_seconds``: a data worker that has one step for longer is taken for hung.
     """
 
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    skip_bad: bool = False
+    guarantee: Guarantee | None = None
+    skip_bad: bool | None = None
     make_seconds: float = 300.0
 
 
@@ -66,7 +76,8 @@ class Stream:
         quarantine: list[BadSample],
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets."""
-        self.window = Window(batch.step, LOOKAHEAD, options.guarantee)
+        guarantee = options.guarantee or options_of(consumer).guarantee
+        self.window = Window(batch.step, LOOKAHEAD, guarantee)
         self.packed = packed
         self.seed = seed
         self.batch_bytes = 0  # of the largest batch so far
@@ -119,12 +130,17 @@ class Stream:
         consumer = self._consumer
         while True:
             began = time.perf_counter()
-            if consumer is None:
-                need, batch = self.window.take()
-            else:
-                with consumer.lock:
-                    need, batch = self._take(consumer)
-                    consumer.counts.waited_seconds += time.perf_counter() - began
+            try:
+                if consumer is None:
+                    need, batch = self.window.take()
+                else:
+                    with consumer.lock:
+                        need, batch = self._take(consumer)
+                        consumer.counts.waited_seconds += time.perf_counter() - began
+            except BadSampleError as error:
+                self._skip_step(error)
+                self._refill(consumer)
+                continue
             if need is Need.END:
                 self.close()
                 raise StopIteration
@@ -141,7 +157,9 @@ class Stream:
     def _take(self, consumer: Consumer) -> tuple[Need | None, Any]:
         """With the consumer's lock: the next batch, after waiting for it as long as that helps."""
         while True:
+            lost = self.window.lost
             need, batch = self.window.take()
+            consumer.counts.lost += self.window.lost - lost
             if need is not Need.WAIT:
                 if need is None:
                     consumer.counts.taken += 1
@@ -166,10 +184,10 @@ class Stream:
             with self._consumer.lock:
                 indices, failures = self.window.make_here(now)
         name = self._batch._replace(step=self.window.position)
-        bad: list[Any] | None = [] if self._options.skip_bad else None
+        bad: list[Any] = []
         try:
             with preserved():
-                batch = self._pipeline.make(self.seed, indices, bad)
+                batch = self._make(indices, bad)
         except Exception as error:
             _explain(error, name, indices, failures)
             raise
@@ -179,10 +197,46 @@ class Stream:
             else:
                 with self._consumer.lock:
                     self.window.made_here()
-        for index, raised in bad or ():
-            LOG.error("%s: sample %r is left out: %r", name, index, raised)
-            self._quarantine.append(BadSample(name, index, repr(raised)))
-        return bad is None or len(bad) < len(indices), batch
+        for index, raised in bad:
+            trace = "".join(traceback.format_exception(raised, limit=-20))
+            self._leave_out(BadSample(name, index, repr(raised), trace))
+        nothing = len(bad) == len(indices) if self._pipeline.batched else bool(bad)
+        return not nothing, batch
+
+    def _make(self, indices: Any, bad: list[Any]) -> Any:
+        """A batch as data workers make it, or without the samples that raise, put into ``bad``."""
+        try:
+            return self._pipeline.make(self.seed, indices)
+        except Exception:
+            if not self._skip_bad:
+                raise
+        return self._pipeline.make(self.seed, indices, bad)
+
+    @property
+    def _skip_bad(self) -> bool:
+        """Whether samples that raise are left out now: a job's owner may still decide so."""
+        wanted = self._options.skip_bad
+        return options_of(self._consumer).skip_bad if wanted is None else wanted
+
+    def _skip_step(self, error: BadSampleError) -> None:
+        """Data workers died on the step: nobody tries again. Raises the error, or leaves it out."""
+        if not self._skip_bad:
+            raise error
+        name = self._batch._replace(step=self.window.position)
+        indices = self.window.skip()
+        for index in indices if self._pipeline.batched else [indices]:
+            self._leave_out(BadSample(name, index, str(error)))
+
+    def _leave_out(self, sample: BadSample) -> None:
+        why = sample.trace or sample.error
+        LOG.error("%s: sample %r is left out: %s", sample.batch, sample.index, why)
+        if len(self._quarantine) < MAX_QUARANTINE:
+            self._quarantine.append(sample)
+        if self._consumer is not None:
+            counts = self._consumer.counts
+            counts.left_out += 1
+            text = f"sample {sample.index!r} of {sample.batch}: {sample.error}"
+            counts.newest_left_out.append(text[:1000])
 
     def close(self) -> None:
         """Nothing more is wanted."""

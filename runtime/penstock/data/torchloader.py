@@ -14,11 +14,12 @@ seeded from that base seed and their index. The program's own generators are lef
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
-import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,10 +27,12 @@ import torch
 from torch.utils import data as torch_data
 
 from penstock.crds import environment as names
+from penstock.crds.enums import Guarantee
 from penstock.data.errors import NotPortableError
+from penstock.data.ledger import derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
-from penstock.data.process import consumer_of_process, job_token
-from penstock.data.stream import BadSample, Batches, Stream, StreamOptions
+from penstock.data.process import consumer_of_process, job_token, number_in
+from penstock.data.stream import BadSample, Batches, Stream, StreamOptions, options_of
 
 LOG = logging.getLogger("penstock.data")
 
@@ -95,14 +98,14 @@ def _finisher(loader: Any) -> Callable[[Any], Any]:
 class Epochs:
     """What is remembered of one DataLoader from epoch to epoch."""
 
-    def __init__(self, *, skip_bad: bool = False) -> None:
+    def __init__(self, *, guarantee: Guarantee | None = None, skip_bad: bool | None = None) -> None:
         self.group = f"loader-{next(_numbers)}"
         self.epoch = 0
         self.stream: Stream | None = None
         self.start: dict[str, Any] | None = None  # of the epoch under way
         self.resume: dict[str, Any] | None = None
         self.quarantine: list[BadSample] = []
-        self.options = StreamOptions(skip_bad=skip_bad)
+        self.options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
         self.told = False
 
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
@@ -130,14 +133,20 @@ class Epochs:
         resume, self.resume = self.resume, None
         start = resume["start"] if resume is not None else None
         position = int(resume["yielded"]) if resume is not None else 0
-        seed, indices, self.start = _begin(loader, start, position)
-        rank = os.environ.get("RANK") or os.environ.get(names.RANK) or "0"
-        batch = BatchId(self.group, int(rank), self.epoch, position)
+        rank = number_in("RANK", number_in(names.RANK))
+        guarantee = self.options.guarantee or options_of(consumer).guarantee
+        sampler = loader.batch_sampler if batched else loader.sampler
+        if guarantee is Guarantee.UNSHARDED:
+            # Everybody then has all that the program's sampler divides, in an order of its own.
+            sampler, guarantee = whole(sampler, rank, self.epoch), Guarantee.EXACTLY_ONCE
+        seed, indices, self.start = _begin(loader, sampler, start, position)
+        batch = BatchId(self.group, rank, self.epoch, position)
+        options = replace(self.options, guarantee=guarantee)
         self.stream = Stream(
-            consumer, pipeline, packed, seed, batch, indices, self.options, self.quarantine
+            consumer, pipeline, packed, seed, batch, indices, options, self.quarantine
         )
         self.epoch += 1
-        return TorchBatches(self.stream, lambda: len(loader), _finisher(loader))
+        return TorchBatches(self.stream, lambda: len(sampler), _finisher(loader))
 
     def state(self, loader: Any) -> dict[str, Any]:
         """Where the program is in the present epoch, or that it is between two."""
@@ -197,8 +206,31 @@ def _set_global_state(state: list[Any]) -> None:
     torch.set_rng_state(state[2])
 
 
+def whole(sampler: Any, rank: int, epoch: int) -> Any:
+    """A sampler of PyTorch's for one rank that is to see all samples, in an order of its own.
+
+    Another sampler is the program's own business and is given back as it is.
+    """
+    if type(sampler) is torch_data.BatchSampler:
+        inner = whole(sampler.sampler, rank, epoch)
+        return torch_data.BatchSampler(inner, sampler.batch_size, sampler.drop_last)
+    if type(sampler) is torch_data.DistributedSampler:
+        seed = derive_seed(sampler.seed, rank) >> 2  # the epoch is added to it
+        everything: Any = torch_data.DistributedSampler(
+            sampler.dataset, 1, 0, sampler.shuffle, seed
+        )
+        everything.set_epoch(sampler.epoch)
+        return everything
+    if type(sampler) is torch_data.RandomSampler and rank:
+        own = copy.copy(sampler)
+        seeded = torch.initial_seed() if own.generator is None else own.generator.initial_seed()
+        own.generator = torch.Generator().manual_seed(derive_seed(derive_seed(seeded, rank), epoch))
+        return own
+    return sampler
+
+
 def _begin(
-    loader: Any, start: dict[str, Any] | None, position: int
+    loader: Any, sampler: Any, start: dict[str, Any] | None, position: int
 ) -> tuple[int, Iterator[Any], dict[str, Any]]:
     """Draw the base seed and begin the sampler, or do so again as in an epoch that was cut short.
 
@@ -212,7 +244,6 @@ def _begin(
         _set_global_state(start["global"])
         for generator, state in zip(generators, start["generators"], strict=True):
             generator.set_state(state)
-    sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     indices = iter(sampler)
     drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
     for _ in itertools.islice(indices, position):
@@ -228,16 +259,28 @@ class DataLoader(torch_data.DataLoader[Any]):
     """`torch.utils.data.DataLoader`, the same arguments; see the module's docstring.
 
     ``num_workers`` and what belongs to it are not used: data workers are counted by the job. Beside
-    that it has ``state_dict`` and ``load_state_dict``, and ``skip_bad``: leave out samples that
-    raise, which are then in ``quarantine``.
+    that it has ``state_dict`` and ``load_state_dict``, ``guarantee``, and ``skip_bad``: leave out
+    samples that raise, which are then in ``quarantine``. Both are as the job says, unless given.
     """
 
-    def __init__(self, *arguments: Any, skip_bad: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        guarantee: Guarantee | None = None,
+        skip_bad: bool | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
-        self._penstock = Epochs(skip_bad=skip_bad)
+        self._penstock = Epochs(guarantee=guarantee, skip_bad=skip_bad)
 
     def __iter__(self) -> Any:
         return self._penstock.begin(self, trust_sampler=True) or super().__iter__()
+
+    @property
+    def lost(self) -> int:
+        """Steps of the present epoch that were lost; 0 but for `Guarantee.AT_MOST_ONCE`."""
+        stream = self._penstock.stream
+        return stream.window.lost if stream is not None else 0
 
     @property
     def quarantine(self) -> list[BadSample]:

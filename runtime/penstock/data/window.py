@@ -227,6 +227,13 @@ class Window:
             )
         return Need.MAKE, None
 
+    def skip(self) -> Any:
+        """Leave out the step for which `take` has just raised; its indices."""
+        self._failures.pop(self.position, None)
+        indices = self._indices.pop(self.position)
+        self.position += 1
+        return indices
+
     def make_here(self, now: float) -> tuple[Any, list[Failure]]:
         """The program makes the step at its position itself: its indices and who failed on it."""
         if self.position in self._again:

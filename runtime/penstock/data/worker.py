@@ -33,7 +33,7 @@ from penstock.data.protocol import (
     REPORT_SECONDS,
     WORKER_PATH,
     ConsumerEntry,
-    DataProtocolError,
+    ProtocolError,
     WorkerReply,
     WorkerReport,
 )
@@ -87,13 +87,15 @@ class DataWorker:
         dispatcher: str | None = None,
         name: str = "",
         node: str = "",
+        rank: int = 0,
+        incarnation: int = 0,
         share_memory: bool = True,
         consumers: tuple[ConsumerEntry, ...] = (),
     ) -> None:
         """``consumers``: whom to serve where there is no dispatcher to say."""
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._token = token
-        self._node = node
+        self._node, self._rank, self._incarnation = node, rank, incarnation
         self._share_memory = share_memory
         self._consumers = consumers
         self._reporter = Reporter(dispatcher, token) if dispatcher else None
@@ -108,6 +110,7 @@ class DataWorker:
         self._packer = Packer()
         self.batches = 0
         self._busy_seconds = 0.0
+        self._measured = (time.monotonic(), _cpu_seconds())
 
     def leave(self, *_: object) -> None:
         """Take no more requests, finish and end; a signal handler, so it takes no lock."""
@@ -311,16 +314,22 @@ class DataWorker:
     def _report(self, *, leaving: bool) -> tuple[ConsumerEntry, ...]:
         assert self._reporter is not None
         busy, self._busy_seconds = self._busy_seconds, 0.0
+        before, after = self._measured, (time.monotonic(), _cpu_seconds())
+        self._measured = after
         report = WorkerReport(
             name=self.name,
             node=self._node,
             batches=self.batches,
             busy_share=min(1.0, busy / REPORT_SECONDS),
+            rank=self._rank,
+            incarnation=self._incarnation,
+            cpu_cores=max(0.0, (after[1] - before[1]) / max(after[0] - before[0], 1e-3)),
+            memory_bytes=_memory_bytes(),
             leaving=leaving,
         )
         try:
             reply = self._reporter.report(WORKER_PATH, report, WorkerReply)
-        except DataProtocolError as error:
+        except ProtocolError as error:
             LOG.warning("the dispatcher at %s: %s", self._reporter.address, error)
             return ()
         if reply is None:
@@ -388,6 +397,20 @@ class DataWorker:
             user_timeout = int(SILENCE_SECONDS * 1000)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
         return sock, False
+
+
+def _cpu_seconds() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _memory_bytes() -> int:
+    """Resident memory; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - once a second, for years
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0
 
 
 def _naming(request: _Request) -> list[Any]:

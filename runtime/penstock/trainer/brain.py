@@ -35,6 +35,9 @@ REGISTER_RETRY_SECONDS = 3.0
 UNKNOWN_JOB_SECONDS = 0.2
 FAREWELL_SECONDS = 8.0
 MAX_LEDGER_BYTES = 1 << 20
+LEAST_BUSY = 0.05
+"""A training that does less between two batches is taken to do this: how much faster it would be is
+not known."""
 SHORT = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
 
 
@@ -171,13 +174,15 @@ class BrainLink:
             self._buffer.confirm(batch)
 
     def _measure(self, interval: float, now: float) -> Sample:
-        coordinator = self._coordinator
+        coordinator, dispatcher = self._coordinator, self._dispatcher
         order = coordinator.order
         speed = coordinator.progress.steps_per_second(now, max(interval, 1.0) * 1.5)
         committed = coordinator.committed_steps()
+        # A program that does not use the API says nothing of steps: it takes one batch in each.
+        taken = dispatcher.batches_taken(now) if dispatcher is not None and order is None else 0
         return Sample(
             time=time.time(),
-            step=committed,
+            step=committed or taken,
             epoch=committed // order.steps_per_epoch if order else 0,
             steps_per_second=speed,
             samples_per_second=speed * order.samples_per_step if order else 0.0,
@@ -192,8 +197,7 @@ class BrainLink:
         queue = self._dispatcher.queue(now) if self._dispatcher is not None else None
         if queue is None:
             return None
-        busy = 1 - queue.wait_share
-        ideal = queue.dequeued_per_second / busy if busy > 0.01 else None
+        ideal = queue.dequeued_per_second / max(1 - queue.wait_share, LEAST_BUSY)
         return QueueSample(
             enqueued_per_second=queue.enqueued_per_second,
             dequeued_per_second=queue.dequeued_per_second,
@@ -212,17 +216,27 @@ class BrainLink:
         found: dict[Role, dict[int, RankSample]] = {}
         speeds = {m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members}
         slots = self._coordinator.slots_by_rank()
+        waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
         for (name, rank), usage in self._coordinator.usage(now).items():
             report = self._coordinator.agents[name, rank].report
             if name not in known:
                 continue
-            slot_seconds = speeds.get(rank) if known[name] is Role.WORKER else None
+            trains = known[name] is Role.WORKER
+            slot_seconds = speeds.get(rank) if trains else None
             found.setdefault(known[name], {})[rank] = RankSample(
                 cpu_cores=usage.cpu_cores,
                 memory_bytes=usage.memory_bytes,
                 step_seconds=slot_seconds * slots.get(rank, 0) if slot_seconds else None,
+                wait_share=waits.get(rank) if trains else None,
                 node=report.node,
                 incarnation=report.incarnation,
+            )
+        for worker in self._dispatcher.workers(now) if self._dispatcher is not None else ():
+            found.setdefault(Role.DATA_WORKER, {})[worker.rank] = RankSample(
+                cpu_cores=worker.cpu_cores,
+                memory_bytes=worker.memory_bytes,
+                node=worker.node,
+                incarnation=worker.incarnation,
             )
         return found
 

@@ -81,12 +81,20 @@ def _run(
         int | None,
         typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
     ] = None,
+    guarantee: Annotated[
+        str | None,
+        typer.Option(help="With --data-workers: ExactlyOnce, AtMostOnce or Unsharded."),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="With --data-workers: leave out samples that raise.")
+    ] = False,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     import asyncio
     import os
 
     from penstock.data import interception, local
+    from penstock.data.protocol import InputOptions
     from penstock.trainer import settings
     from penstock.trainer.agent import Agent
     from penstock.trainer.logs import configure
@@ -109,8 +117,24 @@ def _run(
         if trainer_address is not None:
             options += ["--trainer", trainer_address]
         try:
-            raise typer.Exit(local.run(data_workers, [*options, "--", *command]))
+            wanted = InputOptions(guarantee=_guarantee(guarantee), skip_bad=skip_bad)
+            raise typer.Exit(local.run(data_workers, wanted, [*options, "--", *command]))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
+    if guarantee is not None or skip_bad:
+        raise typer.BadParameter(
+            "--guarantee and --skip-bad go with --data-workers; a job says input.guarantee and "
+            "input.skipBad in its spec"
+        )
     environ = dict(os.environ) if address is None else interception.environment(os.environ)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
+
+
+def _guarantee(text: str | None) -> Any:
+    from penstock.crds.enums import Guarantee
+
+    try:
+        return Guarantee(text or Guarantee.EXACTLY_ONCE)
+    except ValueError:
+        known = ", ".join(Guarantee)
+        raise ValueError(f"--guarantee: {text}; must be one of {known}") from None

@@ -11,10 +11,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
-import msgpack
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from penstock.data import protocol as framing
 from penstock.data.ledger import SampleOrder
+from penstock.data.protocol import Message as Message
+from penstock.data.protocol import ProtocolError as ProtocolError
+from penstock.data.protocol import encode as encode
 
 PROTOCOL_VERSION: Final = 1
 CONTENT_TYPE: Final = "application/msgpack"
@@ -29,16 +32,6 @@ HEALTH_PATH: Final = "/healthz"
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=4096)]
-
-
-class ProtocolError(Exception):
-    """A message that is not what it should be; says which field and why."""
-
-
-class Message(BaseModel):
-    """A message: unknown fields are refused, so that a difference of versions shows at once."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class MemberId(Message):
@@ -253,37 +246,10 @@ def request_headers(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}".strip(), "Content-Type": CONTENT_TYPE}
 
 
-def encode(message: Message) -> bytes:
-    """A message as msgpack."""
-    packed: bytes = msgpack.packb(message.model_dump(mode="json"))
-    return packed
-
-
 def decode(kind: type[AnyMessage], body: bytes) -> AnyMessage:
-    """The message that `encode` made.
+    """The message that `penstock.data.protocol.encode` made.
 
     Raises:
         ProtocolError: it is too long, no msgpack, of another version, or a field is wrong.
     """
-    if len(body) > MAX_MESSAGE_BYTES:
-        raise ProtocolError(f"{len(body)} bytes; a message has at most {MAX_MESSAGE_BYTES}")
-    try:
-        content = msgpack.unpackb(body)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise ProtocolError(f"not msgpack: {error}") from error
-    known = isinstance(content, dict) and "version" in kind.model_fields
-    if known and (spoken := content.get("version", PROTOCOL_VERSION)) != PROTOCOL_VERSION:
-        raise ProtocolError(
-            f"version: {spoken!r}; this side speaks {PROTOCOL_VERSION}: run the same release of "
-            "Penstock in the trainer and in the workers"
-        )
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise ProtocolError(_first_problem(kind, error)) from error
-
-
-def _first_problem(kind: type[Message], error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or kind.__name__
-    return f"{kind.__name__}.{field}: {first['msg']} (got {str(first.get('input'))[:80]!r})"
+    return framing.decode(kind, body, version=PROTOCOL_VERSION, max_bytes=MAX_MESSAGE_BYTES)

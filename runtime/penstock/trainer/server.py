@@ -138,6 +138,7 @@ class Endpoints:
         data = self._coordinator.data
         summary["data"] = data.model_dump() if data else None
         summary["data_workers"] = len(self._dispatcher.workers(time.monotonic()))
+        summary["input"] = asdict(self._dispatcher.damage())
         return JSONResponse(summary)
 
     def _guarded(

@@ -27,6 +27,7 @@ from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
+from penstock.data.protocol import InputOptions
 from penstock.trainer.brain import SHORT, BrainLink
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.jobview import facts_of, registration_of, scale_of, worker_pods
@@ -101,7 +102,7 @@ class TrainerService:
         self._waiting_plan: int | None = None  # said in the log
         self._stragglers: set[int] = set()  # said in the log
         self._job: ElasticJob | None = None
-        self._dispatcher = Dispatcher(secrets.token_hex(8))
+        self._dispatcher = Dispatcher(secrets.token_hex(8), self._input_options)
         self._kube = self._connect_kubernetes()
         self._brain = self._connect_brain()
         self._changes = Changes(self._coordinator)
@@ -207,6 +208,10 @@ class TrainerService:
             rendezvous.process_ended(rank, incarnation)
         self._coordinator.advance(time.monotonic())
         self._changes.publish()
+
+    def _input_options(self) -> InputOptions:
+        facts = self._coordinator.facts
+        return InputOptions(guarantee=facts.guarantee, skip_bad=facts.skip_bad)
 
     def _describe(self) -> JobRegistration | None:
         if self._job is None:

@@ -1,0 +1,174 @@
+"""The dispatcher's two calls over HTTP, as the trainer serves them and processes make them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from penstock.crds.enums import Guarantee
+from penstock.data import protocol, reporting
+from penstock.data.dispatcher import Dispatcher
+from penstock.data.protocol import (
+    CONSUMER_PATH,
+    MAX_BYTES,
+    WORKER_PATH,
+    ConsumerReply,
+    ConsumerReport,
+    InputOptions,
+    WorkerReply,
+    WorkerReport,
+    decode,
+    encode,
+)
+from penstock.data.reporting import Reporter
+from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.server import Changes, Endpoints
+
+HEAD = {"Authorization": "Bearer secret"}
+CONSUMER = ConsumerReport(name="c", address="10.0.0.1:5", left_out=1, newest_left_out=("sample 3",))
+
+
+def call(
+    dispatcher: Dispatcher, path: str, body: bytes = b"", method: str = "POST", **headers: str
+) -> httpx.Response:
+    wanted = {key: text.encode("latin-1") for key, text in {**HEAD, **headers}.items()}
+    coordinator = Coordinator(JobFacts(), identity="t")
+    app = Endpoints(coordinator, Changes(coordinator), "secret", dispatcher).app()
+
+    async def one() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+            return await client.request(method, path, content=body, headers=wanted)
+
+    return asyncio.run(one())
+
+
+def test_they_are_introduced_to_each_other_and_told_what_the_job_wants() -> None:
+    wanted = InputOptions(guarantee=Guarantee.AT_MOST_ONCE, skip_bad=True)
+    books = Dispatcher("me", lambda: wanted)
+    told = decode(ConsumerReply, call(books, CONSUMER_PATH, encode(CONSUMER)).content)
+    assert (told.dispatcher, told.workers, told.options) == ("me", 0, wanted)
+    served = decode(WorkerReply, call(books, WORKER_PATH, encode(WorkerReport(name="w"))).content)
+    assert [one.address for one in served.consumers] == ["10.0.0.1:5"]
+    summary = call(books, "/v1/summary", method="GET").json()
+    assert summary["data_workers"] == 1
+    assert summary["input"] == {
+        "lost_steps": 0, "samples_left_out": 1, "newest_left_out": ["sample 3"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH])
+@pytest.mark.parametrize("token", ["", "Bearer wrong", "Basic secret", "Bearer", "Bearer sécret"])
+def test_without_the_jobs_token_nobody_gets_in(path: str, token: str) -> None:
+    books = Dispatcher("me")
+    answer = call(books, path, encode(CONSUMER), Authorization=token)
+    assert answer.status_code == 401
+    assert books.consumers(0.0) == []
+
+
+@pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not msgpack"),
+        (b"\xc1garbage", "not msgpack"),
+        (b"\x90", "should be a valid dictionary"),
+        (protocol.msgpack.packb({"version": 9, "name": "x"}), "version: 9; this side speaks 1"),
+        (protocol.msgpack.packb({"name": ""}), "Report.name: String should have at least 1"),
+        (protocol.msgpack.packb({"name": "x", "new": 1, "address": "a:1"}), "Report."),
+        (b"\0" * (MAX_BYTES + 1), f"more than {MAX_BYTES} bytes"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_reason(path: str, body: bytes, said: str) -> None:
+    answer = call(Dispatcher("me"), path, body)
+    assert answer.status_code == 400
+    assert said in answer.text
+
+
+@pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH])
+def test_only_reports_are_taken(path: str) -> None:
+    assert call(Dispatcher("me"), path, method="GET").status_code == 405
+
+
+def test_more_participants_than_there_may_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.data.dispatcher.MAX_CONSUMERS", 0)
+    monkeypatch.setattr("penstock.data.dispatcher.MAX_WORKERS", 0)
+    books = Dispatcher("me")
+    for path, report in ((CONSUMER_PATH, CONSUMER), (WORKER_PATH, WorkerReport(name="w"))):
+        answer = call(books, path, encode(report))
+        assert answer.status_code == 409
+        assert "at most 0 may" in answer.text
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[bytes], str]]:
+    """Starts something that answers the first call with these bytes, whatever it is."""
+    listeners = []
+
+    def start(answer: bytes) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def work() -> None:
+            try:
+                sock, _ = listener.accept()
+                with sock:
+                    sock.recv(65536)
+                    if answer:
+                        sock.sendall(answer)
+                    else:
+                        sock.recv(1)  # until the caller gives up
+            except OSError:
+                return
+
+        threading.Thread(target=work, daemon=True).start()
+        return "{}:{}".format(*listener.getsockname())
+
+    yield start
+    for listener in listeners:
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"SSH-2.0-hello\r\n", "does not answer"),
+        (b"", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "does not answer"),
+        (b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\ntoken", "refused a report: token"),
+    ],
+)
+def test_a_dispatcher_that_talks_nonsense_or_hangs_is_said_once_and_done_without(
+    serving: Callable[[bytes], str],
+    answer: bytes,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(reporting, "TIMEOUT_SECONDS", 0.3)
+    caller = Reporter(serving(answer), "secret")
+    try:
+        assert caller.report(CONSUMER_PATH, CONSUMER, ConsumerReply) is None
+        assert said in caplog.text
+    finally:
+        caller.close()
+
+
+def test_an_answer_of_another_protocol_is_an_error_that_says_so(
+    serving: Callable[[bytes], str],
+) -> None:
+    body = protocol.msgpack.packb({"dispatcher": "d", "workers": 0, "news": 1})
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    caller = Reporter(serving(head + body), "secret")
+    try:
+        with pytest.raises(protocol.ProtocolError, match=r"ConsumerReply.news"):
+            caller.report(CONSUMER_PATH, CONSUMER, ConsumerReply)
+    finally:
+        caller.close()
