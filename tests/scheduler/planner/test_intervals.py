@@ -1,6 +1,7 @@
 """The allocation, interval by interval, against a small model of a job."""
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -296,3 +297,17 @@ def test_a_sample_without_a_queue_says_nothing() -> None:
         wait_share=0.9,
     )  # fmt: skip
     assert empty is None
+
+
+@pytest.mark.parametrize(("sent", "where"), [(1e9, "gpu"), (1e6, "cpu")])
+def test_a_job_that_moves_many_bytes_gets_its_data_workers_beside_it(
+    sent: float, where: str
+) -> None:
+    life = Life(node("cpu", "8"), node("gpu", "16", 1))
+    life.add("a", ideal=80.0, per_core=10.0, roles={"dataWorker": _role("1")})
+    life.planner.state.put_pod(pod("w", "8", 1, job="a", role="worker", on="gpu"), life.now)
+    life.interval()
+    report = life.report("a")
+    life.interval(a=replace(report, time_seconds=life.now + INTERVAL, bytes_per_second=sent))
+    assert life.data["a"] == (2, 1)
+    assert life.planner.state.pods["uid-a-1"].pod.node == where

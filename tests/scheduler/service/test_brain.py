@@ -24,13 +24,19 @@ def sample(**fields: Any) -> dict[str, Any]:
     return {**about, **fields}
 
 
-QUEUE = {"enqueued_per_second": 2.0, "dequeued_per_second": 2.0, "ideal_per_second": 8.0}
+QUEUE = {
+    "enqueued_per_second": 2.0,
+    "dequeued_per_second": 2.0,
+    "ideal_per_second": 8.0,
+    "received_bytes_per_second": 3e8,
+}
 
 
 def test_the_ideal_rate_is_what_the_training_could_take() -> None:
     found = read_sample(SampleView(**sample(queue=QueueSample(**QUEUE))))
     assert found is not None
     assert (found.enqueue, found.dequeue, found.step) == (2.0, 8.0, 7)
+    assert found.bytes_per_second == 3e8
 
 
 def test_without_it_the_waiting_of_the_workers_says_so() -> None:

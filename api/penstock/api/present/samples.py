@@ -41,6 +41,7 @@ def reading(sample: Sample) -> Reading:
         enqueued_per_second=queue.enqueued_per_second if queue else None,
         dequeued_per_second=queue.dequeued_per_second if queue else None,
         ideal_per_second=queue.ideal_per_second if queue else None,
+        received_bytes_per_second=queue.received_bytes_per_second if queue else None,
         roles={role: _columns(ranks) for role, ranks in sample.roles.items()},
     )
 
@@ -81,6 +82,7 @@ def _queue(row: SampleRow) -> QueueSample | None:
         enqueued_per_second=row.enqueued_per_second,
         dequeued_per_second=row.dequeued_per_second,
         ideal_per_second=row.ideal_per_second,
+        received_bytes_per_second=row.received_bytes_per_second,
     )
 
 

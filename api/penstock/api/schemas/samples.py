@@ -55,6 +55,8 @@ class QueueSample(WireModel):
     """Batches that the training took."""
     ideal_per_second: Rate | None = None
     """Batches that the training would take if it never waited."""
+    received_bytes_per_second: Rate | None = None
+    """What data workers sent, where that is known."""
 
 
 class Sample(WireModel):

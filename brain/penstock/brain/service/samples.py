@@ -35,6 +35,7 @@ class Reading:
     enqueued_per_second: float | None = None
     dequeued_per_second: float | None = None
     ideal_per_second: float | None = None
+    received_bytes_per_second: float | None = None
     roles: Mapping[Role, RankColumns] = field(default_factory=dict)
 
 
@@ -182,6 +183,7 @@ def _row(uid: str, reading: Reading, offset: float, now: float) -> dict[str, Any
         "enqueued_per_second": reading.enqueued_per_second,
         "dequeued_per_second": reading.dequeued_per_second,
         "ideal_per_second": reading.ideal_per_second,
+        "received_bytes_per_second": reading.received_bytes_per_second,
         "ranks": pack(reading.roles),
     }
 

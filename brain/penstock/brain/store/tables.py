@@ -118,6 +118,7 @@ class SampleRow(Table, table=True):
     enqueued_per_second: float | None = Field(default=None, sa_type=Float(53))
     dequeued_per_second: float | None = Field(default=None, sa_type=Float(53))
     ideal_per_second: float | None = Field(default=None, sa_type=Float(53))
+    received_bytes_per_second: float | None = Field(default=None, sa_type=Float(53))
     ranks: bytes = Field(sa_type=LargeBinary)
 
 

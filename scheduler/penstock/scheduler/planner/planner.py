@@ -132,7 +132,10 @@ class Planner:
         self.memories = outcome.memories
         known = {uid: one for uid, one in self._standings.items() if uid in outcome.memories}
         self._standings = {**known, **outcome.standings}
-        self._bytes = {uid: one.bytes_per_second for uid, one in signals.items()}
+        for uid, one in signals.items():
+            self._bytes[uid] = one.bytes_per_second / max(1, len(self.state.data_workers(uid)))
+        for uid in self._bytes.keys() - self.state.jobs.keys():
+            del self._bytes[uid]
         actions: list[Action] = []
         records: list[Record] = []
         for change in outcome.changes:

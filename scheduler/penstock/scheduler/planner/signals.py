@@ -53,6 +53,7 @@ def signals(
     dequeued: float | None,
     ideal: float | None,
     wait_share: float | None,
+    received_bytes: float | None = None,
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
@@ -69,4 +70,4 @@ def signals(
         wanted = ideal
     elif wait_share is not None and math.isfinite(wait_share):
         wanted = dequeued / (1.0 - min(max(wait_share, 0.0), MOST_WAIT))
-    return QueueSignals(time_seconds, step, throughput, enqueued, wanted)
+    return QueueSignals(time_seconds, step, throughput, enqueued, wanted, received_bytes or 0.0)

@@ -111,6 +111,7 @@ def read_sample(sample: SampleView) -> QueueSignals | None:
         dequeued=None if queue is None else queue.dequeued_per_second,
         ideal=None if queue is None else queue.ideal_per_second,
         wait_share=None if workers is None else workers.wait_share,
+        received_bytes=None if queue is None else queue.received_bytes_per_second,
     )
 
 
