@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from penstock.crds.elasticjob import ElasticJob
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,3 +41,12 @@ def test_two_data_workers_change_nothing_that_is_learned(tmp_path: Path) -> None
     wanted = learned(tmp_path, 0)
     assert len(wanted) == 2
     assert learned(tmp_path, 2) == wanted
+
+
+def test_the_job_with_data_workers_is_valid_and_runs_the_script() -> None:
+    document = yaml.safe_load((ROOT / "examples/images/job_data_workers.yaml").read_text())
+    roles = ElasticJob.model_validate(document).spec.replica_specs
+    [container] = roles.worker.template["spec"]["containers"]
+    assert container["command"] == ["penstock", "run", "--", "python", "examples/images/train.py"]
+    assert roles.data_worker is not None
+    assert roles.data_worker.replicas == 0, "a Scale says how many"
