@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,10 +15,22 @@ from penstock.data import frame
 from penstock.data.errors import FrameError, TooLargeError
 
 Pair = tuple[socket.socket, socket.socket]
+Receive = Callable[[socket.socket, Callable[[int], memoryview]], frame.Frame]
 
 
 def room(size: int) -> memoryview:
     return memoryview(bytearray(size))
+
+
+def read(sock: socket.socket, allocate: Callable[[int], memoryview]) -> frame.Frame:
+    return frame.Reader(sock).receive(allocate)
+
+
+@pytest.fixture(params=[frame.receive, read])
+def receive(request: pytest.FixtureRequest) -> Receive:
+    """Both ways to receive: one message, or all that come from now on."""
+    found: Receive = request.param
+    return found
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -38,46 +50,46 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 
 @pytest.mark.parametrize("parts", [[], [b"abc"], [b"x" * 70_000, b"", b"y"], [b"z"] * 3000])
-def test_what_is_sent_arrives(pair: Pair, parts: list[bytes]) -> None:
+def test_what_is_sent_arrives(pair: Pair, receive: Receive, parts: list[bytes]) -> None:
     here, there = pair
     sender = threading.Thread(target=frame.send, args=(here, 3, ["head", 1, b"\0"], parts))
     sender.start()
-    got = frame.receive(there, room)
+    got = receive(there, room)
     sender.join()
     assert (got.kind, got.header, bytes(got.body)) == (3, ["head", 1, b"\0"], b"".join(parts))
 
 
-def test_a_body_larger_than_a_chunk_arrives_in_place(pair: Pair) -> None:
+def test_a_body_larger_than_a_chunk_arrives_in_place(pair: Pair, receive: Receive) -> None:
     here, there = pair
     body = os.urandom(frame.CHUNK_BYTES + 12345)
     memory = bytearray(len(body))
     sender = threading.Thread(target=frame.send, args=(here, 1, [], [body[:999], body[999:]]))
     sender.start()
-    got = frame.receive(there, lambda size: memoryview(memory)[:size])
+    got = receive(there, lambda size: memoryview(memory)[:size])
     sender.join()
     assert memory == body
     assert got.body.obj is memory
 
 
-def test_silence_is_a_timeout_and_not_an_error(pair: Pair) -> None:
+def test_silence_is_a_timeout_and_not_an_error(pair: Pair, receive: Receive) -> None:
     frame.set_timeouts(pair[1], 0.1)
     with pytest.raises(TimeoutError):
-        frame.receive(pair[1], room)
+        receive(pair[1], room)
 
 
 @pytest.mark.parametrize("cut", [3, 30])
-def test_a_stall_within_a_message_ends_it(pair: Pair, cut: int) -> None:
+def test_a_stall_within_a_message_ends_it(pair: Pair, receive: Receive, cut: int) -> None:
     here, there = pair
     frame.set_timeouts(there, 0.2)
     whole = struct.pack("<4sBxxxIQ", frame.MAGIC, 1, 100, 0) + bytes(100)
     here.sendall(whole[:cut])
     began = time.monotonic()
     with pytest.raises(FrameError, match="stalled"):
-        frame.receive(there, room)
+        receive(there, room)
     assert time.monotonic() - began < 5
 
 
-def test_a_peer_that_trickles_is_ended_too(pair: Pair) -> None:
+def test_a_peer_that_trickles_is_ended_too(pair: Pair, receive: Receive) -> None:
     here, there = pair
     frame.set_timeouts(there, 0.5)
     here.sendall(struct.pack("<4sBxxxIQ", frame.MAGIC, 1, 100_000, 0))
@@ -94,7 +106,7 @@ def test_a_peer_that_trickles_is_ended_too(pair: Pair) -> None:
     thread.start()
     try:
         with pytest.raises(FrameError, match="stalled"):
-            frame.receive(there, room)
+            receive(there, room)
     finally:
         over.set()
         thread.join()
@@ -110,30 +122,30 @@ def test_a_peer_that_trickles_is_ended_too(pair: Pair) -> None:
     ],
 )
 def test_garbage_is_refused_before_anything_is_allocated(
-    pair: Pair, data: bytes, said: str
+    pair: Pair, receive: Receive, data: bytes, said: str
 ) -> None:
     pair[0].sendall(data)
     with pytest.raises(FrameError, match=said):
-        frame.receive(pair[1], lambda size: pytest.fail(f"{size} bytes were allocated"))
+        receive(pair[1], lambda size: pytest.fail(f"{size} bytes were allocated"))
 
 
 @pytest.mark.parametrize("sent", [0, 10, 25])
-def test_a_peer_that_goes_away_is_an_error(pair: Pair, sent: int) -> None:
+def test_a_peer_that_goes_away_is_an_error(pair: Pair, receive: Receive, sent: int) -> None:
     here, there = pair
     here.sendall((struct.pack("<4sBxxxIQ", frame.MAGIC, 1, 100, 0) + bytes(100))[:sent])
     here.close()
     with pytest.raises(FrameError, match=r"closed|went away"):
-        frame.receive(there, room)
+        receive(there, room)
 
 
 def test_a_message_that_is_too_large_is_not_sent(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frame, "MAX_BODY_BYTES", 1000)
     with pytest.raises(TooLargeError, match="smaller batches"):
         frame.send(pair[0], 1, [], [bytes(1001)])
     frame.send(pair[0], 2, [])
-    assert frame.receive(pair[1], room).kind == 2
+    assert receive(pair[1], room).kind == 2
 
 
 def test_whoever_does_not_read_is_given_up(pair: Pair) -> None:
@@ -142,14 +154,53 @@ def test_whoever_does_not_read_is_given_up(pair: Pair) -> None:
         frame.send(pair[0], 1, [], [bytes(64 << 20)])
 
 
-def test_descriptors_travel_with_a_message() -> None:
+def test_descriptors_travel_with_a_message(receive: Receive) -> None:
     here, there = socket.socketpair()
     with here, there:
         read, write = os.pipe()
         frame.send(here, 1, ["pipe"], (), [write])
         os.close(write)
-        got = frame.receive(there, room)
+        got = receive(there, room)
         os.write(got.descriptors[0], b"hello")
         os.close(got.descriptors[0])
         assert os.read(read, 10) == b"hello"
         os.close(read)
+
+
+def test_many_messages_in_one_arrive_apart(pair: Pair) -> None:
+    here, there = pair
+    sizes = [0, 1, 50, frame.BUFFER_BYTES - 30, 3, frame.BUFFER_BYTES, 100_000, *[7] * 2000]
+
+    def send_all() -> None:
+        for number, size in enumerate(sizes):
+            frame.send(here, 1, [number], [bytes([number % 251]) * size])
+
+    sender = threading.Thread(target=send_all)
+    sender.start()
+    reader = frame.Reader(there)
+    for number, size in enumerate(sizes):
+        got = reader.receive(room)
+        assert got.header == [number]
+        assert bytes(got.body) == bytes([number % 251]) * size
+    sender.join()
+
+
+def test_each_descriptor_stays_with_its_message() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        reader, pipes = frame.Reader(there), [os.pipe() for _ in range(3)]
+        for number, (_, write) in enumerate(pipes):
+            frame.send(here, 1, ["before", number])
+            frame.send(here, 2, ["pipe", number], (), [write])
+            os.close(write)
+            frame.send(here, 3, ["after", number])
+        for number, (end, _) in enumerate(pipes):
+            for kind in (1, 2, 3):
+                got = reader.receive(room)
+                assert (got.kind, got.header[1]) == (kind, number)
+                assert len(got.descriptors) == (kind == 2)
+                for descriptor in got.descriptors:
+                    os.write(descriptor, bytes([number]))
+                    os.close(descriptor)
+            assert os.read(end, 10) == bytes([number])
+            os.close(end)

@@ -169,7 +169,11 @@ class Consumer:
                 link.drop(number)
 
     def pump(self, stream: Stream) -> None:
-        """Ask for what there is room for: lowest step first, of the one with the least to do."""
+        """Ask for what there is room for: lowest step first, of the one with the least to do.
+
+        Nobody is asked before half of what was asked of it has been taken, and then for all of it
+        in one message: several small ones would cost more than what they ask for.
+        """
         digest = stream.packed.digest
         usable = []
         for link in self._links.values():
@@ -180,27 +184,35 @@ class Consumer:
         if not usable:
             return
         seconds = [link.batch_seconds for link in usable if link.batch_seconds]
-        fastest = min(seconds, default=0.0)
+        fastest, window, size = min(seconds, default=0.0), stream.window, stream.batch_bytes
+        rooms = []
+        for link in usable:
+            credits_ = self._credits_of(link, fastest, size)
+            held = window.asked_of(link.name)
+            if 2 * held <= credits_:
+                rooms.append((link, held, credits_))
         now = time.monotonic()
-        while True:
-            free, chosen = 0.0, None
-            for link in usable:
-                room = 1 - stream.window.asked_of(link.name) / self._credits_of(link, fastest)
-                if room > free and not link.dead:
-                    free, chosen = room, link
-            if chosen is None or (asked := stream.window.ask(chosen.name, now)) is None:
-                return
-            step, indices = asked
-            chosen.request(stream.number, step, digest, stream.seed, indices, stream.batch_bytes)
+        steps: dict[Link, list[tuple[int, Any]]] = {}
+        while rooms:
+            link, held, credits_ = min(rooms, key=_fullness)
+            if (asked := window.ask(link.name, now)) is None:
+                break
+            steps.setdefault(link, []).append(asked)
+            rooms.remove((link, held, credits_))
+            if held + 1 < credits_:
+                rooms.append((link, held + 1, credits_))
+        for link, wanted in steps.items():
+            link.request(stream.number, digest, stream.seed, wanted, size)
 
-    def _credits_of(self, link: Link, fastest: float) -> int:
+    def _credits_of(self, link: Link, fastest: float, size: int) -> int:
         """How many batches a data worker may be asked for at once: in proportion to its speed.
 
         A straggler (DLRover, section 5.4) holds fewer steps, so that fewer wait behind it.
         """
+        credits_ = link.credits_for(size)
         if not link.batch_seconds or not fastest:
-            return self.credits
-        return max(SLOW_PEER_CREDITS, round(self.credits * fastest / link.batch_seconds))
+            return credits_
+        return max(SLOW_PEER_CREDITS, round(credits_ * fastest / link.batch_seconds))
 
     def drop_overdue(self, stream: Stream, limit_seconds: float) -> None:
         """End the connection to whoever has had a step for too long: the user's code hangs."""
@@ -417,3 +429,7 @@ class Consumer:
             with self.lock:
                 self._sweep()
             self._closing.wait(REPORT_SECONDS)
+
+
+def _fullness(room: tuple[Link, int, int]) -> float:
+    return room[1] / room[2]

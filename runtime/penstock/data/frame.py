@@ -27,6 +27,7 @@ MAGIC = b"PNS1"
 MAX_HEADER_BYTES = 64 << 20
 MAX_BODY_BYTES = 1 << 30
 CHUNK_BYTES = 8 << 20
+BUFFER_BYTES = 16 << 10
 IOV_MAX = 1000
 
 _PRELUDE = struct.Struct("<4sBxxxIQ")
@@ -136,7 +137,82 @@ def receive(sock: socket.socket, allocate: Callable[[int], memoryview]) -> Frame
         raise FrameError("the other end closed the connection")
     if got < len(prelude):
         raise FrameError(f"the other end stalled or went away after {got} bytes of a message")
-    magic, kind, header_bytes, body_bytes = _PRELUDE.unpack(prelude)
+    kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack(prelude))
+    header = bytearray(header_bytes)
+    body = allocate(body_bytes) if body_bytes else memoryview(b"")
+    _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
+    return Frame(kind, _content(header), body, descriptors)
+
+
+class Reader:
+    """Takes frames from a socket that nobody else reads from any more.
+
+    A small frame, or the beginning of a large one, comes with one system call: each of them is
+    a chance for the program's threads to take the interpreter, and to keep it for 5 ms.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._passes_descriptors = sock.family == socket.AF_UNIX
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._start = self._stop = 0  # what is in it
+        self._descriptors: tuple[int, ...] = ()
+
+    def receive(self, allocate: Callable[[int], memoryview]) -> Frame:
+        """As the function `receive`."""
+        if self._stop - self._start < _PRELUDE.size:
+            self._fill()
+        at = self._start
+        self._start += _PRELUDE.size
+        kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack_from(self._buffer, at))
+        header = bytearray(header_bytes)
+        body = allocate(body_bytes) if body_bytes else memoryview(b"")
+        rest = []
+        for view in (memoryview(header), body):
+            here = min(len(view), self._stop - self._start)
+            if here:
+                view[:here] = self._buffer[self._start : self._start + here]
+                self._start += here
+            if here < len(view):
+                rest.append(view[here:])
+        if rest:
+            _receive_into(self._sock, rest)
+        descriptors: tuple[int, ...] = ()
+        if self._start == self._stop:  # the kernel ends what it gives after a descriptor's message
+            descriptors, self._descriptors = self._descriptors, ()
+        return Frame(kind, _content(header), body, descriptors)
+
+    def _fill(self) -> None:
+        """Have a whole prelude: wait for anything, then for what is missing of it."""
+        kept = self._stop - self._start
+        self._buffer[:kept] = self._buffer[self._start : self._stop]
+        self._start, self._stop = 0, kept
+        try:
+            self._take(self._buffer[kept:], 0)
+            if self._stop < _PRELUDE.size:
+                self._take(self._buffer[self._stop : _PRELUDE.size], socket.MSG_WAITALL)
+        except BlockingIOError:
+            if not self._stop:
+                raise TimeoutError("nothing arrived") from None
+        except OSError as error:
+            raise FrameError(_lost("between two messages", error)) from error
+        if not self._stop:
+            raise FrameError("the other end closed the connection")
+        if self._stop < _PRELUDE.size:
+            raise FrameError(
+                f"the other end stalled or went away after {self._stop} bytes of a message"
+            )
+
+    def _take(self, view: memoryview, flags: int) -> None:
+        if self._passes_descriptors:
+            got, control, _, _ = self._sock.recvmsg_into([view], _CONTROL_BYTES, flags)
+            self._descriptors += _descriptors_in(control)
+        else:
+            got = self._sock.recv_into(view, 0, flags)
+        self._stop += got
+
+
+def _checked(magic: bytes, kind: int, header_bytes: int, body_bytes: int) -> tuple[int, int, int]:
     if magic != MAGIC:
         raise FrameError(
             f"the other end does not speak this protocol: a message begins with {MAGIC!r}, not "
@@ -147,14 +223,14 @@ def receive(sock: socket.socket, allocate: Callable[[int], memoryview]) -> Frame
             f"a message that claims {header_bytes} + {body_bytes} bytes; at most "
             f"{MAX_HEADER_BYTES} + {MAX_BODY_BYTES} are taken"
         )
-    header = bytearray(header_bytes)
-    body = allocate(body_bytes) if body_bytes else memoryview(b"")
-    _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
+    return kind, header_bytes, body_bytes
+
+
+def _content(header: bytearray) -> Any:
     try:
-        content = msgpack.unpackb(header, strict_map_key=False)
+        return msgpack.unpackb(header, strict_map_key=False)
     except (ValueError, msgpack.UnpackException) as error:
         raise FrameError(f"a message whose header is no msgpack: {error}") from error
-    return Frame(kind, content, body, descriptors)
 
 
 def _descriptors_in(control: list[tuple[int, int, bytes]]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from penstock.data import frame
 from penstock.data.errors import FrameError, HandshakeError
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
 

@@ -26,6 +26,9 @@ LOG = logging.getLogger("penstock.data")
 
 KNOWN_PIPELINES = 8
 MAX_SHARED_BYTES = 512 << 20
+QUICK_BYTES = 256 << 10
+QUICK_SECONDS = 1e-3
+QUICK_TIMES = 4
 BLOCKS_BEYOND_CREDITS = 3
 """The program holds one batch, and another while it takes the next."""
 _SMOOTHING = 0.3
@@ -50,6 +53,7 @@ class Link:
         self.batch_seconds: float | None = None  # smoothed
         self.pipelines: OrderedDict[bytes, Opened] = OrderedDict()
         self._sock = sock
+        self._reader = frame.Reader(sock)
         self._pool = Pool()
         self._root: Root | None = None
         self._credits = credits_
@@ -87,15 +91,24 @@ class Link:
         self._send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
         self._sending = False
 
+    def credits_for(self, size: int) -> int:
+        """How many batches of about ``size`` bytes it may be asked for at once.
+
+        Small ones that take no time are asked for many at a time: what they cost is messages.
+        """
+        quick = self.batch_seconds is not None and self.batch_seconds < QUICK_SECONDS
+        return self._credits * (QUICK_TIMES if quick and 0 < size <= QUICK_BYTES else 1)
+
     def request(
-        self, stream: int, step: int, digest: bytes, seed: int, indices: Any, size: int
+        self, stream: int, digest: bytes, seed: int, steps: list[tuple[int, Any]], size: int
     ) -> None:
-        """Ask for a batch, which is expected to have about ``size`` bytes."""
-        block = self._block_for(size) if self.shares_memory and size else NO_BLOCK
-        self._send(
-            messages.MAKE,
-            [stream, step, digest, seed, messages.pack_indices(indices), block],
-        )
+        """Ask for batches, of steps and their indices; each is expected to have ``size`` bytes."""
+        shared = self.shares_memory and size > 0
+        asked = [
+            [step, messages.pack_indices(indices), self._block_for(size) if shared else NO_BLOCK]
+            for step, indices in steps
+        ]
+        self._send(messages.MAKE, [stream, digest, seed, asked])
 
     def drop(self, stream: int) -> None:
         """Nothing more is wanted of a stream."""
@@ -122,10 +135,10 @@ class Link:
     # ------------------------------------------------------------------ shared memory
 
     def _block_for(self, size: int) -> int:
-        free = [block for block in self._blocks.values() if block.free]
-        fitting = next((block for block in free if block.size >= size), None)
+        blocks = self._blocks.values()
+        fitting = next((block for block in blocks if block.size >= size and block.free), None)
         if fitting is None:
-            for block in free:  # too small for what comes now
+            for block in [block for block in blocks if block.free]:  # too small for what comes now
                 del self._blocks[block.number]
             fitting = self._new_block(size)
         if fitting is None:
@@ -135,7 +148,7 @@ class Link:
 
     def _new_block(self, size: int) -> SharedBlock | None:
         held = sum(block.size for block in self._blocks.values())
-        full = len(self._blocks) >= self._credits + BLOCKS_BEYOND_CREDITS
+        full = len(self._blocks) >= self._credits * QUICK_TIMES + BLOCKS_BEYOND_CREDITS
         if full or held + size > MAX_SHARED_BYTES:
             return None
         block = SharedBlock(self._next_block, size)
@@ -149,7 +162,7 @@ class Link:
 
     def receive(self) -> tuple[int, list[Any]]:
         """The next message: its kind and fields. Raises FrameError, TimeoutError."""
-        received = frame.receive(self._sock, self._allocate)
+        received = self._reader.receive(self._allocate)
         return received.kind, messages.fields(received.kind, received.header)
 
     def _allocate(self, size: int) -> memoryview:

@@ -1,13 +1,13 @@
 """What a training process and a data worker say to each other, once they have shaken hands.
 
-The training process asks (`MAKE`) and a data worker answers every request exactly once: with the
-batch, with why there is none, or with `DROPPED`. So each side knows at any time what is
-outstanding, and a request is a credit: nothing is sent that was not asked for.
+The training process asks (`MAKE`, for one batch or several) and a data worker answers for every
+batch exactly once: with it, with why there is none, or with `DROPPED`. So each side knows at any
+time what is outstanding, and a request is a credit: nothing is sent that was not asked for.
 
 | kind     | from     | header                                            | body             |
 |----------|----------|---------------------------------------------------|------------------|
 | PIPELINE | training | digest, signature                                 | packed pipeline  |
-| MAKE     | training | stream, step, digest, seed, indices, block        |                  |
+| MAKE     | training | stream, digest, seed, [[step, indices, block] ..] |                  |
 | DROP     | training | stream                                            |                  |
 | FORGET   | training | digest                                            |                  |
 | BLOCK    | training | block, bytes (and a descriptor)                   |                  |
@@ -38,7 +38,7 @@ ALIVE_SECONDS: Final = 4.0
 MAX_TEXT: Final = 16_384
 
 _FIELDS = {
-    PIPELINE: 2, MAKE: 6, DROP: 1, FORGET: 1, BLOCK: 2, OPENED: 2, BATCH: 6, FAILED: 5,
+    PIPELINE: 2, MAKE: 4, DROP: 1, FORGET: 1, BLOCK: 2, OPENED: 2, BATCH: 6, FAILED: 5,
     DROPPED: 3, LEAVING: 0, ALIVE: 0,
 }  # fmt: skip
 

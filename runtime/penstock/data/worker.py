@@ -213,10 +213,11 @@ class DataWorker:
 
     def _serve(self, line: Line) -> None:
         """Take in what one training process sends, until it is gone."""
+        reader = frame.Reader(line.sock)
         try:
             while True:
                 try:
-                    received = frame.receive(line.sock, lambda size: memoryview(bytearray(size)))
+                    received = reader.receive(lambda size: memoryview(bytearray(size)))
                 except TimeoutError:
                     continue  # it wants nothing; if it were gone, the heartbeat would fail
                 header = messages.fields(received.kind, received.header)
@@ -236,13 +237,15 @@ class DataWorker:
         for descriptor in received.descriptors:  # nobody asked for them
             os.close(descriptor)
         if kind == messages.MAKE:
-            stream, step, digest, seed, indices, block = header
-            indices = messages.unpack_indices(indices)
-            request = _Request(line, stream, step, digest, seed, indices, block)
+            stream, digest, seed, steps = header
+            requests = [
+                _Request(line, stream, step, digest, seed, messages.unpack_indices(indices), block)
+                for step, indices, block in steps
+            ]
             with self._changed:
-                if len(self._queue) >= MAX_QUEUED:
+                if len(self._queue) + len(requests) > MAX_QUEUED:
                     raise FrameError(f"more than {MAX_QUEUED} requests at once")
-                self._queue.append(request)
+                self._queue += requests
                 self._changed.notify_all()
             if self._leaving:  # too late: `_go` may have looked already
                 self._return_queued(line)
