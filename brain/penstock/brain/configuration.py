@@ -45,8 +45,8 @@ class AdministratorSettings(Settings):
     """A job that has been silent for so long is Lost."""
     lease_seconds: Positive = 15.0
     """For how long one of several Brains holds a job without renewing."""
-    concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    """Jobs that are planned at the same time."""
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 3
+    """Jobs that are planned at the same time; requests are served beside them."""
 
 
 class ExecutorSettings(Settings):

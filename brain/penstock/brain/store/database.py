@@ -29,7 +29,7 @@ class DatabaseError(Exception):
 class Database:
     """One database; `close` it at the end."""
 
-    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+    def __init__(self, url: str, *, pool_size: int = 16) -> None:
         """`url` as for SQLAlchemy: ``sqlite+aiosqlite:///FILE`` or ``postgresql+asyncpg://...``.
 
         Raises DatabaseError for any other.
@@ -57,7 +57,9 @@ class Database:
         self._engine: AsyncEngine = create_async_engine(
             parsed,
             pool_size=pool_size,
-            max_overflow=pool_size,
+            # One that exceeds the pool would be opened and closed each time: a thread, a file and
+            # six statements. It waits instead.
+            max_overflow=0,
             pool_timeout=30,
             pool_pre_ping=not self.is_sqlite,
             connect_args={"timeout": 10} if not self.is_sqlite else {},
