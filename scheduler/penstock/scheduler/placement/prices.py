@@ -22,6 +22,7 @@ Where CPU is short, slots count only as far as others will leave them
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -46,12 +47,15 @@ class _Alike:
 
     codes: Integers | None
     milli: int
-    shapes: Integers
+    shapes: slice
     counts: Floats
 
 
 class Slots:
-    """How many requests of some shapes nodes could take, were each the only shape."""
+    """How many requests of some shapes nodes could take, were each the only shape.
+
+    Fastest where shapes that differ only in CPU and count follow each other.
+    """
 
     def __init__(self, columns: Columns, shapes: Sequence[Shape]) -> None:
         self.shapes = tuple(shapes)
@@ -67,24 +71,24 @@ class Slots:
                 fitting = np.floor(np.maximum(usable, 0) / group.milli).sum(axis=1)
             else:
                 fitting = (usable == WHOLE_DEVICE_MILLI).sum(axis=1)
-            most = fitting[:, None] / group.counts
-            slots[:, group.shapes] = np.minimum(slots[:, group.shapes], most)
+            part = slots[:, group.shapes]
+            np.minimum(part, fitting[:, None] / group.counts, out=part)
         return np.floor(slots, out=slots)
 
 
+def _alike(shape: Shape) -> tuple[tuple[str, ...], int]:
+    return shape.accelerator_kinds, shape.accelerator_milli
+
+
 def _groups(columns: Columns, shapes: Sequence[Shape]) -> list[_Alike]:
-    members: dict[tuple[tuple[str, ...], int], list[int]] = {}
-    for index, shape in enumerate(shapes):
-        members.setdefault((shape.accelerator_kinds, shape.accelerator_milli), []).append(index)
-    return [
-        _Alike(
-            _codes(columns, kinds),
-            milli,
-            np.array(indexes, dtype=np.int64),
-            np.array([shapes[index].accelerators for index in indexes], dtype=np.float64),
-        )
-        for (kinds, milli), indexes in members.items()
-    ]
+    groups: list[_Alike] = []
+    start = 0
+    for (kinds, milli), members in groupby(shapes, key=_alike):
+        counts = np.array([shape.accelerators for shape in members], dtype=np.float64)
+        end = start + len(counts)
+        groups.append(_Alike(_codes(columns, kinds), milli, slice(start, end), counts))
+        start = end
+    return groups
 
 
 def _codes(columns: Columns, kinds: Sequence[str]) -> Integers | None:
@@ -144,11 +148,11 @@ def set_prices(columns: Columns, demand: Demand) -> Prices | None:
     if mean <= 0 or not len(rows):
         return None
     free, kind = columns.device_free[rows], columns.device_kind[rows]
-    every = Slots(columns, list(shares))
+    every = Slots(columns, sorted(shares, key=_alike))
     slots = every.count(columns.free_milli_cpu[rows], free, kind)
     to_come = max(0.0, float(columns.free_accelerator_milli[rows].sum())) / mean
-    expected = to_come * np.array(list(shares.values()))
-    worth = np.array([shape.total_milli for shape in shares], dtype=np.float64)
+    expected = to_come * np.array([shares[shape] for shape in every.shapes])
+    worth = np.array([shape.total_milli for shape in every.shapes], dtype=np.float64)
     prices = worth * _price(expected, slots.sum(axis=0))
     chosen = np.flatnonzero(prices >= _WORTHLESS_MILLI)
     kinds = _kind_prices(columns, demand.milli_by_kinds(), to_come, free, kind)
