@@ -64,7 +64,7 @@ def _cluster_role() -> dict[str, Any]:
             rule(GROUP, ELASTICJOB_PLURAL, "get", "list", "watch"),
             rule(GROUP, SCALE_PLURAL, "create", "get", "list", "watch"),
             rule(GROUP, f"{SCALE_PLURAL}/status", "patch"),
-            rule("", "pods", "get", "list", "watch"),
+            rule("", "pods", "list", "watch"),
         ],
     }
 

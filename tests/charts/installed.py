@@ -1,0 +1,256 @@
+"""The chart, installed by Helm into an embedded cluster that enforces roles.
+
+Nothing here makes pods of Deployments, so the pod that each describes is started by hand: with the
+command, account, volumes, probes and limits of the chart. Two things differ from a real cluster,
+since a process of this machine has no mounts of its own: the credentials are those of the account
+that the pod names, but in a kubeconfig; and one replica of each runs, without its image.
+
+Every request is asked of the real authorizer, and what it said is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import helm_python as helm
+import httpx
+import yaml
+
+from penstock.local.cluster import ClusterOptions, EmbeddedCluster
+from penstock.local.engine import ApiError
+from penstock.local.engine.escalation import parts
+from penstock.local.engine.rbac import Attributes
+from penstock.local.engine.strategy import User
+from penstock.local.nodes import NodeDeclaration
+from tests.charts.rendering import CHART, SYSTEM, Json
+
+COMPONENTS = ("brain", "controller", "scheduler")
+RBAC = "rbac.authorization.k8s.io"
+RELEASE = "penstock"
+
+
+@dataclass
+class Recorded:
+    """What accounts asked for, in the order in which they first did."""
+
+    granted: dict[tuple[str, Attributes], User] = field(default_factory=dict)
+    refused: dict[tuple[str, Attributes], User] = field(default_factory=dict)
+
+    def by(self, account: str) -> list[Attributes]:
+        """What was granted to a service account, ``NAMESPACE:NAME``."""
+        user = f"system:serviceaccount:{account}"
+        return [wanted for name, wanted in self.granted if name == user]
+
+    def refused_to(self, account: str) -> list[Attributes]:
+        user = f"system:serviceaccount:{account}"
+        return [wanted for name, wanted in self.refused if name == user]
+
+
+class Installed:
+    """The cluster with the release in it."""
+
+    def __init__(self, cluster: EmbeddedCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.api = cluster.api
+        self.folder = folder
+        self.recorded = Recorded()
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(cluster.kubeconfig)
+        self._record()
+
+    def _record(self) -> None:
+        authorizer = self.cluster.engine.authorizer
+        ask = authorizer.allowed
+
+        def allowed(user: User, wanted: Attributes) -> bool:
+            answer = ask(user, wanted)
+            kept = self.recorded.granted if answer else self.recorded.refused
+            kept.setdefault((user.name, wanted), user)
+            return answer
+
+        self.ask = ask
+        authorizer.allowed = allowed  # type: ignore[method-assign]
+
+    async def helm(self, action: Callable[[helm.Config], Any]) -> Any:
+        """Something that Helm does with the cluster."""
+
+        def work() -> Any:
+            with helm.Config(kubeconfig_path=self.kubeconfig, namespace=SYSTEM) as config:
+                return action(config)
+
+        return await asyncio.to_thread(work)
+
+    async def token(self, account: str, namespace: str = SYSTEM) -> str:
+        """A token of a service account."""
+        request: Json = {"spec": {"expirationSeconds": 3600}}
+        made = await self.api.create(
+            "serviceaccounts", request, namespace, name=account, subresource="token"
+        )
+        return str(made["status"]["token"])
+
+    async def start(self, component: str, name: str = "") -> None:
+        """Start the pod that a component's Deployment describes."""
+        account = f"penstock-{component}"
+        deployment = await self.api.get("deployments.apps", account, SYSTEM)
+        config = yaml.safe_load(self.cluster.kubeconfig)
+        config["users"][0]["user"] = {"token": await self.token(account)}
+        secret = {"metadata": {"name": account}, "stringData": {"config": yaml.safe_dump(config)}}
+        if await self.find("secrets", account, SYSTEM) is None:
+            await self.create("secrets", secret, SYSTEM)
+        template = deployment["spec"]["template"]
+        spec = yaml.safe_load(yaml.safe_dump(template["spec"]))
+        [container] = spec["containers"]
+        container["command"] = [
+            "--kubeconfig=/credentials/config" if part == "--in-cluster" else part
+            for part in container["command"]
+        ]
+        container["env"] = [
+            *container.get("env", []), {"name": "KUBECONFIG", "value": "/credentials/config"}
+        ]  # fmt: skip
+        container["volumeMounts"] = [
+            *container.get("volumeMounts", []), {"name": "credentials", "mountPath": "/credentials"}
+        ]  # fmt: skip
+        spec["volumes"] = [
+            *spec.get("volumes", []), {"name": "credentials", "secret": {"secretName": account}}
+        ]  # fmt: skip
+        metadata = {"name": name or account, "labels": template["metadata"]["labels"]}
+        await self.api.create("pods", {"metadata": metadata, "spec": spec}, SYSTEM)
+
+    async def ready(self, component: str) -> Json:
+        """The component's pod, once its readiness probe has succeeded."""
+
+        async def look() -> Json | None:
+            pod = await self.api.get("pods", f"penstock-{component}", SYSTEM)
+            conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", [])}
+            return pod if conditions.get("Ready") == "True" else None
+
+        try:
+            found: Json = await until(f"{component} is ready", look, 50)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log(component)}") from error
+        return found
+
+    async def stop(self, component: str) -> None:
+        """Delete the component's pod, and wait until it has ended."""
+        name = f"penstock-{component}"
+        await self.api.delete("pods", name, SYSTEM)
+
+        async def gone() -> bool:
+            return await self.find("pods", name, SYSTEM) is None
+
+        await until(f"the {component} ends", gone)
+
+    def now(self) -> float:
+        """The cluster's time, in seconds since 1970."""
+        return self.cluster.engine.now().timestamp()
+
+    def log(self, component: str) -> str:
+        """What a component wrote."""
+        found = sorted(self.folder.glob(f"pods/**/logs/{component}/*.log"))
+        return "".join(path.read_text(errors="replace")[-6000:] for path in found)
+
+    async def start_all(self) -> None:
+        for component in COMPONENTS:
+            await self.start(component)
+        for component in COMPONENTS:
+            await self.ready(component)
+
+    async def brain(self) -> httpx.AsyncClient:
+        """The Brain's API, for an administrator; to be closed."""
+        pod = await self.ready("brain")
+        return httpx.AsyncClient(
+            base_url=f"http://{pod['status']['podIP']}:8477",
+            headers={"Authorization": f"Bearer {self.cluster.token}"},
+            trust_env=False,
+            timeout=15,
+        )
+
+    async def create(self, resource: str, document: Json, namespace: str = "default") -> Json:
+        found: Json = await self.api.create(resource, document, namespace)
+        return found
+
+    async def find(self, resource: str, name: str, namespace: str = "default") -> Json | None:
+        """An object, or None."""
+        try:
+            return await self.api.get(resource, name, namespace)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    async def condition(self, job: str, kind: str) -> Json | None:
+        """A job's condition, where it is True."""
+        found = await self.find("elasticjobs.penstock.dev", job)
+        for one in ((found or {}).get("status") or {}).get("conditions") or ():
+            if one["type"] == kind and one["status"] == "True":
+                condition: Json = one
+                return condition
+        return None
+
+    def unused(self, account: str) -> list[tuple[str, Json]]:
+        """The single rights of an account's roles that nothing recorded needs.
+
+        Each is taken out of its role for a moment, and the real authorizer is asked again about all
+        that was granted: a right whose absence refuses nothing is one too many.
+        """
+        user = User(f"system:serviceaccount:{account}", ("system:authenticated",))
+        granted = self.recorded.by(account)
+        found = []
+        for role in self._roles(user):
+            rules = role["rules"]
+            singles = [part for rule in rules for part in parts(rule)]
+            for index, part in enumerate(singles):
+                role["rules"] = [*singles[:index], *singles[index + 1 :]]
+                if all(self.ask(user, wanted) for wanted in granted):
+                    found.append((role["metadata"]["name"], part))
+            role["rules"] = rules
+        return found
+
+    def _roles(self, user: User) -> Iterator[Json]:
+        """The chart's roles that an account is bound to, as the store holds them."""
+        store = self.cluster.engine.store
+        namespace = user.name.split(":")[2]
+        for table, of in (("clusterrolebindings", ""), ("rolebindings", namespace)):
+            for version in store.table(f"{table}.{RBAC}").in_namespace(of):
+                binding = version.object
+                if not any(
+                    f"system:serviceaccount:{one.get('namespace', namespace)}:{one['name']}"
+                    == user.name
+                    for one in binding.get("subjects", [])
+                ):
+                    continue
+                kind, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+                plural, place = ("clusterroles", "") if kind == "ClusterRole" else ("roles", of)
+                yield store.table(f"{plural}.{RBAC}").items[place, name].object
+
+
+async def until(what: str, probe: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
+    """Poll until the probe gives something true, and return it."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not (found := await probe()):  # noqa: ASYNC110  the server says nothing
+                await asyncio.sleep(0.05)
+            return found
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds:.0f} s: {what}") from None
+
+
+@contextlib.asynccontextmanager
+async def installed(folder: Path, values: Json | None = None) -> AsyncIterator[Installed]:
+    """A cluster with the chart in it; none of its pods runs yet."""
+    nodes = [
+        NodeDeclaration("gpu-1", cpu="32", memory="64Gi", accelerators={"nvidia.com/gpu": 2}),
+        NodeDeclaration("cpu-1", cpu="32", memory="64Gi"),
+    ]
+    options = ClusterOptions(nodes=nodes, folder=folder / "pods", rbac=True)
+    async with EmbeddedCluster(options) as cluster:
+        found = Installed(cluster, folder)
+        await found.helm(
+            lambda config: config.install(CHART, RELEASE, values, create_namespace=True)
+        )
+        yield found
