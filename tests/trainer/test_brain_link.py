@@ -261,7 +261,12 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
     usage = Usage(cpu_cores=1.5, memory_bytes=5)
     now = time.monotonic()
     found.agent(AgentReport(role="worker", rank=0, incarnation=0, usage=usage), now)
-    queue = QueueState(enqueued_per_second=4, dequeued_per_second=4, wait_share=0.75)
+    queue = QueueState(
+        enqueued_per_second=4,
+        dequeued_per_second=4,
+        received_bytes_per_second=9e6,
+        wait_share=0.75,
+    )
     dispatcher.consumer(ConsumerReport(name="c", address="h:1", queue=queue, taken=12), now)
     served = WorkerReport(name="w", rank=3, incarnation=1, cpu_cores=0.9, memory_bytes=7)
     dispatcher.worker(served, now)
@@ -279,6 +284,7 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
     sample = fake.samples[-1]
     assert sample["step"] == 12, "a program that does not use the API takes one batch a step"
     assert sample["queue"]["ideal_per_second"] == 16
+    assert sample["queue"]["received_bytes_per_second"] == 9e6
     assert sample["roles"]["worker"]["0"]["wait_share"] == 0.75
     maker = sample["roles"]["dataWorker"]["3"]
     assert (maker["cpu_cores"], maker["memory_bytes"], maker["incarnation"]) == (0.9, 7, 1)

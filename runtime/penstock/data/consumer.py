@@ -54,7 +54,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.arrived = self.taken = self.made_here = self.duplicates = 0
-        self.lost = self.left_out = 0
+        self.lost = self.left_out = self.received_bytes = 0
         self.newest_left_out: deque[str] = deque(maxlen=8)
         self.waited_seconds = 0.0
 
@@ -345,6 +345,7 @@ class Consumer:
             del root
         link.took(seconds)
         with self.lock:
+            self.counts.received_bytes += size
             stream = self._streams.get(number)
             if stream is None or not stream.window.arrived(link.name, step, batch):
                 self.counts.duplicates += 1
@@ -383,7 +384,7 @@ class Consumer:
     # ------------------------------------------------------------------ reports
 
     def _report(self, reporter: Reporter) -> None:
-        queue, since, before = QueueState(), time.monotonic(), (0, 0, 0, 0.0)
+        queue, since, before = QueueState(), time.monotonic(), (0, 0, 0, 0, 0.0)
         while True:
             closing = self._closing.is_set()
             now = time.monotonic()
@@ -391,12 +392,16 @@ class Consumer:
                 span = now - since
                 counts = self.counts
                 after = (
-                    counts.arrived, counts.taken, counts.made_here, counts.waited_seconds
+                    counts.arrived, counts.taken, counts.made_here, counts.received_bytes,
+                    counts.waited_seconds,
                 )  # fmt: skip
-                arrived, taken, made, waited = (b - a for a, b in zip(before, after, strict=True))
+                arrived, taken, made, received, waited = (
+                    b - a for a, b in zip(before, after, strict=True)
+                )
                 queue = QueueState(
                     enqueued_per_second=(arrived + made) / span,
                     dequeued_per_second=(taken + made) / span,
+                    received_bytes_per_second=received / span,
                     wait_share=min(1.0, max(0.0, waited / span)),
                     ready=sum(stream.window.ready for stream in list(self._streams.values())),
                 )

@@ -126,6 +126,7 @@ class Dispatcher:
         return QueueState(
             enqueued_per_second=sum(one.enqueued_per_second for one in queues),
             dequeued_per_second=sum(one.dequeued_per_second for one in queues),
+            received_bytes_per_second=sum(one.received_bytes_per_second for one in queues),
             wait_share=max(one.wait_share for one in queues),
             ready=sum(one.ready for one in queues),
         )

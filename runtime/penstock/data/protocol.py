@@ -47,6 +47,7 @@ class QueueState(Message):
 
     enqueued_per_second: Rate = 0.0
     dequeued_per_second: Rate = 0.0
+    received_bytes_per_second: Rate = 0.0
     wait_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     ready: Count = 0
 

@@ -202,6 +202,7 @@ class BrainLink:
             enqueued_per_second=queue.enqueued_per_second,
             dequeued_per_second=queue.dequeued_per_second,
             ideal_per_second=ideal,
+            received_bytes_per_second=queue.received_bytes_per_second,
         )
 
     def _running_workers(self) -> int:

@@ -291,9 +291,10 @@ def test_who_makes_all_batches_itself_waits_as_much_as_it_says_and_no_more() -> 
     assert busy.throughput == 5.0, "a program that reports no steps takes one batch in each"
 
 
-def test_a_sample_without_a_queue_says_nothing() -> None:
+@pytest.mark.parametrize("rate", [None, 0.0])
+def test_a_sample_without_a_queue_or_without_any_batch_says_nothing(rate: float | None) -> None:
     empty = signals(
-        time_seconds=1.0, step=1, steps_per_second=1.0, enqueued=None, dequeued=None, ideal=None,
+        time_seconds=1.0, step=1, steps_per_second=1.0, enqueued=rate, dequeued=rate, ideal=None,
         wait_share=0.9,
     )  # fmt: skip
     assert empty is None

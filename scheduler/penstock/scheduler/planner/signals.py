@@ -57,10 +57,11 @@ def signals(
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
-    A program that reports no steps takes one batch in each. Rates that are no numbers are kept:
+    A program that reports no steps takes one batch in each. While it takes none, as before its
+    first one, nothing can be said of how many it would take. Rates that are no numbers are kept:
     whoever decides leaves such a job as it is, and says so.
     """
-    if enqueued is None or dequeued is None:
+    if enqueued is None or not dequeued:
         return None
     if math.isfinite(enqueued) and enqueued >= 0 and math.isfinite(dequeued):
         enqueued = max(enqueued, dequeued)
