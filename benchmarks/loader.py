@@ -30,8 +30,7 @@ from benchmarks.dataplane.systems import OURS, running
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 from penstock.data.pipeline import Pipeline
 
-PEERS = ("torch", "ray")
-"""Those that run these pipelines as they are; tf.data service wants them in its own operations."""
+PEERS = ("torch", "tfdata", "ray")
 
 
 def inline(workload: str, seconds: float) -> tuple[float, int]:

@@ -20,7 +20,11 @@ from penstock.data.service import ALLOCATOR
 
 ROOT = Path(__file__).parents[2]
 PEERS_FOLDER = ROOT / ".penstock" / "peers"
-PACKAGES = {"tfdata": "tensorflow-cpu", "ray": "ray[data]", "pyzmq": "pyzmq"}
+PACKAGES = {
+    "tfdata": ("tensorflow-cpu", "pillow"),
+    "ray": ("ray[data]", "pillow"),
+    "pyzmq": ("pyzmq", "numpy"),
+}
 MODULES = {
     "penstock-tcp": ("ours", "tcp"),
     "penstock-shm": ("ours", "shm"),
@@ -46,16 +50,17 @@ def chosen_peers(text: str) -> list[str]:
 
 def interpreter(system: str) -> str:
     """The Python that has the system, installing it where needed."""
-    package = PACKAGES.get(system)
-    if package is None:
+    packages = PACKAGES.get(system)
+    if packages is None:
         return sys.executable
     python = PEERS_FOLDER / "bin" / "python"
     if not python.exists():
         venv.create(PEERS_FOLDER, with_pip=True)
     installed = PEERS_FOLDER / f".has-{system}"
-    if not installed.exists():
-        subprocess.run([python, "-m", "pip", "install", "--quiet", package], check=True)
-        installed.touch()
+    wanted = " ".join(packages)
+    if not installed.exists() or installed.read_text() != wanted:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        installed.write_text(wanted)
     return str(python)
 
 

@@ -1,0 +1,52 @@
+"""A job that waits for its data: the Brain says so, and the scheduler gives it data workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.data.planes import SCRIPT
+from tests.e2e.control_plane import (
+    Json,
+    control_plane,
+    job_manifest,
+    needs_kubectl,
+    script,
+    until,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
+
+
+def test_the_waiting_reaches_the_brain_and_the_scheduler_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SCHEDULER_INTERVAL", "2")
+    settings = tmp_path / "brain.yaml"
+    hurry = {"enough_seconds": 1, "enough_steps": 5, "reaction_seconds": 1, "interval_seconds": 3}
+    settings.write_text(yaml.safe_dump({"administrator": hurry}))
+    with control_plane(tmp_path, f"--brain-config={settings}") as plane:
+        job = job_manifest("hungry", script(SCRIPT))
+        container = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+        container["env"] = [{"name": "SLOW", "value": "0.1"}]
+        plane.apply(job)
+        plane.wait_for("hungry", "Planned", 20)
+        uid = plane.get("ej", "hungry")["metadata"]["uid"]
+
+        def samples() -> list[Json]:
+            return plane.brain(f"/v1/jobs/{uid}/samples?ranks=true&limit=500")["items"]
+
+        def stalled() -> Json | None:
+            plans = plane.brain(f"/v1/jobs/{uid}/plans")["items"]
+            return next((plan for plan in plans if plan["reason"] == "DataStall"), None)
+
+        plan = until(stalled, 40)
+        assert plan["algorithm"]["name"] == "data_workers"
+        assert plan["evidence"]["figures"]["wait_share"] > 0.8
+        scales = plane.get("scales")["items"]
+        assert {one["spec"]["source"] for one in scales} >= {"Scheduler"}
+        until(lambda: any("dataWorker" in one.get("ranks", {}) for one in samples()))
+        waits = [one["ranks"]["worker"]["0"].get("wait_share") for one in samples()]
+        assert max(wait for wait in waits if wait is not None) > 0.8
