@@ -1,0 +1,53 @@
+# Two images from one file, with the versions of requirements.lock:
+#
+#   docker build --target control --tag penstock/control .   controller, Brain, scheduler
+#   docker build --target runtime --tag penstock/runtime .   trainer, agent, data worker
+#
+# The second holds no operator, web or database framework, and is what training images build on. A
+# release names the base image by digest: --build-arg PYTHON_IMAGE=python@sha256:...
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+# The time of the sources, for files whose bytes would otherwise hold the time of the build.
+ARG SOURCE_DATE_EPOCH=0
+ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /src
+COPY requirements.lock pyproject.toml README.md LICENSE ./
+RUN pip install --constraint requirements.lock hatchling
+COPY api api
+COPY brain brain
+COPY client client
+COPY controller controller
+COPY crds crds
+COPY local local
+COPY runtime runtime
+COPY scheduler scheduler
+COPY sim sim
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
+
+# Compiled modules name the hash of their source and not its time, so that two builds are the same.
+FROM build AS control-environment
+RUN python -m venv --without-pip /opt/penstock \
+ && set -- /wheels/*.whl \
+ && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
+      "$1[controller,brain,scheduler]" \
+ && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
+
+FROM build AS runtime-environment
+RUN python -m venv --without-pip /opt/penstock \
+ && set -- /wheels/*.whl \
+ && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
+      "$1[runtime]" \
+ && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
+
+FROM ${PYTHON_IMAGE} AS base
+ENV PATH=/opt/penstock/bin:${PATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+WORKDIR /tmp
+CMD ["penstock", "--help"]
+
+FROM base AS runtime
+COPY --from=runtime-environment /opt/penstock /opt/penstock
+
+FROM base AS control
+COPY --from=control-environment /opt/penstock /opt/penstock

@@ -1,0 +1,97 @@
+"""Environments that hold the built wheel, what some extras need, and nothing else.
+
+What they hold is what this environment has installed, found by following the requirements that the
+distributions declare; so no network is needed, and the versions are those of requirements.lock.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Iterable
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(kind: str, folder: Path) -> Path:
+    """The wheel, or the sdist, of this source tree."""
+    code = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=ROOT, capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / done.stdout.strip().splitlines()[-1]
+
+
+def needed(extras: Iterable[str]) -> set[str]:
+    """Names of the distributions that penstock needs with these extras, itself left out."""
+    found: set[str] = set()
+    waiting = [("penstock", frozenset(extras))]
+    seen = set(waiting)
+    while waiting:
+        name, wanted = waiting.pop()
+        for text in distribution(name).requires or ():
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker and not any(marker.evaluate({"extra": one}) for one in (*wanted, "")):
+                continue
+            step = (canonicalize_name(requirement.name), frozenset(requirement.extras))
+            if step not in seen:
+                seen.add(step)
+                waiting.append(step)
+            found.add(step[0])
+    return found - {"penstock"}
+
+
+class Environment:
+    """A virtual environment without pip."""
+
+    def __init__(self, folder: Path, wheel: Path, extras: Iterable[str]) -> None:
+        self.bin = folder / "bin"
+        venv.create(folder, with_pip=False, symlinks=True)
+        self.packages = next(folder.glob("lib/python*/site-packages"))
+        self.distributions = needed(extras)
+        for name in self.distributions:
+            self._link(name)
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install",
+                "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel),
+            ],
+            capture_output=True, text=True, timeout=50, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    def _link(self, name: str) -> None:
+        found = distribution(name)
+        for part in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            target = self.packages / part
+            if not target.is_symlink():
+                target.symlink_to(Path(str(found.locate_file(part))))
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment, with nothing else in sight."""
+        return subprocess.run(
+            [str(self.bin / command[0]), *command[1:]],
+            cwd=self.bin.parent, capture_output=True, text=True, timeout=50, check=False,
+            env={"PATH": str(self.bin), "HOME": str(self.bin.parent), "COLUMNS": "100"},
+        )  # fmt: skip
+
+    def cpu_seconds(self, *command: str) -> float:
+        """The processor time of one run."""
+        process = subprocess.Popen(
+            [str(self.bin / command[0]), *command[1:]],
+            stdout=subprocess.DEVNULL, cwd=self.bin.parent, env={"PATH": str(self.bin)},
+        )  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return usage.ru_utime + usage.ru_stime
