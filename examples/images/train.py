@@ -53,15 +53,17 @@ class Crops(Dataset):
     Images are float tensors of shape (3, INPUT_PIXELS, INPUT_PIXELS) in [0, 1].
     """
 
-    def __init__(self, folder: Path, augment: bool) -> None:
+    def __init__(self, folder: Path, augment: bool, read_seconds: float = 0.0) -> None:
         self.files = sorted(folder.glob("*/*.jpg"))
         self.augment = augment
+        self.read_seconds = read_seconds
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         file = self.files[index]
+        time.sleep(self.read_seconds)
         image = Image.open(file).convert("RGB")
         if self.augment:
             size = int(torch.randint(int(image.width * 0.6), image.width + 1, ()))
@@ -76,7 +78,7 @@ class Crops(Dataset):
         return pixels.float() / 255, PICTURES.index(file.parent.name)
 
 
-def make_model() -> nn.Module:
+def make_model(width: int = 16) -> nn.Module:
     """A small convolutional network with one output per picture."""
 
     def block(inputs: int, outputs: int) -> nn.Sequential:
@@ -88,12 +90,12 @@ def make_model() -> nn.Module:
         )
 
     return nn.Sequential(
-        block(3, 16),
-        block(16, 32),
-        block(32, 64),
+        block(3, width),
+        block(width, 2 * width),
+        block(2 * width, 4 * width),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(64, len(PICTURES)),
+        nn.Linear(4 * width, len(PICTURES)),
     )
 
 
@@ -115,22 +117,32 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--width", type=int, default=16, help="channels of the first layer")
+    parser.add_argument(
+        "--read-ms", type=float, default=0.0, help="delay of each read, as of storage far away"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no epoch after so long"
+    )
     options = parser.parse_args()
 
     torch.manual_seed(options.seed)
     write_crops(options.data, options.crops, options.seed)
     order = torch.Generator().manual_seed(options.seed)
     train = DataLoader(
-        Crops(options.data / "train", augment=True),
+        Crops(options.data / "train", augment=True, read_seconds=options.read_ms / 1000),
         batch_size=options.batch,
         shuffle=True,
         generator=order,
     )
     test = DataLoader(Crops(options.data / "test", augment=False), batch_size=64)
-    model = make_model()
+    model = make_model(options.width)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
+    started = time.perf_counter()
     for epoch in range(options.epochs):
+        if time.perf_counter() - started > options.seconds:
+            break
         model.train()
         began, waited, seen = time.perf_counter(), 0.0, 0
         asked = time.perf_counter()

@@ -30,6 +30,7 @@ BrainConfigOption = Annotated[
 DEFAULT_HOME = Path(".penstock")
 DEFAULT_NODES = Path(__file__).with_name("nodes.yaml")
 DEMO_JOB = Path("examples/digits/job.yaml")
+DEMO_IMAGES = Path("examples/images/job_far.yaml")
 
 
 def up(
@@ -87,6 +88,9 @@ def down(
 def demo(
     home: HomeOption = DEFAULT_HOME / "demo",
     job: Annotated[Path, typer.Option(help="Manifest of the job to train.")] = DEMO_JOB,
+    images: Annotated[
+        bool, typer.Option(help="Then train a job that waits for its data, until a GPU pod comes.")
+    ] = True,
     timeout_seconds: Annotated[
         float, typer.Option("--timeout", min=1, help="Seconds after which the demo gives up.")
     ] = 600.0,
@@ -98,11 +102,12 @@ def demo(
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,
 ) -> None:
-    """Train a real job end to end on an embedded cluster and show what happens."""
+    """Train two real jobs end to end on an embedded cluster and show what happens."""
     from penstock.local.demo.run import DemoOptions, run_demo
     from penstock.local.home import Home
 
-    options = DemoOptions(Home(home), job, timeout_seconds, kill, json_output, keep)
+    fed = DEMO_IMAGES if images else None
+    options = DemoOptions(Home(home), job, fed, timeout_seconds, kill, json_output, keep)
     with _errors_in_one_line():
         report = run_demo(options)
         faults = report.faults()

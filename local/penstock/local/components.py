@@ -67,6 +67,7 @@ class Settings:
     brain_config: Path | None = None
     advertised_brain_url: str | None = None
     """The address by which trainers in a cluster elsewhere reach the Brain on this machine."""
+    scheduler_options: tuple[str, ...] = ()
 
 
 def control_plane(settings: Settings) -> tuple[Component, ...]:
@@ -127,6 +128,7 @@ def control_plane(settings: Settings) -> tuple[Component, ...]:
                 f"--kubeconfig={kubeconfig}",
                 f"--metrics-port={settings.ports.scheduler_metrics}",
                 "--brain-url={brain}",
+                *settings.scheduler_options,
             ),
             after=(*first, BRAIN),
             environment=environment,

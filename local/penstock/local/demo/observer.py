@@ -72,7 +72,20 @@ class Observer:
 
     async def apply(self, manifest: Json) -> None:
         """Apply the job's manifest (server-side, as a person's kubectl would)."""
-        path = f"{self._collection(ELASTICJOB_PLURAL)}/{self._job}"
+        await self._apply(f"{self._collection(ELASTICJOB_PLURAL)}/{self._job}", manifest)
+
+    async def apply_pod(self, manifest: Json) -> None:
+        """Apply a pod that is none of the job's."""
+        await self._apply(self._pod(manifest["metadata"]["name"]), manifest)
+
+    async def pod(self, name: str) -> Json:
+        """One pod as it is now."""
+        return await self._get(self._pod(name))
+
+    def _pod(self, name: str) -> str:
+        return f"/api/v1/namespaces/{self._namespace}/pods/{name}"
+
+    async def _apply(self, path: str, manifest: Json) -> None:
         response = await self._cluster.patch(
             path,
             params={"fieldManager": "penstock-demo", "force": "true"},
@@ -100,8 +113,7 @@ class Observer:
     async def log(self, pod: str, tail_lines: int = 200) -> str:
         """The end of a pod's log."""
         response = await self._cluster.get(
-            f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log",
-            params={"tailLines": str(tail_lines)},
+            f"{self._pod(pod)}/log", params={"tailLines": str(tail_lines)}
         )
         _raise_for_status(response)
         return response.text

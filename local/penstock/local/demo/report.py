@@ -53,6 +53,55 @@ class Audit:
 
 
 @dataclass(frozen=True)
+class FeedStep:
+    """One thing that the scheduler asked for, and the speed before and after it."""
+
+    time_seconds: float
+    reason: str
+    message: str
+    data_workers: int
+    data_worker_cores: str
+    training_cores: str | None
+    """None as long as it is what the job asked for."""
+    moved: int = 0
+    """Data workers that were asked to go elsewhere."""
+    batches_per_second_before: float | None = None
+    batches_per_second_after: float | None = None
+
+
+@dataclass(frozen=True)
+class FeedReport:
+    """What became of the job that waited for its data; images and accuracy as its script said."""
+
+    name: str
+    state: str
+    steps: tuple[FeedStep, ...]
+    seconds: float
+    images_per_second_before: int | None
+    images_per_second_after: int | None
+    waited_before: float | None
+    waited_after: float | None
+    accuracy: float | None
+    gpu_pod_seconds: float | None
+    """How long the GPU pod waited; None where it never started."""
+    data_workers_lost: int
+    """Data workers that left without handing back what they were asked for."""
+
+    def faults(self) -> list[str]:
+        """What did not go as promised."""
+        faults = []
+        if self.state != "Succeeded":
+            faults.append(f"{self.name} did not succeed: {self.state}")
+        if not any(step.data_workers for step in self.steps):
+            faults.append(f"{self.name} got no data worker")
+        if self.gpu_pod_seconds is None:
+            faults.append("the GPU pod did not start")
+        if self.data_workers_lost:
+            faults.append(f"{self.data_workers_lost} data workers did not hand back their batches")
+        return faults
+
+
+@dataclass(frozen=True)
 class Report:
     """The result of one demo."""
 
@@ -63,6 +112,7 @@ class Report:
     seconds: float
     gave_up: str = ""
     """Why the job was not watched to its end; empty where it was."""
+    images: FeedReport | None = None
 
     def as_json(self) -> dict[str, object]:
         """The object that ``penstock demo --json`` prints."""
@@ -76,6 +126,7 @@ class Report:
             "accuracy": audit.accuracy if audit else None,
             "worker_restarts": self.worker_restarts,
             "seconds": round(self.seconds, 1),
+            "images": asdict(self.images) if self.images else None,
         }
 
     def faults(self) -> list[str]:
@@ -96,7 +147,7 @@ class Report:
             faults.append("the plan was never adjusted")
         if self.worker_restarts < 1:
             faults.append("no killed worker was replaced")
-        return faults
+        return faults + (self.images.faults() if self.images else [])
 
 
 def speed_between(

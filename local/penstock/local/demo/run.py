@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 from rich.console import Console
 
 from penstock.local.components import ANY_PORTS, BRAIN, Settings, control_plane
-from penstock.local.demo.observer import Connection, Observer
+from penstock.local.demo.feeding import Feeding
+from penstock.local.demo.observer import Connection, Json, Observer
 from penstock.local.demo.report import Report
 from penstock.local.demo.scenario import Demo, DemoError
-from penstock.local.demo.screen import console_for, live_screen, print_report
+from penstock.local.demo.screen import (
+    console_for,
+    live_feed_screen,
+    live_screen,
+    print_report,
+)
 from penstock.local.home import Home
 from penstock.local.lifecycle import installer
 from penstock.local.supervisor import supervised
 
 BRAIN_CONFIG = Path(__file__).with_name("brain.yaml")
+NODES = Path(__file__).with_name("nodes.yaml")
+SCHEDULER_OPTIONS = ("--interval=2", "--tune-training-workers")
+"""It looks every few seconds where a cluster's looks twice a minute."""
+
+IMAGES_TIMEOUT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,8 @@ class DemoOptions:
 
     home: Home
     job: Path
+    images: Path | None
+    """The manifest of a job that waits for its data; None: no such job."""
     timeout_seconds: float
     kill_a_worker: bool
     json_output: bool
@@ -39,8 +52,9 @@ class DemoOptions:
 def run_demo(options: DemoOptions) -> Report:
     """Run the demo and print its report; raises HomeError, StartError or DemoError."""
     manifest = read_job(options.job)
+    images = read_job(options.images) if options.images is not None else None
     console = console_for(options.json_output)
-    report = asyncio.run(_run(options, manifest, console))
+    report = asyncio.run(_run(options, manifest, images, console))
     print_report(report, console)
     if options.json_output:
         print(json.dumps(report.as_json()))  # noqa: T201  the result is the output
@@ -61,7 +75,7 @@ def where_to_look(home: Home) -> list[str]:
     ]
 
 
-def read_job(path: Path) -> dict[str, Any]:
+def read_job(path: Path) -> Json:
     """The one manifest in a YAML file; raises DemoError with what to do."""
     try:
         manifest = yaml.safe_load(path.read_text())
@@ -94,28 +108,31 @@ def how_to_look(options: DemoOptions) -> list[str]:
     ]
 
 
-async def _run(options: DemoOptions, manifest: dict[str, Any], console: Console) -> Report:
+async def _run(
+    options: DemoOptions, manifest: Json, images: Json | None, console: Console
+) -> Report:
     home = options.home
+    if home.read_state() is not None and not home.is_locked():
+        home.purge()  # an earlier demo's jobs have ended already
     home.create()
-    settings = Settings(home=home, ports=ANY_PORTS, brain_config=BRAIN_CONFIG)
+    settings = Settings(
+        home=home,
+        ports=ANY_PORTS,
+        nodes_file=NODES,
+        brain_config=BRAIN_CONFIG,
+        scheduler_options=SCHEDULER_OPTIONS,
+    )
     with home.lock():
         say: Callable[[str], None] = lambda name: console.print(f"{name} is up")  # noqa: E731
         async with supervised(home, control_plane(settings), say, installer(home)) as addresses:
             connection = Connection.from_kubeconfig(home.kubeconfig)
-            console.print(f"applying {options.job}", markup=False)
             console.print(
                 f"watch it with: kubectl --kubeconfig {home.kubeconfig} get ej,pods --watch",
                 markup=False,
                 soft_wrap=True,
             )
-            metadata = manifest["metadata"]
-            observer = Observer(
-                connection,
-                addresses[BRAIN],
-                namespace=metadata.get("namespace", "default"),
-                job=metadata["name"],
-            )
-            try:
+            console.print(f"applying {options.job}", markup=False)
+            async with observing(connection, addresses[BRAIN], manifest) as observer:
                 with live_screen(console) as show:
                     demo = Demo(
                         observer=observer,
@@ -125,12 +142,34 @@ async def _run(options: DemoOptions, manifest: dict[str, Any], console: Console)
                         kill_a_worker=options.kill_a_worker,
                     )
                     report = await demo.run()
-            finally:
-                await observer.close()
+            if images is not None and not report.gave_up:
+                console.print(f"applying {options.images}", markup=False)
+                async with observing(connection, addresses[BRAIN], images) as observer:
+                    with live_feed_screen(console) as show_feed:
+                        feeding = Feeding(observer, images, IMAGES_TIMEOUT_SECONDS, show_feed)
+                        report = replace(report, images=await feeding.run())
             if options.keep:
                 console.print("the control plane stays up until you press Ctrl-C")
                 await _until_interrupted()
             return report
+
+
+@contextlib.asynccontextmanager
+async def observing(
+    connection: Connection, brain_url: str, manifest: Json
+) -> AsyncIterator[Observer]:
+    """Look at the job of a manifest."""
+    metadata = manifest["metadata"]
+    observer = Observer(
+        connection,
+        brain_url,
+        namespace=metadata.get("namespace", "default"),
+        job=metadata["name"],
+    )
+    try:
+        yield observer
+    finally:
+        await observer.close()
 
 
 async def _until_interrupted() -> None:

@@ -128,7 +128,7 @@ class Demo:
             uid=uid,
             workers=status.get("workers", "0/0"),
             restarts=_restarts(status),
-            pods=tuple(_pod_line(pod) for pod in await self.observer.pods()),
+            pods=tuple(pod_line(pod) for pod in await self.observer.pods()),
             plans=await self._plans(uid, speeds),
             speeds=tuple(speeds),
             step=step,
@@ -153,7 +153,7 @@ class Demo:
         return speeds, max((int(sample.get("step") or 0) for sample in samples), default=0)
 
     async def _plans(self, uid: str, speeds: Sequence[Throughput]) -> tuple[PlanEntry, ...]:
-        applied = [scale for scale in await self.observer.scales() if _is_applied(scale)]
+        applied = [scale for scale in await self.observer.scales() if is_applied(scale)]
         stages: dict[str, str] = {}
         if applied:
             plans = await self.observer.plans(uid)
@@ -180,7 +180,7 @@ class Demo:
         algorithm = spec.get("algorithm") or {}
         return PlanEntry(
             id=plan_id or metadata["name"],
-            time_seconds=round(_applied_at(scale) - self._epoch_seconds, 1),
+            time_seconds=round(applied_at(scale) - self._epoch_seconds, 1),
             stage=stages.get(plan_id, ""),
             source=spec["source"],
             reason=spec.get("reason", ""),
@@ -245,7 +245,8 @@ class Demo:
         return None
 
 
-def _is_applied(scale: Json) -> bool:
+def is_applied(scale: Json) -> bool:
+    """Whether the controller has carried a Scale out."""
     return _condition(scale, ScaleCondition.APPLIED) is not None
 
 
@@ -257,7 +258,8 @@ def _condition(item: Json, kind: str) -> Json | None:
     return None
 
 
-def _applied_at(scale: Json) -> float:
+def applied_at(scale: Json) -> float:
+    """When it did, in seconds since 1970."""
     condition = _condition(scale, ScaleCondition.APPLIED)
     assert condition is not None
     return _seconds(condition["lastTransitionTime"])
@@ -279,7 +281,8 @@ def _newest_message(status: Json) -> str:
     return str(newest.get("message", ""))
 
 
-def _pod_line(pod: Json) -> PodLine:
+def pod_line(pod: Json) -> PodLine:
+    """What there is to say of a pod."""
     tags = pod["metadata"].get("labels", {})
     status = pod.get("status", {})
     conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}

@@ -12,13 +12,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from penstock.local.demo.report import PlanEntry, Report, Throughput
-from penstock.local.demo.scenario import View
+from penstock.local.demo.feeding import FeedView
+from penstock.local.demo.report import FeedReport, FeedStep, PlanEntry, Report, Throughput
+from penstock.local.demo.scenario import PodLine, View
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 60
 
 Show = Callable[[View], None]
+ShowFeed = Callable[[FeedView], None]
 
 
 @contextmanager
@@ -29,6 +31,16 @@ def live_screen(console: Console) -> Iterator[Show]:
             yield lambda view: live.update(draw(view))
     else:
         yield Lines(console).show
+
+
+@contextmanager
+def live_feed_screen(console: Console) -> Iterator[ShowFeed]:
+    """The same for the job that is fed."""
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4, transient=True) as live:
+            yield lambda view: live.update(draw_feed(view))
+    else:
+        yield Lines(console).show_feed
 
 
 class Lines:
@@ -49,7 +61,18 @@ class Lines:
                 self._say(view, f"pod {pod.name} {pod.phase} on {pod.node}")
         self._say(view, f"job {view.state}, workers {view.workers}")
 
-    def _say(self, view: View, line: str) -> None:
+    def show_feed(self, view: FeedView) -> None:
+        """The same for the job that is fed."""
+        for note in view.notes:
+            self._say(view, note)
+        for step in view.steps:
+            self._say(view, f"{asked_for(step)}; {step.reason}: {step.message}")
+        for pod in view.pods:
+            if pod.phase != "Pending":
+                self._say(view, f"pod {pod.name} {pod.phase} on {pod.node}")
+        self._say(view, f"job {view.state}")
+
+    def _say(self, view: View | FeedView, line: str) -> None:
         if line not in self._said:
             self._said.add(line)
             self._console.print(f"{view.seconds:6.1f} s  {line}", soft_wrap=True, markup=False)
@@ -61,13 +84,7 @@ def draw(view: View) -> Panel:
         (view.state, "bold green" if view.state == "Running" else "bold"),
         f"   workers {view.workers}   step {view.step}   {view.seconds:.0f} s",
     )
-    pods = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("POD", "STATUS", "NODE"):
-        pods.add_column(title)
-    for pod in view.pods:
-        style = "green" if pod.ready else "red" if pod.phase == "Failed" else "yellow"
-        pods.add_row(pod.name, Text(pod.phase, style), pod.node)
-    parts: list[Text | Table] = [head, pods]
+    parts: list[Text | Table] = [head, pod_table(view.pods)]
     if view.plans:
         parts.append(plan_table(view.plans))
     if view.speeds:
@@ -75,6 +92,63 @@ def draw(view: View) -> Panel:
         parts.append(Text(f"{spark(view.speeds)}  {latest:.0f} samples/s"))
     parts.extend(Text(note, "magenta") for note in view.notes)
     return Panel(Group(*parts), title="penstock demo", border_style="blue")
+
+
+def draw_feed(view: FeedView) -> Panel:
+    """One frame of the job that is fed."""
+    head = Text.assemble((view.state, "bold"), f"   {view.seconds:.0f} s")
+    parts: list[Text | Table] = [head, pod_table(view.pods)]
+    if view.steps:
+        parts.append(feed_table(view.steps))
+    if view.speeds:
+        latest = view.speeds[-1].samples_per_second
+        parts.append(Text(f"{spark(view.speeds)}  {latest:.1f} batches/s"))
+    parts.extend(Text(note, "magenta") for note in view.notes)
+    return Panel(Group(*parts), title="penstock demo: data workers", border_style="blue")
+
+
+def pod_table(lines: tuple[PodLine, ...]) -> Table:
+    """The job's pods."""
+    pods = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("POD", "STATUS", "NODE"):
+        pods.add_column(title)
+    for pod in lines:
+        style = "green" if pod.ready else "red" if pod.phase == "Failed" else "yellow"
+        pods.add_row(pod.name, Text(pod.phase, style), pod.node)
+    return pods
+
+
+def asked_for(step: FeedStep) -> str:
+    """What the scheduler asked for, in words."""
+    workers = "1 data worker" if step.data_workers == 1 else f"{step.data_workers} data workers"
+    training = f", training on {_cores(step.training_cores)}" if step.training_cores else ""
+    return f"{workers}{_size(step)}{training}"
+
+
+def _size(step: FeedStep) -> str:
+    given = step.data_workers and step.data_worker_cores
+    return f" of {_cores(step.data_worker_cores)}" if given else ""
+
+
+def _cores(number: str) -> str:
+    return f"{number} core" if number == "1" else f"{number} cores"
+
+
+def feed_table(steps: tuple[FeedStep, ...]) -> Table:
+    """The tuning as it went: size and number of data workers, size of the training worker."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("TIME", "DATA WORKERS", "TRAINING", "REASON", "BEFORE", "AFTER"):
+        table.add_column(title, justify="right" if title in {"TIME", "BEFORE", "AFTER"} else "left")
+    for step in steps:
+        table.add_row(
+            f"{step.time_seconds:.0f} s",
+            f"{step.data_workers}{_size(step)}",
+            _cores(step.training_cores) if step.training_cores else "as given",
+            step.reason,
+            _speed(step.batches_per_second_before, 1),
+            _speed(step.batches_per_second_after, 1),
+        )
+    return table
 
 
 def spark(speeds: tuple[Throughput, ...]) -> str:
@@ -119,6 +193,29 @@ def print_report(report: Report, console: Console) -> None:
     console.print(f"workers killed and replaced: {report.worker_restarts}")
     colour = "green" if report.job.state == "Succeeded" else "red"
     console.print(f"job [{colour}]{report.job.state}[/{colour}] after {report.seconds:.0f} s")
+    if report.images is not None:
+        _print_feed(report.images, console)
+
+
+def _print_feed(report: FeedReport, console: Console) -> None:
+    console.print(f"\n[bold]{report.name}[/bold]: a job that waits for its data\n")
+    console.print(feed_table(report.steps))
+    console.print("[dim]speeds are medians in batches per second, once a change has effect[/dim]\n")
+    for step in report.steps:
+        console.print(f"  {step.time_seconds:.0f} s  {step.message}", markup=False)
+    console.print()
+    if report.images_per_second_before is not None:
+        console.print(
+            f"first epoch {report.images_per_second_before} images/s, waiting for data "
+            f"{report.waited_before:.0%} of the time; fastest epoch "
+            f"{report.images_per_second_after} images/s, {report.waited_after:.0%}; "
+            f"accuracy {report.accuracy:.3f}"
+        )
+    if report.gpu_pod_seconds is not None:
+        console.print(f"the GPU pod started after {report.gpu_pod_seconds:.1f} s")
+    console.print(f"data workers that left with batches in hand: {report.data_workers_lost}")
+    colour = "green" if report.state == "Succeeded" else "red"
+    console.print(f"job [{colour}]{report.state}[/{colour}] after {report.seconds:.0f} s")
 
 
 def console_for(json_output: bool) -> Console:
@@ -126,5 +223,5 @@ def console_for(json_output: bool) -> Console:
     return Console(file=sys.stderr if json_output else sys.stdout, highlight=False)
 
 
-def _speed(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}"
+def _speed(value: float | None, digits: int = 0) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
