@@ -8,8 +8,8 @@ that survived, once (``lost``, ``repeated``), bit by bit what a run without any 
 gives (``identical``), and no process, socket or shared memory may be left. The consumer's own
 restarts are not part of ``longest_stall_seconds``: the longest that a living one waited.
 
-``--peers tfdata`` has data workers of tf.data service killed and started again as often, in one
-epoch of as many samples, and says what became of them.
+``--peers tfdata`` has workers and dispatcher of tf.data service killed and started again in the
+same way, in one epoch of as many samples, and says what became of them.
 """
 
 from __future__ import annotations
@@ -169,12 +169,12 @@ def reference(seed: int, samples: int) -> list[list[float]]:
     return [[float(batch["noise"].sum()) for batch in loader] for _ in range(consuming.EPOCHS)]
 
 
-def tfdata(kills: int, seed: int) -> dict[str, Any]:
-    """The same with tf.data service, which has no checkpoint of its own: workers only."""
+def tfdata(kills: int, seed: int, samples: int) -> dict[str, Any]:
+    """The same with tf.data service, less the kills of the consumer: it has no checkpoint."""
     command = [interpreter("tfdata"), "-W", "ignore", "-m", "benchmarks.dataplane.tfdata_kill"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
-        [*command, str(kills), str(seed)],
+        [*command, str(kills), str(seed), str(samples)],
         env=environ,
         cwd=ROOT,
         capture_output=True,
@@ -199,7 +199,7 @@ def main() -> int:
             sys.stderr.write((Path(folder) / "log.txt").read_text()[-3000:])
     good = result["lost"] == result["repeated"] == 0 and not result["left_behind"]
     if options.peers != "none":
-        result["tfdata"] = tfdata(min(options.kills, 5), options.seed)
+        result["tfdata"] = tfdata(options.kills, options.seed, options.samples)
     print(json.dumps(result, indent=None if options.json else 2))
     return 0 if good and result["identical"] else 1
 
