@@ -1,39 +1,70 @@
-"""Typed client of the Brain: `BrainClient` and `AsyncBrainClient`.
+"""The Python SDK: `Penstock` for jobs, `BrainClient` for the Brain, each with an async twin.
 
-The objects that go in and come out are those of `penstock.api.schemas`.
+The objects that go in and come out are those of `penstock.crds` and `penstock.api.schemas`. Every
+error on purpose is a `PenstockError`.
 """
 
 from penstock.client.asynchronous import AsyncBrainClient
+from penstock.client.asyncsdk import AsyncPenstock
 from penstock.client.buffer import SampleBuffer
 from penstock.client.calls import LedgerSnapshot, Tagged
 from penstock.client.errors import (
+    BrainAddressError,
     BrainError,
     BrainRefusedError,
     BrainUnavailableError,
+    ClusterError,
+    ClusterRefusedError,
+    ClusterUnreachableError,
     ConflictError,
+    ForbiddenError,
+    InvalidObjectError,
+    JobEndedError,
+    KubeconfigError,
     NotAllowedError,
     NotFoundError,
+    NotInstalledError,
+    ObjectConflictError,
+    ObjectNotFoundError,
+    PenstockError,
     PreconditionFailedError,
     ProtocolError,
+    WaitTimeoutError,
 )
 from penstock.client.retry import RetryPolicy
+from penstock.client.sdk import Penstock
 from penstock.client.sync import BrainClient
 from penstock.client.token import TokenFile
 
 __all__ = [
     "AsyncBrainClient",
+    "AsyncPenstock",
+    "BrainAddressError",
     "BrainClient",
     "BrainError",
     "BrainRefusedError",
     "BrainUnavailableError",
+    "ClusterError",
+    "ClusterRefusedError",
+    "ClusterUnreachableError",
     "ConflictError",
+    "ForbiddenError",
+    "InvalidObjectError",
+    "JobEndedError",
+    "KubeconfigError",
     "LedgerSnapshot",
     "NotAllowedError",
     "NotFoundError",
+    "NotInstalledError",
+    "ObjectConflictError",
+    "ObjectNotFoundError",
+    "Penstock",
+    "PenstockError",
     "PreconditionFailedError",
     "ProtocolError",
     "RetryPolicy",
     "SampleBuffer",
     "Tagged",
     "TokenFile",
+    "WaitTimeoutError",
 ]

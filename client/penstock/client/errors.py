@@ -1,10 +1,77 @@
-"""What can go wrong with a call to the Brain; every error says what to do about it."""
+"""What can go wrong with a call to the Brain or the cluster; every error says what to do about it.
+
+Everything that this package raises on purpose is a `PenstockError`.
+"""
+
+from collections.abc import Sequence
 
 from penstock.api.schemas.problems import Problem, ProblemType
 
 
-class BrainError(Exception):
+class PenstockError(Exception):
+    """What the client was asked for did not come about; the message says why and what to do."""
+
+
+class ClusterError(PenstockError):
+    """A call to the Kubernetes API did not succeed."""
+
+
+class KubeconfigError(ClusterError):
+    """There is no kubeconfig, or it does not say how to reach a cluster."""
+
+
+class ClusterUnreachableError(ClusterError):
+    """The API server did not answer, or not in time. The call may be repeated."""
+
+
+class ClusterRefusedError(ClusterError):
+    """The API server understood the call and refused it.
+
+    Attributes:
+        code: the HTTP status.
+        fields: what is wrong with the object, ``(field, rule)``; empty where it is something else.
+    """
+
+    def __init__(self, message: str, *, code: int, fields: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.fields = tuple(fields)
+
+
+class ObjectNotFoundError(ClusterRefusedError):
+    """404: there is no such object."""
+
+
+class NotInstalledError(ObjectNotFoundError):
+    """404: the cluster does not serve the resource at all, or not in this version."""
+
+
+class ForbiddenError(ClusterRefusedError):
+    """401 or 403: the cluster does not know the caller, or the caller may not do this."""
+
+
+class InvalidObjectError(ClusterRefusedError):
+    """400 or 422: the object breaks a rule; `fields` says which."""
+
+
+class ObjectConflictError(ClusterRefusedError):
+    """409: an object of that name exists, or the object has changed since it was read."""
+
+
+class JobEndedError(PenstockError):
+    """The job has ended, or was deleted, and what was waited for cannot come about any more."""
+
+
+class WaitTimeoutError(PenstockError):
+    """What was waited for did not come about in the time allowed; it may still."""
+
+
+class BrainError(PenstockError):
     """A call to the Brain did not succeed."""
+
+
+class BrainAddressError(BrainError):
+    """Nobody said where the Brain is, and it could not be found."""
 
 
 class BrainUnavailableError(BrainError):
@@ -74,14 +141,27 @@ def refusal(what: str, problem: Problem) -> BrainRefusedError:
 
 
 __all__ = [
+    "BrainAddressError",
     "BrainError",
     "BrainRefusedError",
     "BrainUnavailableError",
+    "ClusterError",
+    "ClusterRefusedError",
+    "ClusterUnreachableError",
     "ConflictError",
+    "ForbiddenError",
+    "InvalidObjectError",
+    "JobEndedError",
+    "KubeconfigError",
     "NotAllowedError",
     "NotFoundError",
+    "NotInstalledError",
+    "ObjectConflictError",
+    "ObjectNotFoundError",
+    "PenstockError",
     "PreconditionFailedError",
     "ProblemType",
     "ProtocolError",
+    "WaitTimeoutError",
     "refusal",
 ]

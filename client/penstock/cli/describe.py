@@ -1,0 +1,228 @@
+"""``penstock describe``: all about one job, with the timeline of its plans."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import output, wording
+from penstock.cli.listing import tidy
+from penstock.cli.session import JobName, Session, connected
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.api.schemas import Job, Plan
+    from penstock.cli.timeline import Entry
+
+Json = dict[str, Any]
+EVENTS_SHOWN = 10
+
+
+@connected
+def describe_(session: Session, job: JobName) -> None:
+    """Show a job: its state, pods, recent events, and the timeline of its plans."""
+    from penstock.cli import timeline
+    from penstock.client import errors, jobcalls, resources
+    from penstock.crds import labels
+
+    document = tidy(session.job(job))
+    uid = document["metadata"]["uid"]
+    cluster, namespace = session.cluster, session.namespace
+    scales = jobcalls.scales_of(document, cluster.list(resources.SCALES, namespace))
+    pods = _optional(session, resources.PODS, namespace, labels=f"{labels.JOB_UID}={uid}")
+    events = _optional(session, resources.EVENTS, namespace, fields=f"involvedObject.uid={uid}")
+    plans: list[Plan] = []
+    known: Job | None = None
+    trouble = ""
+    try:
+        known = session.brain.job(uid)
+        plans = list(session.brain.plans(uid))
+    except errors.NotFoundError:
+        trouble = "the Brain has not heard of this job yet"
+    except errors.BrainError as error:
+        trouble = str(error)
+    entries = timeline.timeline(plans, scales)
+    if trouble:
+        session.note(f"plans are read from the cluster alone: {trouble}")
+    session.show(
+        {
+            "job": document,
+            "timeline": timeline.as_json(entries),
+            "pods": pods,
+            "events": events,
+            "brain": known.model_dump(mode="json", exclude_none=True) if known else None,
+        },
+        lambda: description(document, entries, pods, events, known, time.time()),
+    )
+
+
+def _optional(session: Session, resource: Any, namespace: str, **choice: str) -> list[Json]:
+    from penstock.client import errors
+
+    try:
+        found = session.cluster.list(resource, namespace, **choice)
+    except errors.ForbiddenError:
+        session.note(f"you may not list {resource.plural} in {namespace}: left out")
+        return []
+    for each in found:
+        each["metadata"].pop("managedFields", None)
+    return found
+
+
+def description(
+    job: Json,
+    entries: list[Entry],
+    pods: list[Json],
+    events: list[Json],
+    known: Job | None,
+    now: float,
+) -> RenderableType:
+    """Everything on one page of 80 columns."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from penstock.cli.timeline import timeline_table
+
+    created = wording.seconds(job["metadata"]["creationTimestamp"])
+    parts: list[RenderableType] = [_head(job, known, now)]
+
+    def section(title: str, content: RenderableType) -> None:
+        parts.append(Text(f"\n{title}", style="bold"))
+        parts.append(Padding(content, (0, 0, 0, 2)))
+
+    section("Conditions", _conditions(job, now))
+    if entries:
+        section("Plans", timeline_table(entries, created))
+    if pods:
+        section("Pods", _pods(pods, now))
+    if events:
+        section("Events", _events(events, now))
+    return Group(*parts)
+
+
+def _head(job: Json, known: Job | None, now: float) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+
+    def fact(name: str, value: Any) -> None:
+        if value:
+            facts.add_row(name, value if isinstance(value, Text) else Text(str(value)))
+
+    fact("Job", f"{metadata['name']} in {metadata['namespace']}")
+    fact("State", output.state(status.get("state")))
+    fact("Age", wording.age(metadata.get("creationTimestamp"), now))
+    fact("Training", f"{spec.get('strategy')}, optimize {spec.get('optimize', 'Auto')}")
+    limits = spec.get("resourceLimits") or {}
+    fact("Limits", ", ".join(f"{name} {amount}" for name, amount in limits.items()))
+    signature = spec.get("signature") or {}
+    fact("Signature", ", ".join(f"{name} {value}" for name, value in signature.items()))
+    for role, of in spec["replicaSpecs"].items():
+        there = (status.get("replicas") or {}).get(role) or {}
+        fixed = of.get("replicas")
+        bound = f"fixed at {fixed}" if fixed else _bounds(of)
+        fact(role, f"{there.get('ready') or 0}/{there.get('desired') or 0} ready, {bound}")
+    if known is not None and known.step:
+        fact("Speed", f"{wording.rate(known.steps_per_second)} steps/s at step {known.step}")
+    if plan := status.get("plan"):
+        fact("Plan", f"{plan.get('name')} ({plan.get('source')}, {plan.get('reason')})")
+    return facts
+
+
+def _bounds(role: Json) -> str:
+    least, most = role.get("minReplicas"), role.get("maxReplicas")
+    if most is None:
+        return f"at least {least}" if least else "as planned"
+    return f"{least or 0} to {most}"
+
+
+def _conditions(job: Json, now: float) -> RenderableType:
+    conditions = (job.get("status") or {}).get("conditions") or []
+    if not conditions:
+        from rich.text import Text
+
+        return Text("none yet: is the controller up? `penstock doctor` looks")
+    return output.table(
+        ["TYPE", "STATUS", "REASON", ("SINCE", "right"), "MESSAGE"],
+        [
+            [
+                each["type"],
+                each["status"],
+                each["reason"],
+                wording.age(each["lastTransitionTime"], now),
+                each.get("message"),
+            ]
+            for each in conditions
+        ],
+    )
+
+
+def _pods(pods: list[Json], now: float) -> RenderableType:
+    from penstock.crds import labels
+
+    def place(pod: Json) -> tuple[str, int]:
+        tags = pod["metadata"].get("labels") or {}
+        rank = tags.get(labels.RANK, "0")
+        return tags.get(labels.ROLE, ""), int(rank) if rank.isdigit() else 0
+
+    rows = []
+    for pod in sorted(pods, key=place):
+        status = pod.get("status") or {}
+        containers = status.get("containerStatuses") or []
+        restarts = sum(each.get("restartCount", 0) for each in containers)
+        rows.append(
+            [
+                pod["metadata"]["name"],
+                phase_of(pod),
+                restarts,
+                (pod.get("spec") or {}).get("nodeName"),
+                wording.age(pod["metadata"].get("creationTimestamp"), now),
+            ]
+        )
+    head: list[output.Column] = ["NAME", "PHASE", ("RESTARTS", "right"), "NODE", ("AGE", "right")]
+    return output.table(head, rows)
+
+
+def phase_of(pod: Json) -> str:
+    """A pod's phase, or what keeps it from the next one."""
+    from penstock.crds import labels
+
+    status = pod.get("status") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    gates = [each["name"] for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
+    if labels.PLACEMENT_GATE in gates:
+        return "Gated"
+    for each in status.get("containerStatuses") or ():
+        if reason := ((each.get("state") or {}).get("waiting") or {}).get("reason"):
+            return str(reason)
+    return str(status.get("phase") or "Unknown")
+
+
+def _events(events: list[Json], now: float) -> RenderableType:
+    def last(event: Json) -> str:
+        return str(
+            event.get("lastTimestamp")
+            or event.get("eventTime")
+            or event["metadata"]["creationTimestamp"]
+        )
+
+    shown = sorted(events, key=last)[-EVENTS_SHOWN:]
+    return output.table(
+        [("AGO", "right"), "TYPE", "REASON", "MESSAGE"],
+        [
+            [
+                wording.age(last(each), now),
+                each.get("type"),
+                each.get("reason"),
+                each.get("message"),
+            ]
+            for each in shown
+        ],
+    )

@@ -1,0 +1,1 @@
+"""``penstock doctor``: what is wrong with a cluster's Penstock, and the cure."""

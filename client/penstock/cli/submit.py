@@ -1,0 +1,151 @@
+"""``penstock submit``: a job from a manifest, or from flags."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.session import Session, UsageError, connected
+from penstock.cli.suspend import Timeout, Wait
+from penstock.crds.enums import Optimize, Strategy
+
+_FLAGS = "Without a manifest"
+Count = int | None
+
+Json = dict[str, Any]
+
+
+@connected
+def submit_(
+    session: Session,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="The training program, without a manifest."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--filename", "-f", help="Manifest; - reads standard input.")
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", rich_help_panel=_FLAGS, help="Name of the job.")
+    ] = "",
+    image: Annotated[
+        str, typer.Option("--image", rich_help_panel=_FLAGS, help="Image of the workers.")
+    ] = "",
+    script: Annotated[
+        str,
+        typer.Option(
+            "--script", rich_help_panel=_FLAGS, help="Python script to train with, in the image."
+        ),
+    ] = "",
+    workers: Annotated[
+        Count,
+        typer.Option(
+            min=1, rich_help_panel=_FLAGS, help="Fix the number; else the Brain decides it."
+        ),
+    ] = None,
+    min_workers: Annotated[
+        Count, typer.Option(min=1, rich_help_panel=_FLAGS, help="Least number of workers.")
+    ] = None,
+    max_workers: Annotated[
+        Count, typer.Option(min=1, rich_help_panel=_FLAGS, help="Greatest number of workers.")
+    ] = None,
+    data_workers: Annotated[
+        Count, typer.Option(min=0, rich_help_panel=_FLAGS, help="Fix the number of data workers.")
+    ] = None,
+    request: Annotated[
+        list[str] | None,
+        typer.Option(rich_help_panel=_FLAGS, help="Of each worker: cpu=2, nvidia.com/gpu=1; ..."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(rich_help_panel=_FLAGS, help="Of the whole job: cpu=32, memory=64Gi; ..."),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(rich_help_panel=_FLAGS, help="NAME=VALUE, for the workers; ..."),
+    ] = None,
+    strategy: Annotated[
+        Strategy, typer.Option(rich_help_panel=_FLAGS, help="How the workers train together.")
+    ] = Strategy.ALL_REDUCE,
+    optimize: Annotated[
+        Optimize, typer.Option(rich_help_panel=_FLAGS, help="What the Brain may do.")
+    ] = Optimize.AUTO,
+    model: Annotated[
+        str, typer.Option(rich_help_panel=_FLAGS, help="Model, to find similar past jobs.")
+    ] = "",
+    dataset: Annotated[
+        str, typer.Option(rich_help_panel=_FLAGS, help="Dataset, to find similar past jobs.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Have the cluster check the job, and create none.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Timeout = 86_400.0,
+) -> None:
+    """Submit a job from a manifest (-f job.yaml) or from flags.
+
+    penstock submit --name digits --image penstock/examples --max-workers 4 -- python train.py
+    """
+    from penstock.cli.jobfromflags import Flags, manifest
+    from penstock.client import jobcalls
+
+    if file is not None:
+        if command or name or image or script:
+            raise UsageError("give a manifest (-f), or --name, --image and a command: not both")
+        document = _read(file)
+    else:
+        program = [*(["python", script] if script else []), *(command or [])]
+        missing = [
+            what
+            for what, given in (("--name", name), ("--image", image), ("-- COMMAND", program))
+            if not given
+        ]
+        if missing:
+            raise UsageError(f"give a manifest with -f, or also {', '.join(missing)}")
+        flags = Flags(
+            name=name,
+            image=image,
+            command=program,
+            strategy=strategy,
+            optimize=optimize,
+            workers=workers,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            data_workers=data_workers,
+            requests=request or (),
+            limits=limit or (),
+            environment=env or (),
+            signature={"model": model, "dataset": dataset},
+        )
+        document = manifest(flags)
+    try:
+        call = jobcalls.submit(document, session.namespace, dry_run=dry_run)
+    except ValueError as error:
+        raise UsageError(f"{file or 'the job'}: {error}") from error
+    if session.namespace_option and f"/namespaces/{session.namespace}/" not in call.path:
+        stated = document["metadata"]["namespace"]
+        raise UsageError(f"{file}: metadata.namespace is {stated}, and --namespace says otherwise")
+    created = session.cluster.send(call)
+    if wait and not dry_run:
+        session.note(f"elasticjob/{created['metadata']['name']} created; waiting for its end")
+        session.penstock.namespace = created["metadata"]["namespace"]
+        session.penstock.wait(created["metadata"]["name"], timeout_seconds=timeout)
+        session.did(session.job(created["metadata"]["name"]), "succeeded")
+        return
+    session.did(created, "would be created (dry run)" if dry_run else "created")
+
+
+def _read(file: Path) -> Json:
+    from penstock.client.waiting import one_manifest
+
+    try:
+        if str(file) == "-":
+            return one_manifest(sys.stdin.read(), "standard input")
+        return one_manifest(file.read_text(encoding="utf-8"), str(file))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: not text in UTF-8, at byte {error.start}") from error
+    except ValueError as error:
+        raise UsageError(str(error)) from error

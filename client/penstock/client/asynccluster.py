@@ -1,0 +1,99 @@
+"""The Kubernetes API for asyncio: the same calls as `penstock.client.cluster`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from penstock.client import resources
+from penstock.client.cluster import TIMEOUT_SECONDS, extensions, headers, unreachable
+from penstock.client.kubeconfig import ClusterAccess, Json
+from penstock.client.resources import ClusterCall, Resource
+
+
+class AsyncClusterClient:
+    """One cluster. Close it, or use it in an ``async with`` statement."""
+
+    def __init__(
+        self, access: ClusterAccess, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.access = access
+        self._http = httpx.AsyncClient(
+            base_url=access.server,
+            headers=dict(access.headers),
+            verify=access.verify,
+            proxy=access.proxy,
+            timeout=TIMEOUT_SECONDS,
+            transport=transport,
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def send(self, call: ClusterCall) -> Json:
+        """Carry out one call. Raises ClusterError."""
+        # A credential plugin may take its time, and a file may lie on a slow disk.
+        sent = await asyncio.to_thread(headers, self.access, call)
+        try:
+            answer = await self._http.request(
+                call.method,
+                call.path,
+                params=dict(call.query),
+                content=call.content,
+                headers=sent,
+                extensions=extensions(self.access),
+            )
+        except httpx.HTTPError as error:
+            raise unreachable(self.access, error) from error
+        return call.result(answer.status_code, answer.content)
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, labels: str = ""
+    ) -> list[Json]:
+        """All objects of a namespace, or (None) of all namespaces."""
+        found: list[Json] = []
+        call: ClusterCall | None = resources.listed(resource, namespace, labels=labels)
+        while call is not None:
+            page = await self.send(call)
+            found += page.get("items") or []
+            call = resources.following(call, page)
+        return found
+
+    async def lines(
+        self, call: ClusterCall, *, idle_seconds: float | None = None
+    ) -> AsyncIterator[str]:
+        """The lines of an answer as they come; `idle_seconds`: most time without one."""
+        sent = await asyncio.to_thread(headers, self.access, call)
+        try:
+            async with self._http.stream(
+                call.method,
+                call.path,
+                params=dict(call.query),
+                headers=sent,
+                extensions=extensions(self.access),
+                timeout=httpx.Timeout(TIMEOUT_SECONDS, read=idle_seconds),
+            ) as answer:
+                if answer.is_error:
+                    content = await answer.aread()
+                    raise resources.refused(call, answer.status_code, content)
+                async for line in answer.aiter_lines():
+                    yield line
+        except httpx.HTTPError as error:
+            raise unreachable(self.access, error) from error

@@ -1,0 +1,247 @@
+"""`Penstock`: jobs, from submission to their samples, for programs without an event loop.
+
+    with Penstock() as penstock:
+        job = penstock.submit(Path("job.yaml"))
+        penstock.wait(job.metadata.name)
+
+One door to the cluster and to its Brain. The job is read from the cluster by name; the Brain, which
+knows jobs by uid, is found by itself and asked only where a call says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.api.schemas import Plan, Proposal, ProposalRequest, Resolution, SampleView
+from penstock.client import frames, jobcalls, resources
+from penstock.client.brainaddress import BrainAddress, find_brain
+from penstock.client.cluster import ClusterClient
+from penstock.client.errors import (
+    BrainUnavailableError,
+    ClusterUnreachableError,
+    ObjectNotFoundError,
+)
+from penstock.client.kubeconfig import Json, read_access
+from penstock.client.resources import JOBS, SCALES
+from penstock.client.retry import RetryPolicy
+from penstock.client.sync import BrainClient
+from penstock.client.token import Token
+from penstock.client.waiting import ACTIVE, POLL_SECONDS, Patience, manifest_of, parsed, targets
+from penstock.crds.elasticjob import ElasticJob
+from penstock.crds.enums import Policy, Role
+from penstock.crds.scale import RoleTarget, Scale
+
+
+class Penstock:
+    """One namespace of one cluster, and its Brain. Close it, or use it in a ``with`` statement.
+
+    Every method may raise `ClusterError` (what the API server refuses, or that it is away), and
+    those that ask the Brain `BrainError`; both are `PenstockError`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
+        brain_url: str | None = None,
+        brain_token: Token = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Without arguments: as kubectl would. Raises KubeconfigError; nothing is sent yet.
+
+        `brain_token`: what the Brain is shown, where it is not the token of the kubeconfig.
+        `retry`: how patient to be with the Brain.
+        """
+        access = read_access(kubeconfig, context)
+        self.namespace = namespace or access.namespace
+        self.cluster = ClusterClient(access)
+        self._brain_url = brain_url
+        self._brain_token = brain_token
+        self._address: BrainAddress | None = None
+        self._retry = retry
+        self._brain: BrainClient | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, and a port forwarded to the Brain."""
+        if self._brain is not None:
+            self._brain.close()
+        if self._address is not None:
+            self._address.close()
+        self.cluster.close()
+
+    @property
+    def brain(self) -> BrainClient:
+        """The Brain's client; it is found on the first use. Raises BrainAddressError."""
+        if self._brain is None:
+            self._address = find_brain(self.cluster, self._brain_url, self._brain_token)
+            self._brain = BrainClient(
+                self._address.url, token=self._address.token, retry=self._retry
+            )
+        return self._brain
+
+    @property
+    def brain_address(self) -> BrainAddress | None:
+        """Where the Brain was found and how; None before it is looked for."""
+        return self._address
+
+    def submit(self, job: ElasticJob | Mapping[str, Any] | Path) -> ElasticJob:
+        """Create a job from a model, a manifest or a YAML file, and return it as it was stored.
+
+        Raises InvalidObjectError (its `fields` say what is wrong), ObjectConflictError where a job
+        of that name exists, ValueError where it is no ElasticJob, OSError where there is no file.
+        """
+        return _job(self.cluster.send(jobcalls.submit(manifest_of(job), self.namespace)))
+
+    def job(self, name: str) -> ElasticJob:
+        """A job as it is. Raises ObjectNotFoundError."""
+        return _job(self._read(name))
+
+    def jobs(self) -> list[ElasticJob]:
+        """The jobs of the namespace."""
+        return [_job(each) for each in self.cluster.list(JOBS, self.namespace)]
+
+    def delete(self, name: str) -> None:
+        """Delete a job, and with it all that belongs to it. Raises ObjectNotFoundError."""
+        self.cluster.send(resources.delete(JOBS, name, self.namespace))
+
+    def wait(
+        self, name: str, condition: str = "Succeeded", *, timeout_seconds: float | None = None
+    ) -> ElasticJob:
+        """Wait until a condition of the job is True, and return the job.
+
+        Raises JobEndedError where the job ends otherwise or is deleted, WaitTimeoutError after
+        `timeout_seconds`, ClusterUnreachableError where the API server is away for 30 s.
+        """
+        patience = Patience(name, condition, timeout_seconds, time.monotonic)
+        while True:
+            try:
+                found = self._read(name)
+            except (ClusterUnreachableError, ObjectNotFoundError) as error:
+                patience.bear(error)
+            else:
+                if patience.seen(found):
+                    return _job(found)
+            time.sleep(patience.pause())
+
+    def scale(self, name: str, roles: Mapping[Role, RoleTarget], *, message: str = "") -> Scale:
+        """Say what roles of a job should be, until the Brain says otherwise."""
+        return self._scale(name, roles, Policy.APPLY, message)
+
+    def pin(self, name: str, roles: Mapping[Role, RoleTarget], *, message: str = "") -> Scale:
+        """Say what roles of a job should be, until `release`."""
+        return self._scale(name, roles, Policy.PIN, message)
+
+    def release(self, name: str) -> int:
+        """Return a job to the Brain; how many pins there were."""
+        job = self._read(name)
+        scales = jobcalls.scales_of(job, self.cluster.list(SCALES, self.namespace))
+        found = jobcalls.pins(scales)
+        for pin in found:
+            metadata = pin["metadata"]
+            call = resources.delete(SCALES, metadata["name"], self.namespace, uid=metadata["uid"])
+            self.cluster.send(call)
+        return len(found)
+
+    def suspend(self, name: str) -> ElasticJob:
+        """Drain a job: its pods go, its state stays."""
+        return _job(self.cluster.send(jobcalls.suspend(name, self.namespace, True)))
+
+    def resume(self, name: str) -> ElasticJob:
+        """Let a suspended job go on."""
+        return _job(self.cluster.send(jobcalls.suspend(name, self.namespace, False)))
+
+    def plans(self, name: str) -> list[Plan]:
+        """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
+        return list(self.brain.plans(self._uid(name)))
+
+    def watch_plans(self, name: str, *, after: int = 0) -> Iterator[Plan]:
+        """Plans with an id above `after` as they are made, until the job ends.
+
+        A stream that breaks is taken up where it was; BrainUnavailableError where that fails too.
+        """
+        uid = self._uid(name)
+        brain = self.brain
+        failures = 0
+        while True:
+            try:
+                for plan in brain.watch_plans(uid, after=after):
+                    failures, after = 0, plan.id
+                    yield plan
+            except BrainUnavailableError:
+                failures += 1
+                if failures > 3:
+                    raise
+            if brain.job(uid).phase != ACTIVE:
+                # What was made between the end of the stream and that of the job.
+                yield from (plan for plan in brain.plans(uid) if plan.id > after)
+                return
+            time.sleep(POLL_SECONDS)
+
+    def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:
+        """What the Brain would do with a job now; changes nothing."""
+        return self.brain.propose(self._uid(name), request)
+
+    def samples(
+        self,
+        name: str,
+        *,
+        resolution: Resolution = Resolution.RAW,
+        start: float | None = None,
+        end: float | None = None,
+        ranks: bool = False,
+    ) -> list[SampleView]:
+        """The samples of a time range (seconds since the epoch), oldest first."""
+        found = self.brain.samples(
+            self._uid(name), resolution=resolution, start=start, end=end, ranks=ranks
+        )
+        return list(found)
+
+    def samples_frame(
+        self,
+        name: str,
+        *,
+        resolution: Resolution = Resolution.RAW,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> Any:
+        """The same as a ``pandas.DataFrame`` indexed by time. Raises ImportError without pandas."""
+        return frames.frame(self.samples(name, resolution=resolution, start=start, end=end))
+
+    def _read(self, name: str) -> Json:
+        return self.cluster.send(resources.get(JOBS, name, self.namespace))
+
+    def _uid(self, name: str) -> str:
+        return str(self._read(name)["metadata"]["uid"])
+
+    def _scale(
+        self, name: str, roles: Mapping[Role, RoleTarget], policy: Policy, message: str
+    ) -> Scale:
+        call = jobcalls.scale(
+            self._read(name),
+            targets(roles),
+            now_seconds=time.time(),
+            policy=policy,
+            message=message,
+        )
+        return parsed(Scale, self.cluster.send(call))
+
+
+def _job(document: Json) -> ElasticJob:
+    return parsed(ElasticJob, document)

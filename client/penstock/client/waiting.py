@@ -1,0 +1,131 @@
+"""What both forms of the SDK share: waiting, manifests in, models out. Sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from penstock.client import jobcalls
+from penstock.client.errors import (
+    ClusterError,
+    ClusterUnreachableError,
+    JobEndedError,
+    ObjectNotFoundError,
+    WaitTimeoutError,
+)
+from penstock.client.kubeconfig import Json
+from penstock.crds.elasticjob import ElasticJob
+from penstock.crds.enums import Role
+from penstock.crds.scale import RoleTarget
+
+ACTIVE: Final = "Active"
+"""Phase of a job, as the Brain has it, in which there may be new plans."""
+
+POLL_SECONDS: Final = 1.0
+AWAY_SECONDS: Final = 30.0
+"""How long the API server may be away while somebody waits."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Patience:
+    """When to go on waiting for a condition of a job, and when to give up."""
+
+    def __init__(
+        self,
+        job: str,
+        condition: str,
+        timeout_seconds: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._job = job
+        self._condition = condition
+        self._clock = clock
+        self._began = clock()
+        self._timeout = timeout_seconds
+        self._away_since: float | None = None
+        self._uid: str | None = None
+        self._last = "it has no state yet"
+
+    def seen(self, job: Json) -> bool:
+        """Whether the job, as it was just read, is what was waited for. Raises JobEndedError."""
+        self._away_since = None
+        uid = str(job["metadata"]["uid"])
+        if self._uid not in (None, uid):
+            raise JobEndedError(f"job {self._job} was deleted, and another one has its name")
+        self._uid = uid
+        if state := (job.get("status") or {}).get("state"):
+            self._last = f"it is {state}"
+        return jobcalls.awaited(job, self._condition)
+
+    def bear(self, error: ClusterUnreachableError | ObjectNotFoundError) -> None:
+        """Bear an error while there is hope; raises it, or JobEndedError, where there is none."""
+        if isinstance(error, ObjectNotFoundError):
+            if self._uid is None:
+                raise error
+            raise JobEndedError(f"job {self._job} was deleted") from error
+        now = self._clock()
+        self._away_since = now if self._away_since is None else self._away_since
+        if now - self._away_since > AWAY_SECONDS:
+            raise error
+
+    def pause(self) -> float:
+        """Seconds until the next look. Raises WaitTimeoutError when the time is over."""
+        if self._timeout is None:
+            return POLL_SECONDS
+        left = self._began + self._timeout - self._clock()
+        if left <= 0:
+            raise WaitTimeoutError(
+                f"job {self._job} is not {self._condition} after {self._timeout:g} s; {self._last}"
+            )
+        return min(POLL_SECONDS, left)
+
+
+def manifest_of(job: ElasticJob | Mapping[str, Any] | Path) -> Json:
+    """The manifest of a model, a mapping or a YAML file. Raises ValueError or OSError."""
+    if isinstance(job, ElasticJob):
+        return job.model_dump(by_alias=True, exclude_none=True, mode="json")
+    if isinstance(job, Path):
+        return one_manifest(job.read_text(encoding="utf-8"), str(job))
+    return dict(job)
+
+
+def one_manifest(text: str, where: str) -> Json:
+    """The one object in a YAML text. Raises ValueError, which names the line at fault."""
+    try:
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{where}{line}: not YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where}: not YAML: {str(error).splitlines()[0]}") from error
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        found = "something else" if len(documents) == 1 else str(len(documents))
+        raise ValueError(f"{where}: one object expected, found {found}")
+    manifest: Json = documents[0]
+    return manifest
+
+
+def targets(roles: Mapping[Role, RoleTarget]) -> dict[Role, Json]:
+    """Targets as they are spelt in a Scale."""
+    return {
+        role: target.model_dump(by_alias=True, exclude_none=True, mode="json")
+        for role, target in roles.items()
+    }
+
+
+def parsed(model: type[ModelT], document: Json) -> ModelT:
+    """An object of the cluster as its model. Raises ClusterError on one that it cannot read."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ClusterError(
+            f"{document.get('kind')} {document.get('metadata', {}).get('name')} cannot be read: "
+            f"{where}: {first['msg']}; is this client as new as the cluster's CRDs?"
+        ) from error
