@@ -1,0 +1,48 @@
+"""A data worker that is told to leave hands back what it was asked for and ends by itself."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from penstock.data import Loader
+from penstock.data.messages import SILENCE_SECONDS
+from tests.data import planes
+from tests.data.planes import Noise, end, eventually, same, spawn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tcp", [True, False], ids=["tcp", "shared-memory"])
+def test_the_training_neither_waits_for_it_nor_misses_a_batch(
+    tcp: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "penstock.data"), planes.consumer() as mine:
+        staying, leaving = spawn(mine, tcp=tcp), spawn(mine, tcp=tcp)
+        try:
+            eventually(lambda: len(mine.workers) == 2)
+            batches = iter(Loader(Noise(240, seconds=0.02), 4, seed=7, consumer=mine))
+            got = []
+            while mine.counts.arrived < 6:
+                got.append(next(batches))
+            [gone] = [name for name in mine.workers if f"-{leaving.pid}-" in name]
+            stream = batches.stream  # type: ignore[attr-defined]
+            eventually(lambda: stream.window.asked_of(gone) > 1)
+            told = time.monotonic()
+            leaving.send_signal(signal.SIGTERM)
+            longest, asked = 0.0, time.monotonic()
+            for batch in batches:
+                longest = max(longest, time.monotonic() - asked)
+                got.append(batch)
+                asked = time.monotonic()
+            assert leaving.wait(20) == 0
+            assert time.monotonic() - told < 30, "well within the grace period of its pod"
+        finally:
+            end(staying)
+            end(leaving)
+    assert same(got, list(Loader(Noise(240), 4, seed=7)))
+    assert longest < SILENCE_SECONDS / 4, "as nobody would wait for one that was killed"
+    assert mine.counts.duplicates == 0
+    assert f"data worker {gone} left" in caplog.text
+    assert f"data worker {gone} is lost" not in caplog.text
