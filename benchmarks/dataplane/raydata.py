@@ -12,7 +12,6 @@ from typing import Any
 from benchmarks.dataplane.measure import Request, ready_batch, serve
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 
-
 BATCHES = 1 << 12
 """In one pass over the dataset."""
 
@@ -47,7 +46,7 @@ def main() -> None:
                 made.update({name: array[None] for name, array in batch.items()})
             return made
 
-        # A block is handed on when it is made: four batches each, or nothing comes for half a minute.
+        # A block is handed on when it is whole: of large ones nothing comes for half a minute.
         rows = ray.data.range(size * BATCHES, override_num_blocks=BATCHES // 4)
         dataset = rows.map_batches(make, batch_size=size, concurrency=1)
         while True:
