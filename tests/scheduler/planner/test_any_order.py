@@ -1,4 +1,9 @@
-"""Whatever happens, in whatever order: nothing is over-committed and nothing waits for ever."""
+"""Whatever happens, in whatever order: nothing is over-committed and nothing waits for ever.
+
+``PENSTOCK_PLANNER_RUNS`` is how many interleavings are tried, of up to 40 steps each.
+"""
+
+import os
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,6 +14,7 @@ from penstock.scheduler.planner.room import PATIENCE_SECONDS
 from tests.scheduler.planner.world import World
 from tests.scheduler.snapshots import state
 
+RUNS = int(os.environ.get("PENSTOCK_PLANNER_RUNS", "120"))
 NODES = st.sampled_from(["n1", "n2", "n3"])
 
 
@@ -122,4 +128,4 @@ def _ended(document: dict[str, object]) -> bool:
 
 
 TestPlanner = PlannerMachine.TestCase
-TestPlanner.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestPlanner.settings = settings(max_examples=RUNS, stateful_step_count=40, deadline=None)

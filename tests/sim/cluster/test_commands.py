@@ -4,7 +4,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.sim.cluster.arrivals import Filling
+from penstock.sim.cluster.fgd import Run
+from penstock.sim.cluster.show import fgd_panels
 from penstock.sim.commands import sim
+from penstock.sim.traces.openb import Published
 
 RUNNER = CliRunner()
 
@@ -57,6 +61,74 @@ def test_the_table_and_the_picture(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "stranded GPUs" in result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["detach", "--workload", "tiny", "--seeds", "1"], ["table5", "--generated", "--seeds", "1"]],
+)
+def test_every_experiment_can_be_drawn(tmp_path: Path, arguments: list[str]) -> None:
+    write_traces(tmp_path)
+    picture = tmp_path / "picture.png"
+    options = ["--traces", str(tmp_path), "--plot", str(picture)]
+    if arguments[0] == "table5":
+        options += ["--load", "0.3"]
+    result = RUNNER.invoke(sim, [*arguments, *options])
+    assert result.exit_code == 0, result.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_published_curves_are_drawn_beside_ours_of_the_same_name() -> None:
+    filling = Filling({80: 80.0, 130: 90.0}, 0.0, 0)
+    results = [(Run("default", name, 1, 0, 0, 0, 0), filling) for name in ("fgd", "stranding")]
+    known = {("default", "fgd"): Published(dict.fromkeys(range(131), 95.0))}
+    (panel,) = fgd_panels(results, known)
+    assert [curve.label for curve in panel.curves] == ["fgd", "stranding", "fgd, published"]
+    assert panel.curves[-1].beside == "fgd"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        (
+            "openb_pod_list_tiny.csv",
+            "num_gpu",
+            "gpus",
+            "openb_pod_list_tiny.csv, line 1: no column",
+        ),
+        ("openb_pod_list_tiny.csv", "p1,16000", "p1,NaN", "line 3: cpu_milli='NaN': must be a fin"),
+        (
+            "openb_pod_list_tiny.csv",
+            "p1,16000",
+            "p1,-1",
+            "line 3: cpu_milli='-1': must be at least",
+        ),
+        ("openb_node_list_gpu_node.csv", "n2,64000", "n2", "line 4: 4 cells, but the header has 5"),
+        ("openb_node_list_gpu_node.csv", "n2,", "n1,", "line 4: sn='n1': is there twice"),
+    ],
+)
+def test_a_broken_trace_is_named_by_file_and_line(
+    tmp_path: Path, file: str, old: str, new: str, message: str
+) -> None:
+    write_traces(tmp_path)
+    path = tmp_path / file
+    path.write_text(path.read_text().replace(old, new, 1))
+    result = RUNNER.invoke(sim, ["fgd", "--traces", str(tmp_path), "--workloads", "tiny"])
+    assert result.exit_code == 2
+    assert file in result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["fgd", "detach"])
+def test_a_cluster_without_accelerators_is_said(tmp_path: Path, command: str) -> None:
+    write_traces(tmp_path)
+    for name in ("openb_node_list_gpu_node.csv", "openb_node_list_all_node.csv"):
+        (tmp_path / name).write_text("sn,cpu_milli,memory_mib,gpu,model\nn,64000,1024,0,\n")
+    option = "--workloads" if command == "fgd" else "--workload"
+    result = RUNNER.invoke(sim, [command, "--traces", str(tmp_path), option, "tiny"])
+    assert result.exit_code == 2
+    assert "no accelerators at all" in result.stderr
 
 
 def test_detach_prints_before_and_after(tmp_path: Path) -> None:

@@ -59,16 +59,16 @@ def fgd(
             results.append((run, filling))
             _progress(f"{run.workload} {run.policy} seed {run.seed}: {run.allocated_at_130:.2f} %")
         runs = [run for run, _ in results]
-        if plot is not None:
-            from penstock.sim.report.plot import draw
-
-            draw(fgd_panels(results), plot)
-        if as_json:
-            _print_json({"results": [run.as_json() for run in runs]})
-            return
         published = traces / openb.PUBLISHED
         comparable = nodes == openb.GPU_NODES and published.is_file()
         known = openb.read_published(published) if comparable else {}
+        if plot is not None:
+            from penstock.sim.report.plot import draw
+
+            draw(fgd_panels(results, known), plot)
+        if as_json:
+            _print_json({"results": [run.as_json() for run in runs]})
+            return
         show_fgd(experiment.summarise(runs, known))
 
 
@@ -85,11 +85,12 @@ def detach(
         "openb_node_list_all_node.csv"
     ),
     as_json: JsonOption = False,
+    plot: PlotOption = None,
 ) -> None:
     """What detaching a part of the jobs' CPU does to GPUs that are idle for lack of CPU."""
     from penstock.sim.cluster import detach as experiment
     from penstock.sim.cluster.fgd import load_workload
-    from penstock.sim.cluster.show import show_detach
+    from penstock.sim.cluster.show import detach_panels, show_detach
 
     with _errors_in_words():
         loaded = load_workload(traces, workload, nodes)
@@ -100,6 +101,10 @@ def detach(
             _progress(
                 f"seed {seed}: {before[-1].cpu_idle_gpus:.1f} -> {after[-1].cpu_idle_gpus:.1f}"
             )
+        if plot is not None:
+            from penstock.sim.report.plot import draw
+
+            draw(detach_panels(before, after), plot)
         if as_json:
             idle_before = statistics.fmean(run.cpu_idle_gpus for run in before)
             idle_after = statistics.fmean(run.cpu_idle_gpus for run in after)

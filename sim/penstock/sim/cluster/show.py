@@ -1,7 +1,7 @@
 """The tables and pictures of the cluster experiments."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.sim.cluster.arrivals import Filling
 from penstock.sim.cluster.detach import Detachment
@@ -10,6 +10,7 @@ from penstock.sim.cluster.table5 import NOT_PUBLISHED, PUBLISHED, Row
 from penstock.sim.cluster.tuning import TraceLine
 from penstock.sim.report.plot import Curve, Panel
 from penstock.sim.report.tables import beside, show
+from penstock.sim.traces.openb import Published
 
 
 def show_fgd(summaries: Sequence[Summary]) -> None:
@@ -32,28 +33,29 @@ def show_fgd(summaries: Sequence[Summary]) -> None:
     )
 
 
-def fgd_panels(results: Sequence[tuple[Run, Filling]]) -> list[Panel]:
-    """One panel per workload: GPUs not allocated by demand arrived, averaged over seeds."""
+def fgd_panels(
+    results: Sequence[tuple[Run, Filling]],
+    published: Mapping[tuple[str, str], Published],
+) -> list[Panel]:
+    """One panel per workload: GPUs allocated by demand arrived, mean over seeds with deviation."""
     curves: dict[str, dict[str, list[Filling]]] = {}
     for run, filling in results:
         curves.setdefault(run.workload, {}).setdefault(run.policy, []).append(filling)
     arrived = list(range(60, MARKS[-1] + 1))
-    return [
-        Panel(
-            workload,
-            "demand arrived, % of the GPUs",
-            "GPUs allocated, %",
-            [
-                Curve(
-                    policy,
-                    arrived,
-                    [statistics.fmean(filling.at(x) for filling in fillings) for x in arrived],
-                )
-                for policy, fillings in by_policy.items()
-            ],
-        )
-        for workload, by_policy in curves.items()
-    ]
+    panels = []
+    for workload, by_policy in curves.items():
+        ours, theirs = [], []
+        for policy, fillings in by_policy.items():
+            values = [[filling.at(x) for filling in fillings] for x in arrived]
+            means = [statistics.fmean(of) for of in values]
+            ours.append(Curve(policy, arrived, means, [statistics.pstdev(of) for of in values]))
+            known = published.get((workload, policy))
+            if known is not None:
+                of_paper = [known.mean[x] for x in arrived]
+                theirs.append(Curve(f"{policy}, published", arrived, of_paper, beside=policy))
+        labels = ("demand arrived, % of the GPUs", "GPUs allocated, %")
+        panels.append(Panel(workload, *labels, [*ours, *theirs]))
+    return panels
 
 
 def show_detach(
@@ -73,7 +75,27 @@ def show_detach(
         for runs in (before, after)
     ]
     columns = ["workload", "policy", "CPU detached", "GPUs idle for CPU", "deviation"]
-    show("GPUs that lack only CPU", [*columns, "allocated, %", "data workers moved"], rows)
+    title = "GPUs that lack only CPU (goal at half of the CPU detached: at most half of them)"
+    show(title, [*columns, "allocated, %", "data workers moved"], rows)
+
+
+def detach_panels(before: Sequence[Detachment], after: Sequence[Detachment]) -> list[Panel]:
+    """GPUs idle for lack of CPU alone, and GPUs allocated, before and after."""
+    sides = (before, after)
+    shares = [100 * runs[0].share for runs in sides]
+
+    def curve(label: str, values: Sequence[Sequence[float]]) -> Curve:
+        means = [statistics.fmean(of) for of in values]
+        return Curve(label, shares, means, [statistics.pstdev(of) for of in values])
+
+    idle = curve("idle", [[run.cpu_idle_gpus for run in runs] for runs in sides])
+    used = curve("allocated", [[run.allocated for run in runs] for runs in sides])
+    goal = Curve("goal: half", shares, [idle.y[0] / 2] * 2, beside="")
+    share = "CPU of the GPU pods that is detached, %"
+    return [
+        Panel("GPUs that lack only CPU", share, "GPUs", [idle, goal]),
+        Panel("GPUs allocated", share, "% of the GPUs", [used]),
+    ]
 
 
 def show_table5(rows: Sequence[Row]) -> None:
@@ -110,7 +132,7 @@ def _paper_load(rows: Sequence[Row]) -> float:
 
 
 def table5_panels(rows: Sequence[Row]) -> list[Panel]:
-    """Gain and mean completion time against load."""
+    """Gain and completion time by load; the paper's gains at the load most like its own."""
     policies = list(dict.fromkeys(row.policy for row in rows))
     by_policy = {name: [row for row in rows if row.policy == name] for name in policies}
     gain = [
@@ -122,6 +144,11 @@ def table5_panels(rows: Sequence[Row]) -> list[Panel]:
         )
         for name, group in by_policy.items()
     ]
+    nearest = _paper_load(rows)
+    for name in policies:
+        value = PUBLISHED.get(name, NOT_PUBLISHED).gain
+        if value is not None:
+            gain.append(Curve(f"{name}, GoldMiner", [nearest], [value], beside=name))
     time = [
         Curve(name, [row.load for row in group], [row.jct_minutes for row in group])
         for name, group in by_policy.items()

@@ -1,20 +1,31 @@
 """Pictures of results, drawn with matplotlib where it is installed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock.sim.errors import SimulationError
+
+PANELS_PER_ROW: Final = 3
+MOST_MARKED: Final = 12
+"""Points of a curve that are marked one by one; between them nothing was computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a picture; `deviation` draws a band of that half-width around it."""
+    """One line of a picture; `deviation` draws a band of that half-width around it.
+
+    What others published, or what is to be reached, is drawn dashed (a cross, where it is a single
+    point), in the colour of our curve of the name in `beside`.
+    """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     deviation: Sequence[float] = ()
+    beside: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
-    """Write the panels side by side to a file, whose suffix says the format.
+    """Write the panels, three in a row, to a file whose suffix says the format.
 
     Raises:
         SimulationError: matplotlib is not installed, or cannot write such a file.
@@ -39,15 +50,27 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
         raise SimulationError(
             "--plot needs matplotlib: install penstock[sim], or leave --plot out"
         ) from None
-    figure = Figure(figsize=(6.0 * len(panels), 4.2), layout="constrained")
+    columns = max(1, min(PANELS_PER_ROW, len(panels)))
+    rows = max(1, math.ceil(len(panels) / columns))
+    figure = Figure(figsize=(6.0 * columns, 4.2 * rows), layout="constrained")
     for index, panel in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), index + 1)
+        axes = figure.add_subplot(rows, columns, index + 1)
+        colours: dict[str, str] = {}
         for curve in panel.curves:
-            (line,) = axes.plot(curve.x, curve.y, label=curve.label)
+            if curve.beside is not None:
+                mark = (
+                    {"marker": "x", "markersize": 9} if len(curve.x) == 1 else {"linestyle": "--"}
+                )
+                colour = colours.get(curve.beside, "black")
+                axes.plot(curve.x, curve.y, label=curve.label, color=colour, **mark)
+                continue
+            colour = colours.setdefault(curve.label, f"C{len(colours) % 10}")
+            marker = "o" if len(curve.x) <= MOST_MARKED else None
+            axes.plot(curve.x, curve.y, label=curve.label, color=colour, marker=marker)
             if curve.deviation:
                 low = [y - d for y, d in zip(curve.y, curve.deviation, strict=True)]
                 high = [y + d for y, d in zip(curve.y, curve.deviation, strict=True)]
-                axes.fill_between(curve.x, low, high, color=line.get_color(), alpha=0.15)
+                axes.fill_between(curve.x, low, high, color=colour, alpha=0.15)
         axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
