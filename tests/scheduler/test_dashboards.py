@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from penstock.scheduler.dashboards import DASHBOARDS, PANELS, main, queries, render
+from penstock.brain.metrics import BrainMetrics
+from penstock.controller.metrics import Metrics as ControllerMetrics
+from penstock.scheduler.dashboards import DASHBOARDS, render
+from penstock.scheduler.dashboards.__main__ import main
+from penstock.scheduler.dashboards.cluster import PANELS
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.cluster import ClusterState
 
@@ -25,14 +29,21 @@ def test_nothing_else_is_committed_there() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(DASHBOARDS)
 
 
-def test_every_query_names_metrics_that_the_scheduler_has() -> None:
+def shown() -> str:
+    """What the three processes show, less what the middleware of the Brain's API counts."""
     metrics = Metrics()
     metrics.show(ClusterState())
-    shown = generate_latest(metrics.registry).decode()
-    for query in queries():
-        for name in re.findall(r"penstock_\w+", query):
-            family = re.sub(r"_(bucket|sum|count)$", "", name)
-            assert f"# HELP {family} " in shown, name
+    registries = (metrics.registry, BrainMetrics().registry, ControllerMetrics().registry)
+    return "".join(generate_latest(registry).decode() for registry in registries)
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_every_query_names_metrics_that_a_process_has(name: str) -> None:
+    there = shown() + "# HELP penstock_api_request_duration_seconds "
+    for query in DASHBOARDS[name].queries():
+        for metric in re.findall(r"penstock_\w+", query):
+            family = re.sub(r"_(bucket|sum|count)$", "", metric)
+            assert f"# HELP {family} " in there, metric
 
 
 def test_red_is_for_accelerators_and_blue_for_cpu() -> None:
@@ -45,9 +56,10 @@ def test_red_is_for_accelerators_and_blue_for_cpu() -> None:
     assert values == sorted(values)
 
 
-def test_panels_do_not_overlap() -> None:
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_do_not_overlap(name: str) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in json.loads(render("cluster.json"))["panels"]:
+    for panel in json.loads(render(name))["panels"]:
         place = panel["gridPos"]
         cells = {
             (x, y)

@@ -1,0 +1,79 @@
+"""The jobs: how many, what was planned for them, what the controller does about it.
+
+The names of the controller's and the Brain's metrics are spelt here, because this room may import
+neither; a test holds them against what those processes show.
+"""
+
+from typing import Final
+
+from penstock.scheduler import metrics
+from penstock.scheduler.dashboards.panel import Dashboard, Panel, count, increase, latency, rate
+
+BRAIN_JOBS: Final = "penstock_brain_jobs"
+BRAIN_PLANS: Final = "penstock_brain_plans"
+_CONTROLLER: Final = "penstock_controller"
+
+JOBS: Final = Dashboard(
+    "penstock-jobs",
+    "Penstock: jobs",
+    (
+        Panel("Jobs by phase", "timeseries", {"{{phase}}": f"sum by (phase) ({BRAIN_JOBS})"}),
+        Panel(
+            "Plans in 5 min",
+            "timeseries",
+            {"{{algorithm}} {{stage}}": increase(BRAIN_PLANS, "algorithm", "stage")},
+        ),
+        Panel(
+            "Data workers by job",
+            "timeseries",
+            {
+                "{{namespace}}/{{job}} {{state}}": (
+                    f"sum by (namespace, job, state) ({metrics.DATA_WORKERS})"
+                )
+            },
+        ),
+        Panel(
+            "Pods made and removed in 5 min",
+            "timeseries",
+            {
+                "made, {{role}}": increase(f"{_CONTROLLER}_pods_created", "role"),
+                "removed": count(f"{_CONTROLLER}_pods_deleted"),
+            },
+        ),
+        Panel(
+            "Controller: time of a pass",
+            "timeseries",
+            {
+                "p50": latency(f"{_CONTROLLER}_reconcile_duration_seconds", 0.5),
+                "p99": latency(f"{_CONTROLLER}_reconcile_duration_seconds", 0.99),
+                "decision alone, p99": latency(f"{_CONTROLLER}_decide_duration_seconds", 0.99),
+            },
+            unit="s",
+        ),
+        Panel(
+            "Controller: what waits and what fails",
+            "timeseries",
+            {
+                "waiting": f"sum({_CONTROLLER}_queue_depth)",
+                "failed passes in 5 min": count(f"{_CONTROLLER}_errors"),
+                "watches begun anew in 5 min": count(f"{_CONTROLLER}_pod_watch_restarts"),
+                "leading": f"sum({_CONTROLLER}_leading)",
+            },
+        ),
+        Panel(
+            "Controller: calls to the API server",
+            "timeseries",
+            {
+                "{{verb}} {{resource}} {{code}}": rate(
+                    f"{_CONTROLLER}_api_requests", "verb", "resource", "code"
+                )
+            },
+            unit="reqps",
+        ),
+        Panel(
+            "Controller: objects in its caches",
+            "timeseries",
+            {"{{kind}}": f"sum by (kind) ({_CONTROLLER}_objects)"},
+        ),
+    ),
+)
