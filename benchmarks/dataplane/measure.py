@@ -8,6 +8,7 @@ counts for the process and everything that it started, so a helper process canno
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -25,8 +26,11 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def pin(core: int) -> None:
-    """Run this process, and what it starts, on one core (of a machine that has it)."""
-    if core in os.sched_getaffinity(0):
+    """Run this process, and what it starts, on one core (of a machine that has it).
+
+    Whoever started this process may be pinned to another, so what it may use now says nothing.
+    """
+    with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {core})
 
 
