@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.data.pipeline import Pipeline
 from penstock.data.seeding import number_of, preserved, seed_for
 
 
@@ -47,3 +49,66 @@ def test_the_programs_generators_and_threads_come_back() -> None:
         draw()
     assert draw() == wanted
     assert torch.get_num_threads() == threads
+
+
+class Drawing:
+    """Samples that draw from ``random`` when the index says so."""
+
+    def __init__(self, draw_at: set[int], raise_at: frozenset[int] = frozenset()) -> None:
+        self.draw_at, self.raise_at, self.made = draw_at, raise_at, 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.made += 1
+        drawn = random.gauss(0, 1) if index in self.draw_at else None
+        if index in self.raise_at:
+            raise ValueError(f"{index} {drawn}")
+        return index, drawn, float(np.random.rand())
+
+
+def each_alone(dataset: Any, seed: int, indices: list[int]) -> list[Any]:
+    samples = []
+    for index in indices:
+        seed_for(seed, index)
+        samples.append(dataset[index])
+    return samples
+
+
+@pytest.mark.parametrize("draw_at", [set(), {0}, {5}, {31}, set(range(32))])
+def test_a_sample_draws_its_own_numbers_whether_or_not_others_draw(draw_at: set[int]) -> None:
+    indices = list(range(32))
+    wanted = each_alone(Drawing(draw_at), 3, indices)
+    pipeline = Pipeline(Drawing(draw_at), list)
+    for _ in range(3):
+        assert pipeline.make(3, indices) == wanted
+    assert pipeline.draws.seen == bool(draw_at)
+    assert pipeline.make(3, indices[::-1]) == wanted[::-1]
+    assert pipeline.make(3, indices[4:7]) == wanted[4:7]
+
+
+def test_drawing_is_noticed_with_the_first_sample() -> None:
+    pipeline = Pipeline(Drawing(set(range(32))), list)
+    pipeline.make(3, list(range(32)))
+    assert pipeline.dataset.made == 33
+    pipeline.make(3, list(range(32)))
+    assert pipeline.dataset.made == 65
+
+
+@pytest.mark.parametrize("draw_at", [{9}, {3, 9}, set()])
+def test_an_error_shows_the_numbers_of_its_own_sample(draw_at: set[int]) -> None:
+    with pytest.raises(ValueError, match="9") as wanted:
+        each_alone(Drawing(draw_at, frozenset({9})), 3, [9])
+    with pytest.raises(ValueError, match="9") as got:
+        Pipeline(Drawing(draw_at, frozenset({9})), list).make(3, list(range(32)))
+    assert str(got.value) == str(wanted.value)
+    bad: list[Any] = []
+    batch = Pipeline(Drawing(draw_at, frozenset({9})), list).make(3, list(range(32)), bad)
+    assert [(index, str(error)) for index, error in bad] == [(9, str(wanted.value))]
+    assert [sample[0] for sample in batch] == [*range(9), *range(10, 32)]
+
+
+def test_what_was_learned_is_no_part_of_a_pipeline() -> None:
+    pipeline = Pipeline(Drawing({1}), list)
+    before = pickle.dumps(pipeline.draws)
+    pipeline.make(3, list(range(32)))
+    assert pickle.dumps(pipeline.draws) == before
+    assert not pickle.loads(before).seen

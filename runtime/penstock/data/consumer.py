@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.data import frame, handshake, messages
 from penstock.data.errors import DataError, FrameError, HandshakeError, NotPortableError
-from penstock.data.link import Link, Opened
+from penstock.data.link import MAX_CREDITS, Link, Opened
 from penstock.data.messages import SILENCE_SECONDS
 from penstock.data.protocol import (
     CONSUMER_PATH,
@@ -47,6 +47,9 @@ MAX_LINKS = 256
 QUEUE_SECONDS = 5.0
 OPTIONS_SECONDS = 10.0
 SLOW_PEER_CREDITS = 1
+AHEAD_SECONDS = 0.05
+AHEAD_BYTES = 16 << 20
+"""Small, quick batches are asked for more at once: for so long, and at most so many bytes."""
 
 
 class Counts:
@@ -209,9 +212,10 @@ class Consumer:
 
         A straggler (DLRover, section 5.4) holds fewer steps, so that fewer wait behind it.
         """
-        credits_ = link.credits_for(size)
         if not link.batch_seconds or not fastest:
-            return credits_
+            return self.credits
+        wanted = min(MAX_CREDITS, int(AHEAD_SECONDS / fastest), AHEAD_BYTES // max(1, size))
+        credits_ = max(self.credits, wanted)
         return max(SLOW_PEER_CREDITS, round(credits_ * fastest / link.batch_seconds))
 
     def drop_overdue(self, stream: Stream, limit_seconds: float) -> None:

@@ -26,9 +26,7 @@ LOG = logging.getLogger("penstock.data")
 
 KNOWN_PIPELINES = 8
 MAX_SHARED_BYTES = 512 << 20
-QUICK_BYTES = 256 << 10
-QUICK_SECONDS = 1e-3
-QUICK_TIMES = 4
+MAX_CREDITS = 16
 BLOCKS_BEYOND_CREDITS = 3
 """The program holds one batch, and another while it takes the next."""
 _SMOOTHING = 0.3
@@ -91,14 +89,6 @@ class Link:
         self._send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
         self._sending = False
 
-    def credits_for(self, size: int) -> int:
-        """How many batches of about ``size`` bytes it may be asked for at once.
-
-        Small ones that take no time are asked for many at a time: what they cost is messages.
-        """
-        quick = self.batch_seconds is not None and self.batch_seconds < QUICK_SECONDS
-        return self._credits * (QUICK_TIMES if quick and 0 < size <= QUICK_BYTES else 1)
-
     def request(
         self, stream: int, digest: bytes, seed: int, steps: list[tuple[int, Any]], size: int
     ) -> None:
@@ -148,7 +138,7 @@ class Link:
 
     def _new_block(self, size: int) -> SharedBlock | None:
         held = sum(block.size for block in self._blocks.values())
-        full = len(self._blocks) >= self._credits * QUICK_TIMES + BLOCKS_BEYOND_CREDITS
+        full = len(self._blocks) >= max(self._credits, MAX_CREDITS) + BLOCKS_BEYOND_CREDITS
         if full or held + size > MAX_SHARED_BYTES:
             return None
         block = SharedBlock(self._next_block, size)

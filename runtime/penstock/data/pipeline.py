@@ -14,7 +14,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +22,10 @@ import msgpack
 
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.handshake import sign, signed
-from penstock.data.seeding import seed_for
+from penstock.data.seeding import Draws, seed_for
 
+WATCHED_FROM: Final = 8
+"""Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
 MAX_PIPELINE_BYTES: Final = 256 << 20
 _LENGTH = struct.Struct("<I")
 
@@ -61,6 +63,7 @@ class Pipeline:
     collate: Callable[[Any], Any]
     stages: Sequence[Stage] = ()
     batched: bool = True
+    draws: Draws = field(default_factory=Draws, compare=False, repr=False)
 
     def make(self, seed: int, indices: Any, bad: list[Any] | None = None) -> Any:
         """The batch of these indices; a pure function of pipeline, seed and indices.
@@ -84,20 +87,45 @@ class Pipeline:
             seed_for(seed, tuple(indices))
             samples = [self._staged(sample) for sample in fetch(indices)]
         else:
-            samples = []
-            for index in indices:
-                seed_for(seed, index)
-                try:
-                    samples.append(self._sample(index))
-                except Exception as error:
-                    if bad is None:
-                        _mark(error, index)
-                        raise
-                    bad.append((index, error))
+            samples = self._samples(seed, list(indices), bad)
             if bad is not None and not samples:
                 return None
         seed_for(seed, tuple(indices))
         return self.collate(samples)
+
+    def _samples(self, seed: int, indices: list[Any], bad: list[Any] | None) -> list[Any]:
+        if not self.draws.seen and len(indices) >= WATCHED_FROM:
+            self.draws.watch(seed, tuple(indices))
+            raised: list[Any] | None = None if bad is None else []
+            samples: list[Any] = []
+            try:
+                for part in (indices[:1], indices[1:]):  # the first one tells, mostly
+                    samples += self._seeded(seed, part, raised, python=False)
+                    if self.draws.touched():
+                        break
+                else:
+                    if bad is not None and raised:
+                        bad += raised
+                    return samples
+            except Exception:
+                if not self.draws.touched():
+                    raise
+        return self._seeded(seed, indices, bad, python=True)
+
+    def _seeded(
+        self, seed: int, indices: list[Any], bad: list[Any] | None, *, python: bool
+    ) -> list[Any]:
+        samples = []
+        for index in indices:
+            seed_for(seed, index, python=python)
+            try:
+                samples.append(self._sample(index))
+            except Exception as error:
+                if bad is None:
+                    _mark(error, index)
+                    raise
+                bad.append((index, error))
+        return samples
 
     def _sample(self, index: Any) -> Any:
         return self._staged(self.dataset[index])
