@@ -52,6 +52,14 @@ openapi: $(STAMP) ## Regenerate docs/openapi.json from the service
 chart: $(STAMP) ## Regenerate what is generated in charts/penstock
 	@$(BIN)/python charts/generate.py
 
+.PHONY: reference
+reference: $(STAMP) ## Regenerate docs/reference from the code
+	@$(BIN)/python docs/reference/generate.py
+
+.PHONY: docs
+docs: $(STAMP) ## Build the documentation as a site, build/docs/index.html
+	@$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+
 .PHONY: format
 format: $(STAMP) ## Format the code and sort its imports
 	@$(BIN)/ruff check --fix .

@@ -1,0 +1,32 @@
+"""The site builds without a warning, and the reference is what the code says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    command = [sys.executable, "docs/reference/generate.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q"]
+    done = subprocess.run(
+        [*command, "-d", str(tmp_path / "trees"), "docs", str(tmp_path / "html")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=58,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "An elastic control plane" in (tmp_path / "html" / "index.html").read_text()
+    assert (tmp_path / "html" / "reference" / "resources.html").is_file()
