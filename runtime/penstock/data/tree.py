@@ -75,32 +75,38 @@ class Packer:
         return packed
 
     def _nodes(self, values: Iterable[Any], depth: int) -> list[list[Any]]:
-        known, nodes, torch = self._known, [], self._torch
-        tensor = None if torch is None else torch.Tensor
+        # In a batch of many arrays this loop is what packing costs: it works on locals.
+        known, parts, nodes, ndarray = self._known, self._parts, [], np.ndarray
+        tensor = None if self._torch is None else self._torch.Tensor
+        at, total, count = self._at, self._size, len(known)
         for value in values:
             kind = type(value)
-            raw = value if kind is np.ndarray else None
+            raw = value if kind is ndarray else None
             if kind is tensor:
                 try:
                     raw = value.numpy()
                 except (TypeError, RuntimeError):  # `_tensor` knows why
                     raw = None
-            if raw is not None and self._at < len(known):
-                of, dtype, shape, node, size = known[self._at]
+            if raw is not None and at < count:
+                of, dtype, shape, node, size = known[at]
                 if (
                     kind is of
                     and raw.dtype is dtype
                     and raw.shape == shape
                     and raw.flags.c_contiguous
                 ):
-                    self._at += 1
+                    at += 1
                     nodes.append(node)
-                    if gap := -self._size % ALIGNMENT:
-                        self._parts.append(_PADS[gap])
-                    self._parts.append(raw)
-                    self._size += gap + size
+                    if gap := -total % ALIGNMENT:
+                        parts.append(_PADS[gap])
+                        total += gap
+                    parts.append(raw)
+                    total += size
                     continue
+            self._at, self._size = at, total
             nodes.append(self._node(value, depth))
+            at, total, count = self._at, self._size, len(known)
+        self._at, self._size = at, total
         return nodes
 
     def _node(self, value: Any, depth: int) -> list[Any]:
