@@ -66,8 +66,9 @@ def main(folder: Path, seed: int, samples: int, sample_seconds: float) -> None:
         state = {"loader": loader.state_dict(), "seen": seen, "sums": sums}
         save(checkpoint, state)
     consumer = consumer_of_process()
-    counts = consumer.counts.__dict__ if consumer is not None else {}
-    save(folder / "done.json", {"seen": seen, "sums": sums, "stall": longest, **counts})
+    arrived = consumer.counts.arrived if consumer is not None else 0
+    done = {"seen": seen, "sums": sums, "stall": longest, "arrived": arrived}
+    save(folder / "done.json", done)
 
 
 if __name__ == "__main__":
