@@ -131,8 +131,8 @@ class Feeding:
         if self._pod_applied is None:
             if not self._is_tuned(view):
                 return
-            self._pod_applied = view.seconds
             await self.observer.apply_pod(gpu_pod())
+            self._pod_applied = view.seconds
             asked = "an accelerator and 2 cores"
             self._notes.append(f"pod {GPU_POD} arrives: it asks for {asked}")
         elif self._pod_started is None:
