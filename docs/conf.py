@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages; ``make docs`` writes build/docs/index.html, warnings are errors."""
+"""How Sphinx builds these pages (``make docs``: build/docs/index.html); warnings are errors."""
 
 project = "Penstock"
 author = "The Penstock authors"
