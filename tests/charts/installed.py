@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -240,13 +240,17 @@ async def until(what: str, probe: Callable[[], Awaitable[Any]], seconds: float =
         raise AssertionError(f"not within {seconds:.0f} s: {what}") from None
 
 
+NODES = (
+    NodeDeclaration("gpu-1", cpu="32", memory="64Gi", accelerators={"nvidia.com/gpu": 2}),
+    NodeDeclaration("cpu-1", cpu="32", memory="64Gi"),
+)
+
+
 @contextlib.asynccontextmanager
-async def installed(folder: Path, values: Json | None = None) -> AsyncIterator[Installed]:
+async def installed(
+    folder: Path, values: Json | None = None, nodes: Sequence[NodeDeclaration] = NODES
+) -> AsyncIterator[Installed]:
     """A cluster with the chart in it; none of its pods runs yet."""
-    nodes = [
-        NodeDeclaration("gpu-1", cpu="32", memory="64Gi", accelerators={"nvidia.com/gpu": 2}),
-        NodeDeclaration("cpu-1", cpu="32", memory="64Gi"),
-    ]
     options = ClusterOptions(nodes=nodes, folder=folder / "pods", rbac=True)
     async with EmbeddedCluster(options) as cluster:
         found = Installed(cluster, folder)

@@ -1,0 +1,74 @@
+"""The whole demo, with exactly the rights of the chart.
+
+    python -m tests.charts.demo
+
+takes as long as ``penstock demo``, which is why no test runs it; it fails where the demo does not
+go as promised, and where a component was refused anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from penstock.local.demo.feeding import Feeding
+from penstock.local.demo.observer import Connection
+from penstock.local.demo.report import Report
+from penstock.local.demo.run import BRAIN_CONFIG, IMAGES_TIMEOUT_SECONDS, NODES, observing
+from penstock.local.demo.scenario import Demo
+from penstock.local.nodes import NodeDeclaration, read_nodes_file
+from tests.charts.installed import COMPONENTS, Installed, installed
+from tests.charts.rendering import CHART, SYSTEM
+
+EXAMPLES = CHART.parents[1] / "examples"
+_TAINT = {"key": "system", "operator": "Exists"}
+_PLACE = {"nodeSelector": {"system": "true"}, "tolerations": [_TAINT]}
+
+
+async def demonstrate(found: Installed) -> Report:
+    """Both jobs of the demo."""
+    await found.start_all()
+    connection = Connection.from_kubeconfig(found.kubeconfig)
+    async with await found.brain() as client:
+        brain = str(client.base_url)
+    digits = yaml.safe_load((EXAMPLES / "digits/job.yaml").read_text())
+    async with observing(connection, brain, digits) as observer:
+        report = await Demo(observer, digits, 300.0, lambda _: None).run()
+    images = yaml.safe_load((EXAMPLES / "images/job_far.yaml").read_text())
+    async with observing(connection, brain, images) as observer:
+        feeding = Feeding(observer, images, IMAGES_TIMEOUT_SECONDS, lambda _: None)
+        return replace(report, images=await feeding.run())
+
+
+async def main() -> int:
+    values = {
+        "controller": _PLACE,
+        "brain": {**_PLACE, "config": yaml.safe_load(BRAIN_CONFIG.read_text())},
+        "scheduler": {**_PLACE, "interval": 2, "tuneTrainingWorkers": True},
+    }
+    system = NodeDeclaration(
+        "system", cpu="4", memory="16Gi", labels={"system": "true"},
+        taints=({"key": "system", "effect": "NoSchedule"},),
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = [*read_nodes_file(NODES), system]
+        async with installed(Path(folder), values, nodes) as found:
+            report = await demonstrate(found)
+            faults = report.faults()
+            for component in COMPONENTS:
+                for wanted in found.recorded.refused_to(f"{SYSTEM}:penstock-{component}"):
+                    faults.append(f"{component} was refused {wanted}")
+    print(json.dumps(report.as_json(), indent=1))
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
