@@ -34,7 +34,7 @@ BRAIN_PATIENCE_SECONDS = 8.0
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
 
-_OPTIONS: dict[str, tuple[Any, Any]] = {
+SHARED: dict[str, tuple[Any, Any]] = {
     "namespace": (
         Annotated[
             str | None,
@@ -86,6 +86,8 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         False,
     ),
 }
+
+"""The options that every command has, by name: how each is spelt, and its default."""
 
 
 @dataclass
@@ -170,12 +172,12 @@ def connected(command: Callable[Concatenate[Session, P], None]) -> Callable[...,
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
-        for name, (annotation, default) in _OPTIONS.items()
+        for name, (annotation, default) in SHARED.items()
     ]
 
     @functools.wraps(command)
     def run(*args: Any, **given: Any) -> None:
-        options = {name: given.pop(name) for name in _OPTIONS}
+        options = {name: given.pop(name) for name in SHARED}
         session = Session(
             namespace_option=options["namespace"],
             context=options["context"],

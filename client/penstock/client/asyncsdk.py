@@ -168,8 +168,8 @@ class AsyncPenstock:
 
     async def plans(self, name: str) -> list[Plan]:
         """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
-        brain = await self.brain()
-        return [plan async for plan in brain.plans(await self._uid(name))]
+        uid = await self._uid(name)
+        return [plan async for plan in (await self.brain()).plans(uid)]
 
     async def watch_plans(self, name: str, *, after: int = 0) -> AsyncIterator[Plan]:
         """Plans with an id above `after` as they are made, until the job ends.
@@ -198,7 +198,8 @@ class AsyncPenstock:
 
     async def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:
         """What the Brain would do with a job now; changes nothing."""
-        return await (await self.brain()).propose(await self._uid(name), request)
+        uid = await self._uid(name)
+        return await (await self.brain()).propose(uid, request)
 
     async def samples(
         self,
@@ -210,8 +211,9 @@ class AsyncPenstock:
         ranks: bool = False,
     ) -> list[SampleView]:
         """The samples of a time range (seconds since the epoch), oldest first."""
+        uid = await self._uid(name)
         found = (await self.brain()).samples(
-            await self._uid(name), resolution=resolution, start=start, end=end, ranks=ranks
+            uid, resolution=resolution, start=start, end=end, ranks=ranks
         )
         return [sample async for sample in found]
 

@@ -169,7 +169,8 @@ class Penstock:
 
     def plans(self, name: str) -> list[Plan]:
         """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
-        return list(self.brain.plans(self._uid(name)))
+        uid = self._uid(name)
+        return list(self.brain.plans(uid))
 
     def watch_plans(self, name: str, *, after: int = 0) -> Iterator[Plan]:
         """Plans with an id above `after` as they are made, until the job ends.
@@ -196,7 +197,8 @@ class Penstock:
 
     def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:
         """What the Brain would do with a job now; changes nothing."""
-        return self.brain.propose(self._uid(name), request)
+        uid = self._uid(name)
+        return self.brain.propose(uid, request)
 
     def samples(
         self,
@@ -208,9 +210,8 @@ class Penstock:
         ranks: bool = False,
     ) -> list[SampleView]:
         """The samples of a time range (seconds since the epoch), oldest first."""
-        found = self.brain.samples(
-            self._uid(name), resolution=resolution, start=start, end=end, ranks=ranks
-        )
+        uid = self._uid(name)
+        found = self.brain.samples(uid, resolution=resolution, start=start, end=end, ranks=ranks)
         return list(found)
 
     def samples_frame(

@@ -1,0 +1,283 @@
+"""A healthy cluster is all green; each planted fault is found by name, with its cure."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.cli.doctor.checks import CHECKS
+from penstock.cli.doctor.finding import Finding, Verdict
+from penstock.cli.exits import Exit
+from penstock.crds import labels
+from penstock.crds.elasticjob import ELASTICJOB
+from penstock.crds.schema import crd
+from tests.cli.clinic import RBAC, SYSTEM, Clinic, clinic
+from tests.cli.terminal import Terminal
+from tests.client.embedded import condition, job
+
+Json = dict[str, Any]
+Plant = Callable[[Clinic], "contextlib.AbstractContextManager[None]"]
+JOBS = "elasticjobs.penstock.dev"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    folder = tmp_path_factory.mktemp("brain")
+    with clinic(f"sqlite+aiosqlite:///{folder / 'brain.sqlite'}") as found:
+        yield found
+
+
+@contextlib.contextmanager
+def old_definition(at: Clinic) -> Iterator[None]:
+    """The CRD of a release that did not know ``spec.input``."""
+    whole = crd(ELASTICJOB)
+    old = copy.deepcopy(whole)
+    spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    del spec["properties"]["input"]
+    rules = spec.get("x-kubernetes-validations", [])
+    spec["x-kubernetes-validations"] = [each for each in rules if "input" not in each["rule"]]
+    at.cluster.apply(old)
+    yield
+    at.cluster.apply(whole)
+
+
+@contextlib.contextmanager
+def missing_policy(at: Clinic) -> Iterator[None]:
+    name, resource = "penstock-trainer-scales", "validatingadmissionpolicies"
+    qualified = f"{resource}.admissionregistration.k8s.io"
+    stored = at.cluster.get(qualified, name)
+    at.cluster.delete(qualified, name)
+    yield
+    restore(at, qualified, stored)
+
+
+@contextlib.contextmanager
+def missing_priority(at: Clinic) -> Iterator[None]:
+    stored = at.cluster.get("priorityclasses.scheduling.k8s.io", "penstock-spare")
+    at.cluster.delete("priorityclasses.scheduling.k8s.io", "penstock-spare")
+    yield
+    restore(at, "priorityclasses.scheduling.k8s.io", stored)
+
+
+def restore(at: Clinic, resource: str, stored: Json) -> None:
+    for name in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
+        stored["metadata"].pop(name, None)
+    stored.pop("status", None)
+    at.cluster.create(resource, stored)
+
+
+@contextlib.contextmanager
+def role_cut_short(at: Clinic) -> Iterator[None]:
+    """Somebody has taken the controller's right to create pods."""
+    resource, name = f"clusterroles.{RBAC}", "penstock-controller"
+    rules = at.cluster.get(resource, name)["rules"]
+    fewer = copy.deepcopy(rules)
+    for rule in fewer:
+        if rule["resources"] == ["pods"]:
+            rule["verbs"].remove("create")
+    at.cluster.patch(resource, name, {"rules": fewer})
+    yield
+    at.cluster.patch(resource, name, {"rules": rules})
+
+
+@contextlib.contextmanager
+def old_component(at: Clinic) -> Iterator[None]:
+    tag = "app.kubernetes.io/version"
+    before = at.cluster.get("deployments.apps", "penstock-scheduler", SYSTEM)
+    is_now = before["metadata"]["labels"][tag]
+    for value in ("0.0.1", is_now):
+        at.cluster.patch(
+            "deployments.apps", "penstock-scheduler", {"metadata": {"labels": {tag: value}}}, SYSTEM
+        )
+        if value != is_now:
+            yield
+
+
+@contextlib.contextmanager
+def crashing_component(at: Clinic) -> Iterator[None]:
+    at.ready("brain", 0)
+    yield
+    at.ready("brain", 1)
+
+
+@contextlib.contextmanager
+def dead_controller(at: Clinic) -> Iterator[None]:
+    at.renew("controller", ago=timedelta(minutes=5))
+    yield
+    at.renew("controller")
+
+
+@contextlib.contextmanager
+def no_scheduler(at: Clinic) -> Iterator[None]:
+    at.cluster.delete("leases.coordination.k8s.io", "penstock-scheduler", SYSTEM)
+    yield
+    at.renew("scheduler")
+
+
+@contextlib.contextmanager
+def wrong_clock(at: Clinic) -> Iterator[None]:
+    at.clock.skew = timedelta(seconds=-90)
+    yield
+    at.clock.skew = timedelta()
+
+
+@contextlib.contextmanager
+def no_node(at: Clinic) -> Iterator[None]:
+    at.node("node-1", "Unknown")
+    yield
+    at.node("node-1")
+
+
+@contextlib.contextmanager
+def no_volume(at: Clinic) -> Iterator[None]:
+    at.phase("Pending")
+    yield
+    at.phase("Bound")
+
+
+@contextlib.contextmanager
+def orphaned_gate(at: Clinic) -> Iterator[None]:
+    """A gated pod of ten minutes ago, which no scheduler will ever look at."""
+    pod = {
+        "metadata": {"name": "orphan"},
+        "spec": {
+            "schedulingGates": [{"name": labels.PLACEMENT_GATE}],
+            "containers": [{"name": "main", "image": "i"}],
+        },
+    }
+    with created_in_the_past(at):
+        at.cluster.create("pods", pod, "default")
+    yield
+    at.cluster.delete("pods", "orphan", "default", gracePeriodSeconds="0")
+
+
+@contextlib.contextmanager
+def created_in_the_past(at: Clinic) -> Iterator[None]:
+    at.clock.skew = timedelta(minutes=-10)
+    yield
+    at.clock.skew = timedelta()
+
+
+@contextlib.contextmanager
+def forgotten_job(at: Clinic) -> Iterator[None]:
+    with created_in_the_past(at):
+        at.cluster.create(JOBS, job("forgotten"), "default")
+    yield
+    at.cluster.delete(JOBS, "forgotten", "default")
+
+
+@contextlib.contextmanager
+def refused_job(at: Clinic) -> Iterator[None]:
+    at.cluster.create(JOBS, job("refused"), "default")
+    said = {**condition("Accepted", status="False"), "reason": "OverQuota"}
+    at.cluster.patch(JOBS, "refused", {"status": {"conditions": [said]}}, "default", "status")
+    yield
+    at.cluster.delete(JOBS, "refused", "default")
+
+
+@contextlib.contextmanager
+def silent_job(at: Clinic) -> Iterator[None]:
+    """A job that runs since long, of which the Brain has heard nothing."""
+    at.cluster.create(JOBS, job("silent"), "default")
+    since = [condition("Accepted"), condition("Running")]
+    at.cluster.patch(JOBS, "silent", {"status": {"conditions": since}}, "default", "status")
+    yield
+    at.cluster.delete(JOBS, "silent", "default")
+
+
+FAULTS: list[tuple[Plant, str, str, str]] = [
+    (old_definition, "CRDs", "older than this client: it lacks spec.input", "penstock crds |"),
+    (missing_policy, "policies", "penstock-trainer-scales is missing", "penstock crds |"),
+    (missing_priority, "policies", "PriorityClass penstock-spare is missing", "--print-manifests"),
+    (
+        role_cut_short,
+        "components' rights",
+        "the controller may not: create pods",
+        "penstock controller --print-manifests",
+    ),
+    (old_component, "versions", "scheduler 0.0.1", "helm upgrade"),
+    (crashing_component, "components", "penstock-brain has 0 of 1 pods", "logs deployment/"),
+    (dead_controller, "Leases", "penstock-controller is not renewed, since ", "start the contr"),
+    (no_scheduler, "Leases", "nobody has ever held penstock-scheduler", "start the scheduler"),
+    (wrong_clock, "clocks", "the API server's clock is 90 s behind", "NTP"),
+    (no_node, "nodes", "none of 1 nodes is ready", "kubectl get nodes"),
+    (no_volume, "storage", "penstock-system/penstock-brain is Pending", "describe pvc"),
+    (orphaned_gate, "gates", "default/orphan", "start the scheduler"),
+    (forgotten_job, "jobs", "not looked at by any controller: default/forgotten", "get pods"),
+    (refused_job, "jobs", "default/refused (OverQuota)", "penstock describe -n default refused"),
+    (silent_job, "samples", "from running: silent", "penstock logs silent --role trainer"),
+]
+
+
+def test_a_healthy_cluster_is_all_green(place: Clinic) -> None:
+    place.renew()
+    ran, findings = place.examine("--strict")
+    assert ran.code == Exit.OK
+    assert {each["verdict"] for each in findings} == {"ok"}, findings
+    assert len({each["check"] for each in findings}) >= len(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("plant", "check", "said", "cure"), FAULTS, ids=lambda of: getattr(of, "__name__", "")
+)
+def test_a_planted_fault_is_named_with_its_cure(
+    place: Clinic, plant: Plant, check: str, said: str, cure: str
+) -> None:
+    place.renew()
+    with plant(place):
+        ran, findings = place.examine("--strict")
+    assert ran.code == Exit.FAILED
+    bad = [each for each in findings if each["verdict"] in ("fault", "warning")]
+    assert any(
+        each["check"] == check and said in each["said"] and cure in each["cure"] for each in bad
+    ), bad
+    if plant is not wrong_clock:  # a wrong clock makes Leases look old as well
+        assert {each["check"] for each in bad} == {check}, "it is found, and nothing else"
+
+
+def test_a_brain_that_is_away_is_a_fault(place: Clinic) -> None:
+    place.renew()
+    ran, findings = place.examine(brain_url="http://127.0.0.1:9")
+    assert ran.code == Exit.FAILED
+    [found] = [each for each in findings if each["verdict"] == "fault"]
+    assert found["check"] == "Brain"
+    assert "http://127.0.0.1:9" in found["said"]
+    assert "--brain" in found["cure"]
+
+
+def test_a_cluster_without_penstock_says_what_to_install(tmp_path: Any) -> None:
+    from tests.local.cluster import running_cluster
+
+    with running_cluster() as cluster:
+        ran = Terminal(cluster.kubeconfig_path, "http://127.0.0.1:9")("doctor", "-o", "json")
+    bad = {each["said"] for each in ran.json if each["verdict"] == "fault"}
+    assert ran.code == Exit.FAILED
+    assert "elasticjobs.penstock.dev is not installed" in bad
+
+
+def test_a_caller_with_few_rights_is_told_of_them_and_of_what_was_not_looked_at(
+    place: Clinic, tmp_path: Any
+) -> None:
+    place.renew()
+    document = yaml.safe_load(place.cluster.kubeconfig_path.read_text())
+    token = place.cluster.account_token("default", "default")
+    document["users"][0]["user"] = {"token": token}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    findings = Terminal(path, place.brain_url)("doctor", "-o", "json").json
+    of = {each["check"]: each for each in findings}
+    assert of["your rights"]["verdict"] == "warning"
+    assert "may not, in default: get elasticjobs.penstock.dev" in of["your rights"]["said"]
+    assert "--clusterrole=penstock-editor" in of["your rights"]["cure"]
+    assert {of[check]["verdict"] for check in ("nodes", "CRDs", "Leases")} == {"skipped"}
+
+
+def test_no_fault_without_a_cure() -> None:
+    with pytest.raises(ValueError, match="without a cure"):
+        Finding("x", Verdict.FAULT, "broken")
