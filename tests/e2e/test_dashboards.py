@@ -1,0 +1,45 @@
+"""Every query of the jobs' and the Brain's dashboards, answered while a job is trained."""
+
+import asyncio
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from penstock.scheduler.dashboards.brain import BRAIN
+from penstock.scheduler.dashboards.jobs import JOBS
+from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kubectl, script
+from tests.scheduler.prometheus import answered, needs_prometheus, scraping
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl, needs_prometheus]
+
+
+def job(name: str) -> Json:
+    """A job with a data worker of its own command, which runs on until it is deleted."""
+    made = job_manifest(name, script("import time; time.sleep(300)"))
+    template = made["spec"]["replicaSpecs"]["worker"]["template"]
+    made["spec"]["replicaSpecs"]["dataWorker"] = {"replicas": 1, "template": template}
+    return made
+
+
+@pytest.mark.timeout(120)
+def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
+    components = plane.state.components
+    targets = {
+        name: components[name].url.removeprefix("http://")
+        for name in ("brain", "controller", "scheduler")
+    }
+
+    async def story() -> None:
+        async with scraping(tmp_path, targets) as prometheus:
+            await answered(prometheus, ["up"])
+            await asyncio.to_thread(plane.apply, job("watched"))
+            # A rate needs something to happen between two scrapes: an algorithm asked once more.
+            await answered(prometheus, ["penstock_brain_algorithm_duration_seconds_count"])
+            await asyncio.to_thread(plane.apply, job("watched-too"))
+            await answered(prometheus, chain(JOBS.queries(), BRAIN.queries()))
+
+    try:
+        asyncio.run(story())
+    finally:
+        plane.kubectl("delete", "ej", "watched", "watched-too", "--ignore-not-found")
