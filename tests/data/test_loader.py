@@ -305,6 +305,33 @@ def test_a_batch_that_cannot_be_sent_is_made_here(
     assert consumer.counts.arrived == 0
 
 
+class Vast(Plain):
+    """Samples of 2 GB, of which no page is ever touched."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.zeros(2 << 30, np.uint8)
+
+
+def only(samples: list[Any]) -> Any:
+    """A batch of one sample, which is not copied."""
+    return samples[0]
+
+
+@pytest.mark.parametrize("tcp", [True, False], ids=["tcp", "shared-memory"])
+def test_batches_of_2_gb_are_made_here_and_the_log_says_why(
+    consumer: Consumer, tcp: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    loader = Loader(Vast(50), 1, consumer=consumer, collate=only)
+    batches = iter(loader)
+    with thread_worker(consumer, tcp=tcp):
+        eventually(lambda: "could not make a batch" in caplog.text)
+        assert [batch.nbytes for batch in batches] == [2 << 30] * 50
+    assert consumer.counts.arrived == 0
+    [line] = [text for text in caplog.messages if "could not make a batch" in text]
+    assert "a message of 2147483" in line
+    assert "use smaller batches" in line
+
+
 def test_stages_are_applied_and_must_be_for_the_cpu() -> None:
     doubled = list(Loader(list(range(10)), 5, shuffle=False, stages=[lambda x: 2 * x]))
     assert [batch.tolist() for batch in doubled] == [[0, 2, 4, 6, 8], [10, 12, 14, 16, 18]]

@@ -166,3 +166,17 @@ def test_a_batch_size_of_none_gives_samples() -> None:
 def test_lengths_are_those_of_pytorch() -> None:
     loader = make(DataLoader)
     assert len(loader) == len(iter(loader)) == 13
+
+
+class Ragged(torch_data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(3 if index == 5 else 4)
+
+
+def test_a_ragged_batch_is_the_error_of_pytorch_and_says_where() -> None:
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
+        list(DataLoader(Ragged(), batch_size=4, skip_bad=True))
+    assert "samples [4, 5, 6, 7] of loader-" in caught.value.__notes__[0]
