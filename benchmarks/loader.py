@@ -89,9 +89,7 @@ def compare(workload: str, names: list[str], rounds: int, seconds: float) -> dic
 def main() -> int:
     missing = {name: value for name, value in ALLOCATOR.items() if name not in os.environ}
     if missing:  # the inline cost is this process's, and the systems have these settings
-        os.execve(  # noqa: S606 - our own command line, no shell
-            sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing}
-        )
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=[*KINDS, "all"], default="jpeg")
     parser.add_argument("--peers", default="none", help=f"none, all, or some of {','.join(PEERS)}")
