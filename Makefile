@@ -42,6 +42,7 @@ check: $(STAMP) ## Lint, types, layer contracts, generated files
 	@$(BIN)/penstock crds --check
 	@$(BIN)/python -m penstock.api.openapi --check docs/openapi.json
 	@$(BIN)/python charts/generate.py --check
+	@$(BIN)/python -m penstock.cli.reference --check
 
 .PHONY: openapi
 openapi: $(STAMP) ## Regenerate docs/openapi.json from the service
