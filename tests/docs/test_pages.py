@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from penstock.cli.main import OWN
-from penstock.cli.main import OWN
 from penstock.crds.check import faults_in
 from tests.docs.pages import ROOT, Block, blocks, links, pages
 
