@@ -111,9 +111,9 @@ def heatmap(
         for value in cells(node.name, history, start, seconds, width):
             line.append(*mark(value))
         sign, colour = mark(node.fragmentation)
-        line.append(f" {sign}", colour).append(f"{node.fragmentation:+.2f}")
+        line.append(f" {sign} ", colour).append(f"{node.fragmentation:+.2f}")
         line.append(f"{_free(node.free_milli_cpu, node.milli_cpu, 1000):>11}")
-        line.append(f"{_free(node.free_accelerators, node.accelerators, 1):>8}")
+        line.append(f"{_free(node.free_accelerators, node.accelerators, 1):>9}")
         if node.cordoned:
             line.append(" cordoned")
         lines.append(line)
@@ -127,7 +127,7 @@ def _header(name_width: int, width: int, minutes: int) -> Text:
 
     ago = f"{wording.duration(minutes * 60)} ago"
     span = (ago + "now".rjust(width - len(ago))) if width >= len(ago) + 4 else "now".rjust(width)
-    head = f"{'NODE'.ljust(name_width)} {span}   NOW {'CPU FREE':>11}{'GPU FREE':>9}"
+    head = f"{'NODE'.ljust(name_width)} {span}     NOW{'CPU FREE':>11}{'GPU FREE':>9}"
     return Text(head, style="bold", no_wrap=True)
 
 

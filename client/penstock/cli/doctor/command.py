@@ -60,12 +60,12 @@ def report(findings: list[Finding]) -> RenderableType:
         drawn.add_row(Text(f"{sign} {each.verdict.value}", style=style), each.check, said)
     count = {name: sum(each.verdict == name for each in findings) for name in _STYLES}
     total = ", ".join(
-        f"{number} {word}"
+        f"{number} {word}{'s' if number != 1 and word in _STYLES else ''}"
         for word, number in (
-            ("ok", count["ok"]),
+            ("fine", count["ok"]),
             ("not looked at", count["skipped"]),
-            ("warnings", count["warning"]),
-            ("faults", count["fault"]),
+            ("warning", count["warning"]),
+            ("fault", count["fault"]),
         )
         if number
     )

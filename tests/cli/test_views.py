@@ -1,0 +1,184 @@
+"""Timeline, heatmap and tables: what they say, in 80 columns and without colours."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from penstock.api.schemas import FragmentationView, NodeView, Plan, SampleView
+from penstock.cli import wording
+from penstock.cli.doctor.command import report
+from penstock.cli.doctor.finding import fault, ok
+from penstock.cli.fragmentation import cells, heatmap, mark
+from penstock.cli.timeline import timeline, timeline_table
+from penstock.cli.top import top_table, usage
+from tests.client.embedded import condition, job
+
+Json = dict[str, Any]
+
+
+def drawn(view: RenderableType, width: int = 80) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width, highlight=False, no_color=True).print(view)
+    text = stream.getvalue()
+    assert all(len(line) <= width for line in text.splitlines())
+    return text
+
+
+def scale(name: str, second: int, workers: int, **spec: Any) -> Json:
+    annotations = spec.pop("annotations", {})
+    conditions = spec.pop("conditions", [])
+    return {
+        "metadata": {
+            "name": name,
+            "creationTimestamp": f"2026-01-01T00:00:{second:02d}Z",
+            "annotations": annotations,
+        },
+        "spec": {"source": "User", "roles": {"worker": {"replicas": workers}}, **spec},
+        "status": {"conditions": conditions},
+    }
+
+
+def plan(number: int, second: int, workers: int, **more: Any) -> Plan:
+    return Plan.model_validate(
+        {
+            "id": number,
+            "job_uid": "u",
+            "created_seconds": wording.seconds(f"2026-01-01T00:00:{second:02d}Z"),
+            "source": "Brain",
+            "algorithm": {"name": "scale_allreduce"},
+            "reason": "Faster",
+            "message": "more",
+            "roles": {"worker": {"replicas": workers, "resources": {"cpu": "2"}}},
+            **more,
+        }
+    )
+
+
+def test_the_timeline_tells_every_plan_once_and_what_it_changed() -> None:
+    applied = [condition("Applied")]
+    superseded = [condition("Superseded")]
+    refused = [{**condition("Failed"), "reason": "OverQuota"}]
+    found = timeline(
+        [plan(1, 1, 1), plan(2, 5, 3)],
+        [
+            scale("s1", 2, 1, annotations={"penstock.dev/plan": "1"}, conditions=superseded),
+            scale("s2", 6, 3, annotations={"penstock.dev/plan": "2"}, conditions=applied),
+            scale("mine", 8, 9, conditions=refused),
+            scale("pinned", 9, 2, policy="Pin", conditions=applied),
+        ],
+    )
+    assert [(each.source, each.changed, each.result) for each in found] == [
+        ("Brain", "worker 1, cpu 2", "superseded"),
+        ("Brain", "worker 1 → 3", "applied"),
+        ("User", "worker 3 → 9", "refused: OverQuota"),
+        ("User pin", "worker 3 → 2", "applied"),
+    ]
+    text = drawn(timeline_table(found, wording.seconds("2026-01-01T00:00:00Z")))
+    assert "+9s" in text
+
+
+def test_without_the_brain_its_plans_are_told_by_their_scales() -> None:
+    one = scale("s1", 2, 1, annotations={"penstock.dev/plan": "1"}, source="Brain")
+    assert [each.name for each in timeline([], [one])] == ["s1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "character"),
+    [(0.0, "·"), (0.1, "░"), (0.3, "▒"), (0.6, "▓"), (1.0, "█"), (-0.1, "-"), (-1.0, "#")],
+)
+def test_signs_have_characters_of_their_own(value: float, character: str) -> None:
+    assert mark(value)[0] == character
+
+
+def test_an_interval_shows_its_worst_moment() -> None:
+    history = [
+        FragmentationView(time=t, stranded_gpus=0, stranded_cpu_cores=0, nodes={"n": value})
+        for t, value in ((1.0, 0.1), (2.0, -0.9), (9.0, 0.2), (11.0, 1.0))
+    ]
+    assert cells("n", history, 0.0, 10.0, 2) == [-0.9, 0.2]
+    assert cells("other", history, 0.0, 10.0, 2) == [None, None]
+
+
+def node(name: str, fragmentation: float, **more: Any) -> NodeView:
+    return NodeView(
+        name=name, milli_cpu=64_000, free_milli_cpu=32_500, accelerators=8, free_accelerators=2,
+        fragmentation=fragmentation, time=1.0, **more,
+    )  # fmt: skip
+
+
+def test_the_heatmap_fits_and_shows_the_worst_nodes() -> None:
+    names = [f"node-with-a-long-name-{index}.example.com" for index in range(30)]
+    nodes = [node(name, index / 30) for index, name in enumerate(names)]
+    nodes.append(node("gone", -1.0, cordoned=False))
+    now = time.time()
+    history = [
+        FragmentationView(
+            time=now - 60 * minute,
+            stranded_gpus=3,
+            stranded_cpu_cores=12,
+            nodes={each.name: each.fragmentation for each in nodes},
+        )
+        for minute in range(59, -1, -1)
+    ]
+    text = drawn(heatmap(nodes, history, now, 60, 80, 10))
+    assert "and 21 nodes that are less so" in text
+    assert "#" in text
+    assert "█" in text
+    assert "-1.00" in text
+    assert "32.5/64" in text
+    assert "3 accelerators, 12 cores, of 31 nodes" in text
+
+
+def test_top_says_what_is_known_and_marks_what_is_old() -> None:
+    document = {**job("digits"), "status": {"state": "Running", "workers": "3/3"}}
+    document["metadata"]["namespace"] = "team"
+    now = 1000.0
+
+    def sample(at: float, speed: float) -> SampleView:
+        roles = {"worker": {"replicas": 3, "cpu_cores": 2.5, "hottest_cpu_cores": 1.0,
+                            "peak_memory_bytes": 2**30, "wait_share": 0.25}}  # fmt: skip
+        return SampleView.model_validate(
+            {
+                "time": at,
+                "received_seconds": at,
+                "step": 7,
+                "steps_per_second": speed,
+                "roles": roles,
+            }
+        )
+
+    fresh = usage(document, [sample(990, 1.0), sample(999, 2.0)], now)
+    assert (fresh.step, fresh.cpu_cores, fresh.wait_share) == (7, 2.5, 0.25)
+    text = drawn(top_table([fresh, usage(document, [], now)], namespaces=True))
+    assert "2.00" in text
+    assert "1.0 GiB" in text
+    assert "25%" in text
+    assert "2.00?" in drawn(top_table([usage(document, [sample(900, 2.0)], now)], False))
+
+
+def test_the_doctors_report_needs_no_colour() -> None:
+    text = drawn(report([ok("nodes", "fine"), fault("CRDs", "[old]", "upgrade [them]")]))
+    assert "✓ ok" in text
+    assert "✗ fault" in text
+    assert "[old]" in text, "what stands in square brackets is text"
+    assert "→ upgrade [them]" in text
+    assert "1 fine, 1 fault" in text
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [(-5, "0s"), (119, "119s"), (125, "2m5s"), (1200, "20m"), (7300, "2h1m"), (10**6, "11d")],
+)
+def test_lengths_of_time(length: float, said: str) -> None:
+    assert wording.duration(length) == said
+
+
+def test_amounts_have_a_unit_that_fits() -> None:
+    assert [wording.amount(each) for each in (12, 1023, 1.5 * 2**30, 2**60)] == [
+        "12 B", "1.0 KiB", "1.5 GiB", "1024 PiB"
+    ]  # fmt: skip
