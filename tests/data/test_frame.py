@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -204,3 +205,21 @@ def test_each_descriptor_stays_with_its_message() -> None:
                     os.close(descriptor)
             assert os.read(end, 10) == bytes([number])
             os.close(end)
+
+
+@pytest.mark.parametrize("cut", [1, 19, 20, 21])
+def test_a_descriptor_stays_with_its_message_across_the_end_of_the_buffer(cut: int) -> None:
+    here, there = socket.socketpair()
+    with here, there, Path(os.devnull).open() as null:
+        frame.set_timeouts(there, 5)
+        rest = frame.BUFFER_BYTES - cut - frame.send(here, 1, [], [b"x"])
+        overhead = frame.send(here, 1, [], [b"x"]) - 1
+        frame.send(here, 1, [], [bytes(rest - 2 * overhead - 1)])
+        frame.send(here, 2, ["pipe"], (), [null.fileno()])
+        frame.send(here, 3, ["after"])
+        reader = frame.Reader(there)
+        got = [reader.receive(room) for _ in range(5)]
+        for descriptor in [descriptor for one in got for descriptor in one.descriptors]:
+            os.close(descriptor)
+        assert [one.kind for one in got] == [1, 1, 1, 2, 3]
+        assert [len(one.descriptors) for one in got] == [0, 0, 0, 1, 0]

@@ -183,12 +183,17 @@ class Reader:
         return Frame(kind, _content(header), body, descriptors)
 
     def _fill(self) -> None:
-        """Have a whole prelude: wait for anything, then for what is missing of it."""
+        """Have a whole prelude: wait for anything, then for what is missing of it.
+
+        A prelude that has begun is completed by itself: what follows it would come in one piece
+        with it, and a descriptor that it brought could not be told from one of theirs.
+        """
         kept = self._stop - self._start
         self._buffer[:kept] = self._buffer[self._start : self._stop]
         self._start, self._stop = 0, kept
         try:
-            self._take(self._buffer[kept:], 0)
+            if not kept:
+                self._take(self._buffer, 0)
             if self._stop < _PRELUDE.size:
                 self._take(self._buffer[self._stop : _PRELUDE.size], socket.MSG_WAITALL)
         except BlockingIOError:
