@@ -146,6 +146,7 @@ class Stream:
                 raise StopIteration
             made = need is None
             if need is Need.MAKE:
+                began = time.perf_counter()  # the wait for whoever had it before is counted
                 made, batch = self._make_here()
                 if consumer is not None:
                     consumer.counts.waited_seconds += time.perf_counter() - began
