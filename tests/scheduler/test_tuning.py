@@ -70,6 +70,18 @@ def test_a_job_that_stays_behind_its_baseline_falls_back() -> None:
     assert step(tuning, Measured(1.0, 1.0, 1.0), LIMITS) == tuning
 
 
+@pytest.mark.parametrize(("speed", "kept"), [(10.5, 2), (8.5, 2), (8.3, 1), (5.0, 1)])
+def test_a_worker_that_brings_half_of_what_it_should_is_kept_and_is_the_last(
+    speed: float, kept: int
+) -> None:
+    limits = Limits(data_worker_cores=1, data_workers=8)
+    tuning = step(begin(limits), Measured(4.0, 4.0, 20.0), limits)
+    tuning = step(tuning, Measured(5.6, 5.6, 20.0), limits)
+    assert tuning.data_workers == 2
+    tuning = step(tuning, Measured(speed, speed, 20.0), limits)
+    assert (tuning.stage, tuning.data_workers) == (Stage.TUNED, kept)
+
+
 def test_what_was_not_granted_is_asked_for_again() -> None:
     tuning = step(begin(LIMITS), Measured(1.0, 1.0, 9.0), LIMITS)
     waiting = step(tuning, Measured(1.0, 1.0, 9.0, granted=False), LIMITS)

@@ -6,8 +6,9 @@ A job is profiled without data workers first; that is its *baseline*. Then three
    when the queue is ideal, when the gain falls under 0.9 of linear, or at the container's size. The
    last linear size is the *maximum* size; smaller workers may still be made of fragments.
 2. DATA_WORKERS: more workers of that size, one per interval, until the queue is ideal or one brings
-   less than 0.9 of what it should. The cluster scheduler may refuse one (`granted=False`): the job
-   then stays as it is and asks again.
+   less than 0.9 of what it should. That one is given back only if it brings less than half: between
+   the two a job would lose most of a worker's gain for what may be an error of measurement. The
+   cluster scheduler may refuse one (`granted=False`): the job then stays as it is and asks again.
 3. TRAINING_WORKER_SIZE: the training worker's CPU is cut core by core while throughput holds; the
    first cut that does not hold is taken back. What is cut is *surplus*: it stays with the job until
    somebody needs it.
@@ -26,6 +27,9 @@ from typing import Final
 
 LINEAR_RATIO: Final = 0.9
 """A step is linear if it brings this part of what its cores should bring."""
+
+KEEPING_RATIO: Final = 0.5
+"""A data worker is kept if it brings this part of what it should; then it is the last one."""
 
 IDEAL_RATIO: Final = 0.95
 """The queue is ideal if it is filled at this part of the speed at which it is emptied."""
@@ -223,13 +227,15 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     if measured.is_ideal:
         why = f"{workers} data workers fill the queue; try fewer training cores"
         return _cut_training_worker(replace(tuning, before=measured.throughput), why)
-    gained = _is_linear(tuning.before, measured.throughput, workers - 1, workers)
-    if workers > 1 and tuning.before and not gained:
+    if workers > 1 and not _is_linear(tuning.before, measured.throughput, workers - 1, workers):
+        gained = _gain(tuning.before, measured.throughput, workers - 1, workers)
+        kept = workers if gained >= KEEPING_RATIO else workers - 1
         return replace(
             tuning,
             stage=Stage.TUNED,
-            data_workers=workers - 1,
-            why=f"worker {workers} brought less than {LINEAR_RATIO} of linear: keep {workers - 1}",
+            data_workers=kept,
+            why=f"worker {workers} brought {gained:.2f} of linear, less than {LINEAR_RATIO}: "
+            f"keep {kept}",
         )
     if workers >= limits.data_workers:
         return replace(
@@ -273,5 +279,9 @@ def _is_linear(before: float, after: float, cores_before: int, cores_after: int)
     """Whether a step brought at least `LINEAR_RATIO` of the gain that its cores should."""
     if not before or not cores_before:
         return True
-    expected = before * (cores_after - cores_before) / cores_before
-    return after - before >= LINEAR_RATIO * expected
+    return _gain(before, after, cores_before, cores_after) >= LINEAR_RATIO
+
+
+def _gain(before: float, after: float, cores_before: int, cores_after: int) -> float:
+    """What a step brought, as a part of what its cores should bring."""
+    return (after - before) / (before * (cores_after - cores_before) / cores_before)
