@@ -70,9 +70,10 @@ async def open_brain(
     registry: Registry | None = None,
     scales: ScaleWriter | None = None,
     executor: TaskRunner | None = None,
+    connections: int = 16,
 ) -> AsyncIterator[Brain]:
     """A Brain in which nothing happens but on request; algorithms run in it unless told not to."""
-    database = Database(url)
+    database = Database(url, pool_size=connections)
     try:
         async with running_brain(
             database,

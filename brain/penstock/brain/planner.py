@@ -154,7 +154,7 @@ class Planner:
                     await Plans(session).settle(uid, number, at)
         case = Case(
             job=registration.description,
-            limits=limits(await self.limits_of(registration)),
+            limits=limits(self.limits_of(registration, await self.largest_node())),
             record=record,
             trigger=trigger,
             policy=self._settings.policy(registration.description.strategy),
@@ -167,9 +167,13 @@ class Planner:
             incarnations=_incarnations(record),
         )
 
-    async def limits_of(self, registration: Registration) -> Limits:
+    async def largest_node(self) -> int | None:
+        """Milli-cores of the largest node, as far as known; may read, so never in a transaction."""
+        return await self._cluster.largest_node()
+
+    def limits_of(self, registration: Registration, largest_node: int | None) -> Limits:
         """What a plan for a job may ask for, now."""
-        return registration.limits(self._settings.limits, await self._cluster.largest_node())
+        return registration.limits(self._settings.limits, largest_node)
 
     async def _store(self, uid: str, loaded: LoadedCase, decision: Decision) -> None:
         now = self._clock()

@@ -96,6 +96,20 @@ def test_a_hundred_clients_that_compare_lose_no_update(database_url: str) -> Non
     asyncio.run(run())
 
 
+def test_overrides_need_one_connection_each(database_url: str) -> None:
+    """With one that needed another while it had one, as many as the pool has would block it."""
+
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(database_url, clock=clock, connections=1) as brain:
+            await brain.jobs.register(registration(most=200))
+            clock.advance(60)  # what is known of the nodes is too old
+            async with asyncio.timeout(10):
+                await brain.plans.override("uid-1", override(3))
+
+    asyncio.run(run())
+
+
 def test_the_brain_loses_against_an_override_that_came_while_it_thought(
     database_url: str,
 ) -> None:

@@ -186,6 +186,8 @@ class PlanService:
         """
         now = self._clock()
         scope, digest = f"{request.author}:{uid}", _digest(request)
+        # Before the transaction: whoever has one of few connections must not wait for another.
+        largest_node = await self._planner.largest_node()
         async with self._database.write() as session:
             jobs, plans = Jobs(self._database, session), Plans(session)
             job = await jobs.get(uid)
@@ -202,7 +204,7 @@ class PlanService:
                 raise JobFinishedError(f"job {uid} has ended ({job.phase})")
             if request.revision is not None and request.revision != job.revision:
                 raise _moved_on(job, request.revision)
-            await self._check(session, job, request, now)
+            await self._check(session, job, request, now, largest_node)
             pin = request.policy is Policy.PIN
             taken = await jobs.next_plan(uid, revision=request.revision, pin=pin)
             if taken is None:  # another Brain was faster than the comparison above
@@ -337,7 +339,12 @@ class PlanService:
                 self._watchers.wake(job.uid)
 
     async def _check(
-        self, session: AsyncSession, job: JobRow, request: OverrideRequest, now: float
+        self,
+        session: AsyncSession,
+        job: JobRow,
+        request: OverrideRequest,
+        now: float,
+        largest_node: int | None,
     ) -> None:
         registration = Registration.parse(job.description)
         rows = await Plans(session).newest_in_force(job.uid, MOST_PLANS)
@@ -349,7 +356,7 @@ class PlanService:
             message=request.message or "override",
         )
         history = History(now_seconds=now, plans=applied_plans(list(rows)))
-        limits = await self._planner.limits_of(registration)
+        limits = self._planner.limits_of(registration, largest_node)
         check(plan, registration.description, limits, history)
 
     async def _write_scale(self, scales: ScaleWriter, job: JobRow, row: PlanRow) -> PlanRow:
