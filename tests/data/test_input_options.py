@@ -149,6 +149,28 @@ def test_unsharded_ranks_see_everything_in_orders_of_their_own(
     assert of_rank(kind, 1, monkeypatch) == orders[2:]
 
 
+def test_an_unsharded_rank_goes_on_in_its_own_order_in_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+
+    def loader() -> torchloader.DataLoader:
+        found = torchloader.DataLoader(
+            Pictures(), batch_size=4, shuffle=True, guarantee=Guarantee.UNSHARDED
+        )
+        torch.seed()  # as in a process of its own, whose program seeds nothing
+        return found
+
+    first = loader()
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state = first.state_dict()
+    second = loader()
+    second.load_state_dict(state)
+    assert seen(second) == seen(batches)
+
+
 def test_a_loader_without_a_framework_asks_the_job_too(consumer: Consumer) -> None:
     says(consumer, guarantee=Guarantee.UNSHARDED)
     whole = list(Loader(Noise(), 4, index=1, count=2, consumer=consumer))

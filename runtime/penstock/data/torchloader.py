@@ -135,11 +135,12 @@ class Epochs:
         position = int(resume["yielded"]) if resume is not None else 0
         rank = number_in("RANK", number_in(names.RANK))
         guarantee = self.options.guarantee or options_of(consumer).guarantee
-        sampler = loader.batch_sampler if batched else loader.sampler
+        given, epoch = loader.batch_sampler if batched else loader.sampler, self.epoch
+        arrange: Callable[[], Any] = lambda: given  # noqa: E731
         if guarantee is Guarantee.UNSHARDED:
             # Everybody then has all that the program's sampler divides, in an order of its own.
-            sampler, guarantee = whole(sampler, rank, self.epoch), Guarantee.EXACTLY_ONCE
-        seed, indices, self.start = _begin(loader, sampler, start, position)
+            arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
+        seed, sampler, indices, self.start = _begin(loader, arrange, start, position)
         batch = BatchId(self.group, rank, self.epoch, position)
         options = replace(self.options, guarantee=guarantee)
         self.stream = Stream(
@@ -230,11 +231,13 @@ def whole(sampler: Any, rank: int, epoch: int) -> Any:
 
 
 def _begin(
-    loader: Any, sampler: Any, start: dict[str, Any] | None, position: int
-) -> tuple[int, Iterator[Any], dict[str, Any]]:
+    loader: Any, arrange: Callable[[], Any], start: dict[str, Any] | None, position: int
+) -> tuple[int, Any, Iterator[Any], dict[str, Any]]:
     """Draw the base seed and begin the sampler, or do so again as in an epoch that was cut short.
 
-    The process's own generators go back to what the program has them at when an epoch is resumed.
+    The sampler is made by ``arrange`` when the generators stand as at the epoch's beginning, since
+    what it makes may depend on their seeds. The process's own generators go back to what the
+    program has them at when an epoch is resumed.
     """
     generators = _generators(loader)
     here = _global_state()
@@ -244,6 +247,7 @@ def _begin(
         _set_global_state(start["global"])
         for generator, state in zip(generators, start["generators"], strict=True):
             generator.set_state(state)
+    sampler = arrange()
     indices = iter(sampler)
     drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
     for _ in itertools.islice(indices, position):
@@ -252,7 +256,7 @@ def _begin(
         first = next(indices, None)  # what is drawn late is drawn before the state goes back
         indices = iter(()) if first is None else itertools.chain([first], indices)
         _set_global_state(here)
-    return int(drawn), indices, start
+    return int(drawn), sampler, indices, start
 
 
 class DataLoader(torch_data.DataLoader[Any]):
