@@ -61,6 +61,7 @@ class Carrier:
         self._failed = failed
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._failures: dict[str, int] = {}
+        self._named_milliseconds = 0
 
     async def pin(self, action: Pin) -> None:
         """Pin one pod and open our gate."""
@@ -84,7 +85,9 @@ class Carrier:
 
     async def write_scale(self, action: WriteScale) -> None:
         """Create a Scale; asked again, under the same name, where nobody knows whether it was."""
-        name = f"{action.job[:_NAME].rstrip('-')}-data-{int(self._clock() * 1000):x}"
+        # No two have the same: one pass may ask for several, and "AlreadyExists" means our own.
+        self._named_milliseconds = max(self._named_milliseconds + 1, int(self._clock() * 1000))
+        name = f"{action.job[:_NAME].rstrip('-')}-data-{self._named_milliseconds:x}"
         for attempt in range(_SCALE_ATTEMPTS):
             try:
                 body = scale_manifest(action, name)
