@@ -52,7 +52,9 @@ class DemoOptions:
 def run_demo(options: DemoOptions) -> Report:
     """Run the demo and print its report; raises HomeError, StartError or DemoError."""
     manifest = read_job(options.job)
-    images = read_job(options.images) if options.images is not None else None
+    images = None
+    if options.images is not None:
+        images = read_job(options.images, "leave it out with --no-images")
     console = console_for(options.json_output)
     report = asyncio.run(_run(options, manifest, images, console))
     print_report(report, console)
@@ -75,13 +77,13 @@ def where_to_look(home: Home) -> list[str]:
     ]
 
 
-def read_job(path: Path) -> Json:
+def read_job(path: Path, otherwise: str = "name one with --job") -> Json:
     """The one manifest in a YAML file; raises DemoError with what to do."""
     try:
         manifest = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise DemoError(
-            f"no job at {path}; run the demo where Penstock was cloned, or name one with --job"
+            f"no job at {path}; run the demo where Penstock was cloned, or {otherwise}"
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DemoError(f"{path} cannot be read as YAML: {error}") from None
