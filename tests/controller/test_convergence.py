@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from penstock.controller.reconcile import timing
 from tests.controller import convergence
 from tests.controller.life import Life, template
 
@@ -353,14 +354,18 @@ def has_done(life: Life) -> bool:
 
 
 def quiesce(life: Life) -> None:
-    """Everything is delivered, everything that was asked is answered, and time goes by."""
+    """Everything is delivered, everything that was asked is answered, and time goes by.
+
+    A round is longer than the controller's longest pause: one in which nothing happens is the end.
+    """
+    longest = timing.PREPARATION.total_seconds() + 60
     life.relist()
     for _ in range(12):
         life.settle(limit=120)
         before = life.server.version
         answer_trainer(life, consents=True)
         recover(life)
-        life.server.advance(400)
+        life.server.advance(longest)
         life.settle(limit=120)
         answer_trainer(life, consents=True)
         if life.server.version == before:
