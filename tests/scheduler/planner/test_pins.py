@@ -174,11 +174,29 @@ def test_a_data_worker_that_fits_nowhere_is_asked_for_in_the_size_of_the_largest
     assert isinstance(scale, WriteScale)
     assert scale.roles == {"dataWorker": {"ranks": {"0": {"cpu": "3"}}}}
     assert scale.reason is Reason.FRAGMENT
-    assert not planner.state.snapshot.reservations
     assert not planner.place(NOW + 1).actions, "it is asked for once"
     planner.state.remove_pod("uid-data")
     planner.state.put_pod(pod("smaller", "3", job="j", gated=True), NOW)
     assert pins(planner.place(NOW + 2)) == {"smaller": "a"}
+
+
+def test_no_two_data_workers_are_shrunk_to_one_gap() -> None:
+    data = [pod(f"data-{rank}", "4", job="j", gated=True) for rank in range(3)]
+    planner = planner_of(node("a", "2"), *data)
+    planner.state.put_job(job("j"))
+    assert len(planner.place(NOW).actions) == 1
+    assert not planner.place(NOW + 1).actions
+
+
+def test_a_smaller_size_that_nobody_answers_is_asked_for_again() -> None:
+    planner = planner_of(node("a", "3"), pod("data", "4", job="j", gated=True))
+    planner.state.put_job(job("j"))
+    assert len(planner.place(NOW).actions) == 1
+    assert not planner.place(NOW + RESERVATION_SECONDS - 1).actions
+    assert len(planner.place(NOW + RESERVATION_SECONDS).actions) == 1
+    planner.state.remove_pod("uid-data")
+    planner.place(NOW + RESERVATION_SECONDS + 1)
+    assert not planner.state.snapshot.reservations
 
 
 @pytest.mark.parametrize("spec", [{"input": {"offload": "Never"}}, {"suspend": True}, None])

@@ -31,6 +31,7 @@ from penstock.scheduler.planner.decisions import (
 )
 from penstock.scheduler.planner.podview import PodView
 from penstock.scheduler.request import Request
+from penstock.scheduler.snapshot import RESERVATION_SECONDS
 
 PIN_PATIENCE_SECONDS: Final = 10.0
 """How old a pin is that is given up because kube-scheduler finds it unschedulable."""
@@ -54,7 +55,7 @@ class Pinner:
         """Pods whose pin was decided, and when its room is let go again."""
         self._deleting: dict[str, float] = {}
         self._told: dict[str, str] = {}
-        self._shrunk: set[str] = set()
+        self._shrunk: dict[str, float] = {}
         self._seen: set[str] = set()
         self._traffic: Mapping[str, NodeTraffic] = {}
         self._traffic_seconds = float("-inf")
@@ -75,7 +76,11 @@ class Pinner:
         hopeless: set[Request] = set()
         near: dict[str, Locality] = {}
         order = sorted(
-            (view for uid, view in self._state.gated.items() if uid not in self.on_its_way),
+            (
+                view
+                for uid, view in self._state.gated.items()
+                if uid not in self.on_its_way and uid not in self._shrunk
+            ),
             key=lambda view: (-view.priority, view.created_seconds, view.namespace, view.name),
         )
         if order and now - self._traffic_seconds >= TRAFFIC_SECONDS:
@@ -109,16 +114,19 @@ class Pinner:
         return Plan(tuple(actions), tuple(records), self._next_look(now))
 
     def _fragment(self, view: PodView, request: Request, now: float) -> int:
-        """The cores of the largest gap for a data worker that fits nowhere; 0: none, or asked."""
+        """The cores of the largest gap for a data worker that fits nowhere; 0: there is none.
+
+        The gap is held until the pod has made room for its smaller successor, so that no other is
+        shrunk to the same one; after that time the pod is looked at anew.
+        """
         job = self._state.jobs.get(view.job_uid)
         ours = job is not None and not job.hands_off
-        if not ours or not view.is_data_worker or view.uid in self._shrunk:
+        if not ours or not view.is_data_worker:
             return 0
         for cores in range(-(-request.milli_cpu // 1000) - 1, 0, -1):
             smaller = replace(request, milli_cpu=1000 * cores)
             if self._state.snapshot.place(self._placer, view.uid, smaller, now) is not None:
-                self._shrunk.add(view.uid)  # its successor comes gated, and takes this room
-                self._state.snapshot.release(view.uid)
+                self._shrunk[view.uid] = now + RESERVATION_SECONDS
                 return cores
         return 0
 
@@ -157,7 +165,10 @@ class Pinner:
         for memory in (self._told, self._deleting):
             for uid in [uid for uid in memory if uid not in self._state.pods]:
                 del memory[uid]
-        self._shrunk &= self._state.pods.keys()
+        for uid, until in list(self._shrunk.items()):
+            if until <= now or uid not in self._state.pods:
+                del self._shrunk[uid]
+                self._state.snapshot.release(uid)
         for uid in [uid for uid, until in self._deleting.items() if until <= now]:
             del self._deleting[uid]
 
