@@ -13,7 +13,7 @@ import os
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,7 @@ import msgpack
 
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.handshake import sign, signed
-from penstock.data.seeding import Draws, seed_for
+from penstock.data.seeding import ALL, Draws, Generator, seed_for
 
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
@@ -94,30 +94,44 @@ class Pipeline:
         return self.collate(samples)
 
     def _samples(self, seed: int, indices: list[Any], bad: list[Any] | None) -> list[Any]:
-        if not self.draws.seen and len(indices) >= WATCHED_FROM:
-            self.draws.watch(seed, tuple(indices))
+        if len(indices) < WATCHED_FROM:
+            return self._seeded(seed, indices, bad, ALL)
+        while True:  # once, and again for each generator that is found to be drawn from
             raised: list[Any] | None = None if bad is None else []
-            samples: list[Any] = []
-            try:
-                for part in (indices[:1], indices[1:]):  # the first one tells, mostly
-                    samples += self._seeded(seed, part, raised, python=False)
-                    if self.draws.touched():
-                        break
-                else:
-                    if bad is not None and raised:
-                        bad += raised
-                    return samples
-            except Exception:
-                if not self.draws.touched():
-                    raise
-        return self._seeded(seed, indices, bad, python=True)
+            samples = self._watched(seed, indices, raised)
+            if samples is not None:
+                if bad is not None and raised:
+                    bad += raised
+                self.draws.told = True
+                return samples
+
+    def _watched(self, seed: int, indices: list[Any], bad: list[Any] | None) -> list[Any] | None:
+        """The samples; None if they drew from a generator of which that was not known."""
+        draws = self.draws
+        draws.watch(seed, tuple(indices))
+        samples: list[Any] = []
+        try:
+            # As long as nothing is known the first sample tells, mostly.
+            for part in (indices,) if draws.told else (indices[:1], indices[1:]):
+                samples += self._seeded(seed, part, bad, draws.seen)
+                if draws.touched():
+                    return None
+        except Exception:
+            if draws.touched():
+                return None
+            raise
+        return samples
 
     def _seeded(
-        self, seed: int, indices: list[Any], bad: list[Any] | None, *, python: bool
+        self,
+        seed: int,
+        indices: list[Any],
+        bad: list[Any] | None,
+        generators: Collection[Generator],
     ) -> list[Any]:
         samples = []
         for index in indices:
-            seed_for(seed, index, python=python)
+            seed_for(seed, index, generators)
             try:
                 samples.append(self._sample(index))
             except Exception as error:

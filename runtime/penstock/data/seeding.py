@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,31 +33,60 @@ def number_of(index: Any) -> int:
     return int.from_bytes(hashlib.blake2b(repr(index).encode(), digest_size=8).digest(), "little")
 
 
-def seed_for(seed: int, index: Any, *, python: bool = True) -> None:
-    """Seed all generators for one sample (or, with a tuple of indices, for one batch).
+class Generator(Enum):
+    """A generator of the process that datasets draw from."""
 
-    Without ``python``: all but that of the module ``random``; see `Draws`.
-    """
-    value = derive_seed(seed, number_of(index))
-    if python:
-        random.seed(value)
-    np.random.seed(value & _MASK32)  # datasets draw from this one
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.default_generator.manual_seed(value)
+    PYTHON = "random"
+    NUMPY = "numpy.random"
+    TORCH = "torch"
+
+    def seed(self, value: int) -> None:
+        """Seed it, if its library is loaded."""
+        if self is Generator.PYTHON:
+            random.seed(value)
+        elif self is Generator.NUMPY:
+            np.random.seed(value & _MASK32)  # datasets draw from this one
+        elif (torch := sys.modules.get("torch")) is not None:
+            torch.default_generator.manual_seed(value)
+
+    def draw(self) -> Any:
+        """The next number, to be compared; None where its library is not loaded."""
+        if self is Generator.PYTHON:
+            return random.getrandbits(64)
+        if self is Generator.NUMPY:
+            return np.random.bytes(8)
+        if (torch := sys.modules.get("torch")) is not None:
+            return int(torch.empty((), dtype=torch.int64).random_())
+        return None
+
+
+ALL: Final = frozenset(Generator)
+
+
+def seed_for(seed: int, index: Any, generators: Collection[Generator] = ALL) -> None:
+    """Seed generators for one sample (or, with a tuple of indices, for one batch)."""
+    if generators:
+        value = derive_seed(seed, number_of(index))
+        for one in generators:
+            one.seed(value)
 
 
 class Draws:
-    """Whether the samples of a pipeline draw from the module ``random``.
+    """Which generators the samples of a pipeline draw from.
 
-    To seed that generator takes 5 us, and most pipelines never draw from it. So as long as none has
-    done so, it is seeded once per batch and asked afterwards (`touched`) whether it still stands
-    where it stood; if not, the samples are made again, each of them seeded, and so are all from
-    then on. The numbers that a sample draws are therefore always its own.
+    To seed all of them takes 10 us, and most samples draw from one at the most. So a generator from
+    which none has drawn is seeded once per batch and asked afterwards (`touched`) whether it still
+    stands where it stood; if not, the samples are made again, each of them with that generator
+    seeded, and so are all from then on. The numbers that a sample draws are therefore always its
+    own.
     """
 
     def __init__(self) -> None:
-        self.seen = False
+        self.seen: frozenset[Generator] = frozenset()
+        self.told = False
+        """Whether a whole batch was made without surprise."""
         self._value = 0
+        self._torch = False
 
     def __reduce__(self) -> tuple[type[Draws], tuple[()]]:
         return Draws, ()  # what was learned is no part of the pipeline's identity
@@ -64,15 +94,25 @@ class Draws:
     def watch(self, seed: int, index: Any) -> None:
         """From here on, `touched` tells."""
         self._value = derive_seed(seed, number_of(index))
-        random.seed(self._value)
+        self._torch = "torch" in sys.modules
+        for one in ALL - self.seen:
+            one.seed(self._value)
 
     def touched(self) -> bool:
-        """Whether there were draws since `watch`, which goes on from here."""
-        now = random.getrandbits(64)
-        random.seed(self._value)
-        self.seen = self.seen or now != random.getrandbits(64)
-        random.seed(self._value)
-        return self.seen
+        """Whether there were draws from an unseen generator since `watch`, which goes on from here.
+
+        One whose library came meanwhile may have been drawn from.
+        """
+        drawn = set()
+        for one in ALL - self.seen:
+            now = one.draw()
+            one.seed(self._value)
+            came = one is Generator.TORCH and not self._torch and now is not None
+            if came or now != one.draw():
+                drawn.add(one)
+            one.seed(self._value)
+        self.seen |= drawn
+        return bool(drawn)
 
 
 @contextmanager
