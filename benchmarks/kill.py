@@ -23,8 +23,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.dataplane import consuming
 from benchmarks.dataplane.systems import ROOT, interpreter
@@ -33,6 +36,8 @@ from penstock.crds import environment as names
 TOKEN = "benchmark"
 SAMPLE_SECONDS = 0.02
 DEADLINE_SECONDS = 210.0
+_MARK = "PENSTOCK_KILL_RUN"
+"""Variable by which the processes of a run are known, and those that they start."""
 
 
 def free_port() -> int:
@@ -50,9 +55,11 @@ class Scenario:
     def __init__(self, folder: Path, seed: int, samples: int) -> None:
         self._folder = folder
         self._port = free_port()
+        self.mark = str(folder)
         self._log = (folder / "log.txt").open("w")
         self._environ = {
             **os.environ,
+            _MARK: self.mark,
             names.JOB_TOKEN: TOKEN,
             names.DATA_ADDRESS: f"127.0.0.1:{self._port}",
             "PYTHONPATH": str(ROOT),
@@ -102,19 +109,24 @@ def shared_memory() -> set[str]:
     return {entry.name for entry in Path("/dev/shm").iterdir()}
 
 
-def leftovers(before: set[str]) -> list[str]:
-    """Shared memory that was not there before, and sockets of ours that are still bound."""
-    left = sorted(shared_memory() - before)
-    ours = [name for name in left if "penstock" in name]
-    unix = Path("/proc/net/unix").read_text().splitlines()
-    return ours + [line.split()[-1] for line in unix if "penstock-data-" in line]
+def leftovers(mark: str, before: set[str]) -> list[str]:
+    """Shared memory of ours that was not there before, and living processes of a run.
+
+    A socket without a name in the file system lives as long as a process that holds it, so whoever
+    leaves no process leaves no socket.
+    """
+    left = [name for name in sorted(shared_memory() - before) if "penstock" in name]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(_MARK) == mark:
+                left.append(f"process {process.pid}: {' '.join(process.cmdline())}")
+    return left
 
 
 def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, Any]:
     """One run; see the module's docstring."""
     chance = random.Random(seed)
     before = shared_memory()
-    sockets_before = leftovers(before)
     scenario = Scenario(folder, seed, samples)
     began = time.monotonic()
     done_file = folder / "done.json"
@@ -156,7 +168,7 @@ def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, A
         "longest_stall_seconds": done["stall"] and round(done["stall"], 2),
         "made_by_data_workers_since_the_last_start": done.get("arrived"),
         "seconds": round(seconds, 1),
-        "left_behind": [one for one in leftovers(before) if one not in sockets_before],
+        "left_behind": leftovers(scenario.mark, before),
         "load": os.getloadavg()[0],
     }
 

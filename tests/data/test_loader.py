@@ -324,7 +324,7 @@ def test_batches_of_2_gb_are_made_here_and_the_log_says_why(
     loader = Loader(Vast(50), 1, consumer=consumer, collate=only)
     batches = iter(loader)
     with thread_worker(consumer, tcp=tcp):
-        eventually(lambda: "could not make a batch" in caplog.text)
+        eventually(lambda: "could not make a batch" in caplog.text, 40)
         assert [batch.nbytes for batch in batches] == [2 << 30] * 50
     assert consumer.counts.arrived == 0
     [line] = [text for text in caplog.messages if "could not make a batch" in text]

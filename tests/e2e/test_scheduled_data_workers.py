@@ -155,6 +155,7 @@ def scales(plane: ControlPlane, source: str = "Scheduler") -> list[Json]:
 
 def assert_nothing_lost(plane: ControlPlane, enough: Path, alone: subprocess.Popen[str]) -> None:
     """Let the job end; it has seen every sample once per epoch, and all bits of each."""
+    eventually(plane, lambda: "epoch 0 " in log_of(plane))
     enough.touch()
     eventually(plane, lambda: "trained" in log_of(plane))
     told = [line for line in log_of(plane).splitlines() if line.startswith("epoch ")]

@@ -1,6 +1,7 @@
 """Volumes of real pods, and the paths by which their programs find them."""
 
 import json
+import sys
 from pathlib import Path
 
 from tests.local.kubelet.clusters import Cluster, container, pod, python, run, until
@@ -62,6 +63,26 @@ def test_paths_are_made_true_in_arguments_variables_and_working_directory(tmp_pa
         assert where == f"{directory}/z"
         assert f"'--path={directory}/x:{directory}/y'" in arguments
         assert "'/no/such/database'" in arguments
+
+    run(scenario, tmp_path)
+
+
+def test_a_mount_over_this_machines_own_paths_leaves_what_it_runs_with(tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        root = f"/{tmp_path.parts[1]}"
+        programs = [f"/{Path(sys.executable).parts[1]}", root]
+        names = [f"mount-{number}" for number in range(len(set(programs)))]
+        main = mounted(
+            *zip(names, sorted(set(programs)), strict=True),
+            command=["python", "-c", "import os; print(os.environ['PATH'], os.environ['WHERE'])"],
+            env=[{"name": "WHERE", "value": f"{root}/x"}],
+        )
+        volumes = [{"name": name, "emptyDir": {}} for name in names]
+        await cluster.run(pod(container=main, volumes=volumes))
+        await cluster.ended("p")
+        path, where = (await cluster.log("p")).split()
+        assert str(Path(sys.executable).parent) in path.split(":")
+        assert "/volumes/mount-" in where
 
     run(scenario, tmp_path)
 

@@ -76,11 +76,13 @@ async def prepare(context: PodContext, container: Json, restart: int) -> Launch:
     identity = container_id(uid, name, restart)
     cores = services.cores.assign(identity, cpu_claim(container))
     threads = thread_limits(len(cores)) if _has_cpu_limit(container) else {}
-    environment = {
-        **threads,
-        **{key: rewriter.rewrite(value) for key, value in variables.items()},
-        "PYTHONPATH": _with_hook(rewriter.rewrite(variables.get("PYTHONPATH", ""))),
+    # What the container did not say itself are paths of this machine, also where they begin alike.
+    said = {
+        key: value if given.get(key) == value else rewriter.rewrite(value)
+        for key, value in variables.items()
     }
+    environment = {**threads, **said, "PYTHONPATH": _with_hook(said.get("PYTHONPATH", ""))}
+    folder = container.get("workingDir")
     remove_old_logs(context.folder / "logs" / name, keep=1)
     account = mounts.get(SERVICE_ACCOUNT_PATH)
     if account is not None:
@@ -89,7 +91,7 @@ async def prepare(context: PodContext, container: Json, restart: int) -> Launch:
         id=identity,
         argv=argv,
         env=environment,
-        cwd=rewriter.rewrite(container.get("workingDir") or str(options.working_directory)),
+        cwd=rewriter.rewrite(folder) if folder else str(options.working_directory),
         log=_path(context.folder / "logs" / name / f"{restart}.log"),
         log_bytes=options.log_bytes,
         cores=cores,

@@ -2,10 +2,11 @@
 
 Processes here have no mount namespace of their own, so ``/data`` of a pod cannot be a folder of
 that pod. Instead the path is made true where it is *said*: a ``mountPath`` at the start of a path
-in ``command``, ``args``, ``workingDir`` or the value of a variable is replaced by the volume's
-folder. What a program says in its own code (``open("/data/x")``) is not seen, so every volume is
-also given as a variable, ``PENSTOCK_VOLUME_<NAME>`` (upper case, ``-`` as ``_``), and a program
-that should run both here and on a cluster takes its paths from arguments or variables.
+in ``command``, ``args``, ``workingDir`` or the value of a variable that the container has is
+replaced by the volume's folder. What a program says in its own code (``open("/data/x")``) is not
+seen, so every volume is also given as a variable, ``PENSTOCK_VOLUME_<NAME>`` (upper case, ``-`` as
+``_``), and a program that should run both here and on a cluster takes its paths from arguments or
+variables.
 
 The rule is the same for every volume and whether or not the path exists on this machine: the pod
 never reads the machine's ``/data`` by accident.
