@@ -6,7 +6,8 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
 
 import httpx
 import pytest
@@ -28,6 +29,7 @@ from penstock.data.protocol import (
 )
 from penstock.data.reporting import Reporter
 from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.protocol import AGENT_PATH, SESSION_PATH
 from penstock.trainer.server import Changes, Endpoints
 
 HEAD = {"Authorization": "Bearer secret"}
@@ -104,6 +106,30 @@ def test_more_participants_than_there_may_be_are_refused(monkeypatch: pytest.Mon
         answer = call(books, path, encode(report))
         assert answer.status_code == 409
         assert "at most 0 may" in answer.text
+
+
+@pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH, SESSION_PATH, AGENT_PATH])
+def test_a_caller_that_leaves_within_its_message_is_no_fault_of_the_server(path: str) -> None:
+    coordinator = Coordinator(JobFacts(), identity="t")
+    app = Endpoints(coordinator, Changes(coordinator), "secret", Dispatcher("me")).app()
+    coming = iter(
+        [{"type": "http.request", "body": b"ha", "more_body": True}, {"type": "http.disconnect"}]
+    )
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return next(coming)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "headers": [(b"authorization", b"Bearer secret")],
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert b"left within its message" in sent[1]["body"]
 
 
 @pytest.fixture

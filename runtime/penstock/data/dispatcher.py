@@ -177,16 +177,20 @@ def routes(
     ],
 ) -> list[Route]:
     """The two calls, for a Starlette application; ``guard`` checks the job's token."""
+    from starlette.requests import ClientDisconnect
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
     async def body(request: Request) -> bytes:
         chunks, size = [], 0
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > MAX_BYTES:
-                raise ProtocolError(f"more than {MAX_BYTES} bytes in one message")
-            chunks.append(chunk)
+        try:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BYTES:
+                    raise ProtocolError(f"more than {MAX_BYTES} bytes in one message")
+                chunks.append(chunk)
+        except ClientDisconnect as error:  # a program that ends, as any may
+            raise ProtocolError("the caller left within its message") from error
         return b"".join(chunks)
 
     async def consumer(request: Request) -> Response:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -161,11 +161,14 @@ class Endpoints:
 
 async def _body(request: Request) -> bytes:
     chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_MESSAGE_BYTES:
-            raise ProtocolError(f"more than {MAX_MESSAGE_BYTES} bytes in one message")
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > MAX_MESSAGE_BYTES:
+                raise ProtocolError(f"more than {MAX_MESSAGE_BYTES} bytes in one message")
+            chunks.append(chunk)
+    except ClientDisconnect as error:  # a program that ends, as any may
+        raise ProtocolError("the caller left within its message") from error
     return b"".join(chunks)
 
 
