@@ -257,3 +257,21 @@ def test_limits_taken_away_from_a_job_that_runs_leave_it_under_control(life: Lif
     life.server.advance(101)
     life.settle()
     assert life.condition("Failed") == ("True", "DeadlineExceeded")
+
+
+def test_servers_beyond_the_limits_of_a_suspended_job_are_not_prepared(life: Life) -> None:
+    life.create_job(
+        workers={"replicas": 1},
+        strategy="ParameterServer",
+        roles={"ps": {"replicas": 1, "template": template()}},
+        resourceLimits={"cpu": "2"},
+    )
+    life.settle()
+    life.edit_spec(lambda spec: spec.update(suspend=True))
+    life.settle()
+    life.edit_spec(lambda spec: spec["replicaSpecs"]["ps"].update(replicas=2))
+    for _ in range(3):
+        life.settle()
+        life.server.advance(700)
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    assert life.server.objects["scales"] == {}

@@ -285,10 +285,12 @@ def _write_own_scales(
     held: Held,
 ) -> None:
     written = [scale for plan in work.plans.values() for scale in plan.scales]
-    edit, due = own_scales.spec_edit(work.job, spec, scales, held, work.now)
-    work.alarm.at(due)
-    if edit is not None:
-        written.append(edit)
+    # Only a suspended job comes here with more than its limits allow: that edit is not prepared.
+    if not (spec.suspend and acceptance.fault_of_target(spec, compute_target(spec, scales))):
+        edit, due = own_scales.spec_edit(work.job, spec, scales, held, work.now)
+        work.alarm.at(due)
+        if edit is not None:
+            written.append(edit)
     failures = [
         (at, pod)
         for pod in work.observed.pods
