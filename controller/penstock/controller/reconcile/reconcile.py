@@ -106,9 +106,9 @@ def _go_on(work: Work) -> None:
     scales = preview.fill_in(spec, scales, held, target)
     observed = work.observed = dataclasses.replace(observed, scales=tuple(scales))
     asked_for = compute_target(spec, scales) if held else target
-    fault = acceptance.fault_of_target(spec, asked_for)
-    if fault is not None and not (spec.suspend and job.status.start_time):
-        _beyond_limits(work, spec, target, fault)
+    work.beyond_limits = acceptance.fault_of_target(spec, asked_for)
+    if work.beyond_limits is not None and not (spec.suspend and job.status.start_time):
+        _beyond_limits(work, spec, target, work.beyond_limits)
         return
     if job.status.start_time is None:
         work.additions["startTime"] = write_time(work.now)
@@ -119,7 +119,7 @@ def _go_on(work: Work) -> None:
         work.actions.extend(checks)
         work.alarm.at(work.now)
         return
-    _set_accepted(work, spec, fault)
+    _set_accepted(work, spec)
     if ending.fails(work, spec) or ending.succeeds(work, target):
         return
     _act(work, spec, scales, target, held, started=started)
@@ -143,7 +143,7 @@ def _checks(work: Work, spec: ElasticJobSpec) -> list[CheckTemplate]:
     ]
 
 
-def _set_accepted(work: Work, spec: ElasticJobSpec, beyond_limits: acceptance.Fault | None) -> None:
+def _set_accepted(work: Work, spec: ElasticJobSpec) -> None:
     """Accepted, unless the API server refuses something that is still to be created.
 
     A suspended job may ask for more than its limits: that is told, and keeps it from resuming.
@@ -161,7 +161,7 @@ def _set_accepted(work: Work, spec: ElasticJobSpec, beyond_limits: acceptance.Fa
     }
     faults = [
         *work.template_faults.values(),
-        beyond_limits,
+        work.beyond_limits,
         acceptance.fault_of_objects(work.refusals),
     ]
     fault = next((one for one in faults if one is not None), None)
@@ -285,8 +285,7 @@ def _write_own_scales(
     held: Held,
 ) -> None:
     written = [scale for plan in work.plans.values() for scale in plan.scales]
-    # Only a suspended job comes here with more than its limits allow: that edit is not prepared.
-    if not (spec.suspend and acceptance.fault_of_target(spec, compute_target(spec, scales))):
+    if work.beyond_limits is None:  # else the job is suspended, and such an edit is not prepared
         edit, due = own_scales.spec_edit(work.job, spec, scales, held, work.now)
         work.alarm.at(due)
         if edit is not None:

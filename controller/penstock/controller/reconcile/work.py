@@ -45,6 +45,7 @@ class Work:
         self.conditions = Conditions(self.job.status.conditions, self.job.generation, now)
         self.plans: dict[str, RolePlan] = {}
         self.template_faults: dict[str, tuple[JobReason, str]] = {}
+        self.beyond_limits: tuple[JobReason, str] | None = None
         self.additions: dict[str, Any] = {}
         self.plan: Mapping[str, str] | None = self.job.status.raw.get("plan")
         self.keep_desired = True
