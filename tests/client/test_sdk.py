@@ -25,6 +25,7 @@ from penstock.client import (
     WaitTimeoutError,
 )
 from penstock.client.waiting import one_manifest
+from penstock.crds import labels
 from penstock.crds.enums import Policy, Role
 from penstock.crds.scale import Resources, RoleTarget
 from tests.api.service import REGISTRATION
@@ -163,6 +164,24 @@ def test_a_persons_targets_are_scales(sdk: Sdk, cluster: RunningCluster) -> None
     assert pin.metadata.name not in left
     assert sdk("suspend", name).spec.suspend is True
     assert sdk("resume", name).spec.suspend is False
+
+
+def test_the_brain_is_told_that_its_pin_is_gone(
+    sdk: Sdk, cluster: RunningCluster, sqlite_url: str
+) -> None:
+    name = named(sdk, "pinned")
+    uid = sdk("submit", job(name)).metadata.uid
+    pin = sdk("pin", name, {Role.WORKER: RoleTarget(replicas=2)})
+    noted = {"metadata": {"annotations": {labels.PLAN: "2"}}}
+    cluster.patch("scales.penstock.dev", pin.metadata.name, noted, "default")
+    with service(sqlite_url) as url, BrainClient(url, retry=QUICK) as brain:
+        brain.register(uid, JobRegistration.model_validate({**REGISTRATION, "name": name}))
+        override = {"policy": "Pin", "roles": {"worker": {"replicas": 2}}}
+        brain.override(uid, Override.model_validate(override))
+        assert brain.job(uid).pinned_by is not None
+        assert sdk("release", name, Role.PS, brain_url=url) == 0
+        assert sdk("release", name, brain_url=url) == 1
+        assert brain.job(uid).pinned_by is None
 
 
 def test_what_the_brain_knows(sdk: Sdk, cluster: RunningCluster, sqlite_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -30,42 +31,35 @@ POLL_SECONDS = 0.5
 Json = dict[str, Any]
 
 
-@connected
-def scale_(
-    session: Session,
-    job: JobName,
-    role: RoleOption = Role.WORKER,
-    replicas: Replicas = None,
-    cpu: Cpu = None,
-    memory: Memory = None,
-    spare: Spare = None,
-    message: Message = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: Timeout = 120.0,
-) -> None:
-    """Change a role of a job, until the Brain says otherwise."""
-    target = _target(replicas, cpu, memory, spare)
-    _write(session, job, {role: target}, Policy.APPLY, message, dry_run, wait, timeout)
+def _writing(name: str, policy: Policy, summary: str) -> Callable[..., None]:
+    """A command that writes a Scale of a policy; ``scale`` and ``pin`` differ in nothing else."""
+
+    def write(
+        session: Session,
+        job: JobName,
+        role: RoleOption = Role.WORKER,
+        replicas: Replicas = None,
+        cpu: Cpu = None,
+        memory: Memory = None,
+        spare: Spare = None,
+        message: Message = "",
+        dry_run: DryRun = False,
+        wait: Wait = False,
+        timeout: Timeout = 120.0,
+    ) -> None:
+        target = _target(replicas, cpu, memory, spare)
+        _write(session, job, {role: target}, policy, message, dry_run, wait, timeout)
+
+    write.__name__, write.__doc__ = name, summary
+    return connected(write)
 
 
-@connected
-def pin_(
-    session: Session,
-    job: JobName,
-    role: RoleOption = Role.WORKER,
-    replicas: Replicas = None,
-    cpu: Cpu = None,
-    memory: Memory = None,
-    spare: Spare = None,
-    message: Message = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: Timeout = 120.0,
-) -> None:
-    """Hold a role of a job at these targets, whatever the Brain says, until "release"."""
-    target = _target(replicas, cpu, memory, spare)
-    _write(session, job, {role: target}, Policy.PIN, message, dry_run, wait, timeout)
+scale_ = _writing("scale_", Policy.APPLY, "Change a role of a job, until the Brain says otherwise.")
+pin_ = _writing(
+    "pin_",
+    Policy.PIN,
+    'Hold a role of a job at these targets, whatever the Brain says, until "release".',
+)
 
 
 @connected
@@ -77,25 +71,9 @@ def release_(
     ] = None,
 ) -> None:
     """Delete a job's pins: what the Brain said last is in force again."""
-    from penstock.client import errors, jobcalls, resources
-    from penstock.crds import labels
-
-    document = session.job(job)
-    scales = session.cluster.list(resources.SCALES, session.namespace)
-    found = jobcalls.pins(jobcalls.scales_of(document, scales), role)
-    if any(labels.PLAN in (pin["metadata"].get("annotations") or {}) for pin in found):
-        # It was made through the Brain, which must know that it is gone.
-        session.brain.lift_override(document["metadata"]["uid"])
-    for pin in found:
-        name, uid = pin["metadata"]["name"], pin["metadata"]["uid"]
-        try:
-            session.cluster.send(
-                resources.delete(resources.SCALES, name, session.namespace, uid=uid)
-            )
-        except errors.ObjectNotFoundError:
-            continue  # the Brain, or somebody else, was faster
+    found = session.penstock.release(job, role)
     of_role = f" of {role.in_words}" if role else ""
-    count = f"{len(found)} pin{'s' if len(found) != 1 else ''}{of_role} deleted"
+    count = f"{found} pin{'s' if found != 1 else ''}{of_role} deleted"
     session.did(session.job(job), f"released: {count}" if found else f"has no pin{of_role}")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -147,15 +148,16 @@ class AsyncPenstock:
         """Say what roles of a job should be, until `release`."""
         return await self._scale(name, roles, Policy.PIN, message)
 
-    async def release(self, name: str) -> int:
-        """Return a job to the Brain; how many pins there were."""
+    async def release(self, name: str, role: Role | None = None) -> int:
+        """Return a job, or one role of it, to the Brain; how many pins there were."""
         job = await self._read(name)
         scales = jobcalls.scales_of(job, await self.cluster.list(SCALES, self.namespace))
-        found = jobcalls.pins(scales)
+        found = jobcalls.pins(scales, role)
+        if jobcalls.made_through_brain(found):
+            await (await self.brain()).lift_override(job["metadata"]["uid"])
         for pin in found:
-            metadata = pin["metadata"]
-            call = resources.delete(SCALES, metadata["name"], self.namespace, uid=metadata["uid"])
-            await self.cluster.send(call)
+            with suppress(ObjectNotFoundError):  # the Brain, or somebody else, was faster
+                await self.cluster.send(jobcalls.unpin(pin))
         return len(found)
 
     async def suspend(self, name: str) -> ElasticJob:

@@ -95,6 +95,17 @@ def pins(scales: Iterable[Json], role: Role | None = None) -> list[Json]:
     ]
 
 
+def made_through_brain(pins: Iterable[Json]) -> bool:
+    """Whether the Brain made one of them, and must know that it is gone, or it makes it again."""
+    return any(labels.PLAN in (pin["metadata"].get("annotations") or {}) for pin in pins)
+
+
+def unpin(pin: Json) -> ClusterCall:
+    """Delete a pin, if it is still the one that was read."""
+    metadata = pin["metadata"]
+    return resources.delete(SCALES, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+
+
 def condition(document: Json, kind: str) -> Json | None:
     """A condition of an object's status; None where it is not written yet."""
     for each in (document.get("status") or {}).get("conditions") or ():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -148,15 +149,16 @@ class Penstock:
         """Say what roles of a job should be, until `release`."""
         return self._scale(name, roles, Policy.PIN, message)
 
-    def release(self, name: str) -> int:
-        """Return a job to the Brain; how many pins there were."""
+    def release(self, name: str, role: Role | None = None) -> int:
+        """Return a job, or one role of it, to the Brain; how many pins there were."""
         job = self._read(name)
         scales = jobcalls.scales_of(job, self.cluster.list(SCALES, self.namespace))
-        found = jobcalls.pins(scales)
+        found = jobcalls.pins(scales, role)
+        if jobcalls.made_through_brain(found):
+            self.brain.lift_override(job["metadata"]["uid"])
         for pin in found:
-            metadata = pin["metadata"]
-            call = resources.delete(SCALES, metadata["name"], self.namespace, uid=metadata["uid"])
-            self.cluster.send(call)
+            with suppress(ObjectNotFoundError):  # the Brain, or somebody else, was faster
+                self.cluster.send(jobcalls.unpin(pin))
         return len(found)
 
     def suspend(self, name: str) -> ElasticJob:
