@@ -1,0 +1,3 @@
+from tests.brain.databases import sqlite_url
+
+__all__ = ["sqlite_url"]

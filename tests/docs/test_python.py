@@ -1,0 +1,165 @@
+"""Every Python block of the pages runs as it stands; only what it takes as given is put in.
+
+Those of docs/algorithms.md are installed and compared by `tests.sim.ps.test_own_algorithm`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.api.schemas import JobRegistration
+from penstock.client import BrainClient
+from penstock.crds import environment
+from tests.api.service import REGISTRATION
+from tests.client.embedded import cluster_with_definitions, condition, job, set_status
+from tests.client.test_against_the_service import service
+from tests.docs.pages import ROOT, Block, blocks
+from tests.local.cluster import RunningCluster
+
+BLOCKS = {
+    "docs/algorithms.md": 2,
+    "docs/data-workers.md": 1,
+    "docs/embedded-cluster.md": 1,
+    "docs/sdk.md": 2,
+    "docs/training.md": 2,
+}
+JOBS = "elasticjobs.penstock.dev"
+
+
+def test_no_block_is_left_out() -> None:
+    assert Counter(str(one.page.relative_to(ROOT)) for one in blocks("python")) == BLOCKS
+
+
+def run(page: str, number: int, **given: Any) -> dict[str, Any]:
+    """Run a page's block, counted from 0, with what it takes as given; the names that it made."""
+    block: Block = [one for one in blocks("python") if one.page == ROOT / page][number]
+    names = {"__name__": "__main__", **given}
+    exec(compile("\n" * block.line + block.text, str(block.page), "exec"), names)
+    return names
+
+
+@pytest.fixture(autouse=True)
+def outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (environment.TRAINER_ADDRESS, environment.CHECKPOINT_DIR, environment.STEP_LOG):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def brain_url(sqlite_url: str) -> Iterator[str]:
+    with service(sqlite_url) as url:
+        yield url
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, brain_url: str) -> Iterator[RunningCluster]:
+    """A cluster and a Brain that a program finds by its environment, as a person's would."""
+    monkeypatch.chdir(ROOT)
+    with cluster_with_definitions() as running:
+        monkeypatch.setenv("KUBECONFIG", str(running.kubeconfig_path))
+        monkeypatch.setenv("PENSTOCK_BRAIN_URL", brain_url)
+        monkeypatch.setenv("PENSTOCK_BRAIN_TOKEN", "token")
+        yield running
+
+
+@contextmanager
+def training(cluster: RunningCluster, brain_url: str, name: str) -> Iterator[None]:
+    """Plays controller and trainer: a job that appears is planned once, and succeeds."""
+
+    def play() -> None:
+        found = cluster.wait(lambda: cluster.find(JOBS, name, "default"), f"job {name}", 30)
+        uid = found["metadata"]["uid"]
+        with BrainClient(brain_url) as brain:
+            brain.register(uid, JobRegistration.model_validate({**REGISTRATION, "name": name}))
+            brain.finish(uid, "Succeeded")
+        set_status(cluster, name, condition("Succeeded"), state="Succeeded")
+
+    player = threading.Thread(target=play, daemon=True)
+    player.start()
+    try:
+        yield
+    finally:
+        player.join(40)
+    assert not player.is_alive()
+
+
+def test_a_job_is_submitted_awaited_and_its_plans_are_printed(
+    cluster: RunningCluster, brain_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with training(cluster, brain_url, "digits"):
+        run("docs/sdk.md", 0)
+    state, plan = capsys.readouterr().out.splitlines()
+    assert state == "Succeeded"
+    assert plan.startswith("1 ")
+
+
+def test_a_jobs_plans_are_followed_to_its_end(
+    cluster: RunningCluster, brain_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uid = cluster.create(JOBS, job("digits"), cluster.namespace("team"))["metadata"]["uid"]
+    with BrainClient(brain_url) as brain:
+        registration = {**REGISTRATION, "name": "digits", "namespace": "team"}
+        brain.register(uid, JobRegistration.model_validate(registration))
+        timer = threading.Timer(0.3, lambda: brain.finish(uid, "Succeeded"))
+        timer.start()
+        run("docs/sdk.md", 1)
+        timer.join()
+    assert capsys.readouterr().out.startswith("1 ")
+
+
+def test_an_elastic_session_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    images = torch.randn(432, 4, generator=torch.Generator().manual_seed(0))
+    labels = (images.sum(1) > 0).long()
+    model = torch.nn.Linear(4, 2)
+
+    def evaluate(trained: torch.nn.Module) -> float:
+        return float((trained(images).argmax(1) == labels).float().mean())
+
+    run(
+        "docs/training.md",
+        0,
+        model=model,
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.05),
+        images=images,
+        labels=labels,
+        loss_function=torch.nn.functional.cross_entropy,
+        evaluate=evaluate,
+    )
+    assert '"samples_seen": 8640, "samples_lost": 0' in capsys.readouterr().out
+    assert evaluate(model) > 0.95
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on one core
+def test_shards_and_batches_are_leased_by_a_program_on_its_own() -> None:
+    batches: list[torch.Tensor] = []
+    records = Counter[str]()
+    run(
+        "docs/training.md",
+        1,
+        dataset=torch.arange(100),
+        DataLoader=torch.utils.data.DataLoader,
+        train=batches.append,
+        train_on=lambda path, start, stop: records.update({path: stop - start}),
+    )
+    seen = Counter(int(index) for batch in batches for index in batch)
+    assert seen == dict.fromkeys(range(100), 3)
+    assert records == {"a.tfrecord": 9000, "b.tfrecord": 400}
+
+
+def test_a_loader_without_pytorch() -> None:
+    dataset = [{"pixels": np.full(3, index), "name": str(index)} for index in range(70)]
+    found = run("docs/data-workers.md", 0, dataset=dataset)
+    assert set(found["batch"]) == {"pixels", "name"}
+    state = found["loader"].state_dict()
+    found["loader"].load_state_dict(state)
+
+
+def test_a_container_is_killed_on_an_embedded_cluster() -> None:
+    run("docs/embedded-cluster.md", 0)
