@@ -141,11 +141,17 @@ class ModelSpec(Message):
 
     def difference(self, other: ModelSpec) -> str | None:
         """The first thing in which another model differs, for people; None if nothing does."""
-        ours, theirs = _described(self), _described(other)
-        for name in [*ours, *(name for name in theirs if name not in ours)]:
+        ours, theirs = dict(_facts(self)), dict(_facts(other))
+        for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
                 return f"{name}: {theirs.get(name, 'absent')} instead of {ours.get(name, 'absent')}"
+        if self._names() != other._names():
+            return f"order of tables and parameters: {other._names()} instead of {self._names()}"
         return None
+
+    def _names(self) -> list[str]:
+        tables = (table.name for space in self.spaces for table in space.tables)
+        return [*tables, *(parameter.name for parameter in self.dense)]
 
 
 class Places:
@@ -167,10 +173,6 @@ class Places:
         return partition, index
 
 
-def _described(spec: ModelSpec) -> dict[str, object]:
-    return dict(_facts(spec))
-
-
 def _facts(spec: ModelSpec) -> Iterator[tuple[str, object]]:
     yield "optimizer", spec.optimizer.kind.value
     yield "partitions", spec.partitions
@@ -179,8 +181,6 @@ def _facts(spec: ModelSpec) -> Iterator[tuple[str, object]]:
             yield f"table {table.name}", f"{table.rows} rows of {space.dim}"
     for parameter in spec.dense:
         yield f"parameter {parameter.name}", f"shape {list(parameter.shape)}"
-    yield "order of the tables", [[t.name for t in s.tables] for s in spec.spaces]
-    yield "order of the parameters", [parameter.name for parameter in spec.dense]
 
 
 def _coprime(rows: int) -> int:
