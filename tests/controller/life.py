@@ -17,8 +17,7 @@ from tests.controller.fake_server import CrashError, FakeApi, FakeServer, copied
 
 Json = dict[str, Any]
 KEY = ("ns", "job")
-ALL_STRATEGIES = frozenset({"AllReduce", "Local", "ParameterServer"})
-SETTINGS = Settings(trainer_image="trainer", supported_strategies=ALL_STRATEGIES)
+SETTINGS = Settings(trainer_image="trainer")
 
 
 def container(memory: str = "1Gi", cpu: str = "1") -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.controller.tokens import KEY_SECRET
+from penstock.crds.enums import Strategy
 from tests.controller.life import Life, Settings
 
 
@@ -277,7 +278,8 @@ def test_our_own_name_as_manager_is_ours(life: Life) -> None:
 
 @pytest.mark.parametrize("strategy", ["ParameterServer"])
 def test_a_strategy_without_runtime_is_refused(strategy: str) -> None:
-    life = Life(Settings(trainer_image="trainer"))
+    known = frozenset({Strategy.ALL_REDUCE, Strategy.LOCAL})
+    life = Life(Settings(trainer_image="trainer", supported_strategies=known))
     try:
         template = {"template": {"spec": {"containers": [{"name": "main"}]}}}
         life.create_job(strategy=strategy, roles={"ps": template})

@@ -27,6 +27,72 @@ def test_the_first_plan_needs_no_consent(servers: Life) -> None:
     assert servers.scale_condition("a", "Applied")[0] == "True"
 
 
+def test_our_own_server_is_ready_when_it_serves(life: Life) -> None:
+    without = template()
+    del without["spec"]["containers"][0]["command"]
+    life.create_job(strategy="ParameterServer", roles={"ps": {"template": without}})
+    life.settle()
+    [pod] = life.pods("ps")
+    [made] = pod["spec"]["containers"]
+    assert made["command"] == ["penstock", "ps"], "a template without a command runs our server"
+    assert made["readinessProbe"] == {"tcpSocket": {"port": 8482}, "periodSeconds": 1}
+
+
+@pytest.mark.parametrize("key", ["command", "args"])
+def test_a_server_program_of_ones_own_is_left_as_it_is(life: Life, key: str) -> None:
+    own = template()
+    own["spec"]["containers"][0][key] = ["my-server"]
+    life.create_job(strategy="ParameterServer", roles={"ps": {"template": own}})
+    life.settle()
+    [made] = life.pods("ps")[0]["spec"]["containers"]
+    assert made[key] == ["my-server"]
+    assert "readinessProbe" not in made
+
+
+def test_a_replacement_comes_first_and_the_old_one_goes_when_it_serves(servers: Life) -> None:
+    servers.create_scale("b", {"ps": {"ranks": {"1": {"minIncarnation": 1}}}})
+    servers.settle()
+    answer_trainer(servers, consents=True)
+    servers.settle(kubelet=False)
+    assert servers.names("ps") == ["job-ps-0-0", "job-ps-1-0", "job-ps-1-1"]
+    servers.run_pod("job-ps-1-1", ready=False)
+    servers.settle(kubelet=False)
+    assert servers.names("ps") == ["job-ps-0-0", "job-ps-1-0", "job-ps-1-1"]
+    servers.server.edit("pods", "job-ps-1-1", lambda pod: pod["status"].update(phase="Pending"))
+    servers.settle()
+    assert servers.names("ps") == ["job-ps-0-0", "job-ps-1-1"]
+
+
+def test_suspended_the_servers_outlive_the_workers(servers: Life) -> None:
+    servers.edit_spec(lambda spec: spec.update(suspend=True))
+    servers.settle()
+    assert _removed(servers) == ["worker", "ps", "ps", "trainer"]
+
+
+def test_a_job_that_succeeded_leaves_no_server(servers: Life) -> None:
+    servers.end_pod("job-worker-0-0", 0)
+    servers.settle()
+    assert _removed(servers) == ["ps", "ps", "trainer"]
+    assert servers.condition("Succeeded")[0] == "True"
+
+
+def test_servers_that_ended_with_their_job_are_not_made_again(servers: Life) -> None:
+    for name in servers.names("ps"):
+        servers.end_pod(name, 0)
+    servers.settle()
+    assert servers.names("ps") == []
+    servers.end_pod("job-worker-0-0", 0)
+    servers.settle()
+    assert servers.condition("Succeeded")[0] == "True"
+    assert servers.names() == []
+
+
+def _removed(life: Life) -> list[str]:
+    """The roles of the pods that the controller deleted, in its order."""
+    calls = life.server.calls
+    return [name.split("-")[1] for verb, kind, name in calls if (verb, kind) == ("delete", "pods")]
+
+
 def test_a_change_waits_for_the_trainer(servers: Life) -> None:
     servers.create_scale("b", {"ps": {"replicas": 3}})
     servers.settle()

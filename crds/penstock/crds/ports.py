@@ -8,3 +8,4 @@ CONTROLLER_METRICS: Final = 8478
 SCHEDULER_METRICS: Final = 8479
 EMBEDDED_API_SERVER: Final = 8480
 DATA_WORKER: Final = 8481  # takes connections, and says nothing, while it is ready
+PARAMETER_SERVER: Final = 8482  # the same, while it serves its share of the parameters

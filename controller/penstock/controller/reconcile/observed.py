@@ -218,7 +218,7 @@ class Settings:
 
     trainer_image: str
     brain_url: str | None = None
-    supported_strategies: frozenset[Strategy] = frozenset({Strategy.ALL_REDUCE, Strategy.LOCAL})
+    supported_strategies: frozenset[Strategy] = frozenset(Strategy)
     manager: str = "penstock.dev/controller"
     in_place_resize: bool = True
 

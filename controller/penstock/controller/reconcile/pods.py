@@ -42,6 +42,7 @@ Nobody waits for its readiness but the job that gets no plan: workers reach it b
 """
 
 _DATA_WORKER: Final = ["penstock", "data-worker"]
+_PARAMETER_SERVER: Final = ["penstock", "ps"]
 _REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
 """A probe has one of several handlers: two probes merged would be an invalid one."""
 
@@ -96,8 +97,13 @@ def replica_pod(
     if role is Role.DATA_WORKER:
         if role not in spec.replica_specs.by_role():
             _run_data_worker(pod_spec)
-        _ready_when_it_serves(pod_spec["containers"][0])
+        _ready_when_it_serves(pod_spec["containers"][0], _DATA_WORKER, ports.DATA_WORKER)
         pod_spec.setdefault("priorityClassName", DATA_PRIORITY_CLASS)
+    if role is Role.PS:
+        first = pod_spec["containers"][0]
+        if not first.get("command") and not first.get("args"):
+            first["command"] = list(_PARAMETER_SERVER)
+        _ready_when_it_serves(first, _PARAMETER_SERVER, ports.PARAMETER_SERVER)
     if gated:
         gates = pod_spec.setdefault("schedulingGates", [])
         if not any(gate.get("name") == labels.PLACEMENT_GATE for gate in gates):
@@ -335,10 +341,10 @@ def _avoid_nodes(pod_spec: Json, nodes: tuple[str, ...]) -> None:
         )
 
 
-def _ready_when_it_serves(container: Json) -> None:
-    """Our data worker takes connections once it makes batches: its predecessor stays until then."""
-    if (container.get("command") or [])[:2] == _DATA_WORKER:
-        probe = {"tcpSocket": {"port": ports.DATA_WORKER}, "periodSeconds": 1}
+def _ready_when_it_serves(container: Json, program: list[str], port: int) -> None:
+    """Our programs take connections once they serve: their predecessors stay until then."""
+    if (container.get("command") or [])[:2] == program:
+        probe = {"tcpSocket": {"port": port}, "periodSeconds": 1}
         container.setdefault("readinessProbe", probe)
 
 
