@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from penstock.crds import environment
 from penstock.crds.enums import Guarantee
-from penstock.data.ledger import LedgerError
+from penstock.data.ledger import Ledger, LedgerError, LedgerOptions
 from penstock.trainer import holders
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.protocol import (
@@ -233,3 +233,20 @@ def test_a_wrong_token_is_refused(
 def test_a_shard_of_no_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="records_per_shard: 0"):
         FileShards({"f": 1}, records_per_shard=0)
+
+
+def test_a_lease_whose_answer_was_lost_goes_back_when_its_holder_says_what_it_holds() -> None:
+    data = DataSpec(dataset_size=10, global_batch=1, epochs=1, slots_per_step=1)
+    order = data.order(1)
+    shared = Ledger(LedgerOptions(total_slots=order.total_slots))
+    books = holders.Holders(Ledger)
+    request = LeaseRequest(holder="worker-0.0/a", data=data, max_slots=1, held=())
+
+    def ask(request: LeaseRequest) -> LeaseReply:
+        return books.serve(request, shared, order, Guarantee.EXACTLY_ONCE, now=0.0)
+
+    ask(request)  # its answer is lost
+    kept = ask(request)
+    assert (kept.start, kept.stop) == (0, 1), "the slot was held by nobody who knew of it"
+    ask(request.model_copy(update={"held": (kept.fence,), "max_slots": 0}))
+    assert [lease.fence for lease in shared.leases()] == [kept.fence]

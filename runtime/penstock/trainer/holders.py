@@ -136,6 +136,10 @@ def _settle(request: LeaseRequest, ledger: Ledger) -> list[int]:
             ledger.give_back(fence)
         except StaleLeaseError:
             refused.append(fence)
+    if request.held is not None:
+        for lease in ledger.leases(request.holder):
+            if lease.fence not in request.held:  # the answer that brought it was lost
+                ledger.give_back(lease.fence)
     return refused
 
 

@@ -222,6 +222,7 @@ class LeaseRequest(Message):
     completed: tuple[tuple[Count, Count, Count], ...] = ()  # fence, start, stop
     failed: tuple[tuple[Count, Count], ...] = ()  # fence, slot
     returned: tuple[Count, ...] = ()  # fences
+    held: tuple[Count, ...] | None = None  # fences it knows; others of its own never reached it
     slot_seconds: Seconds | None = None
 
 

@@ -11,7 +11,10 @@ question in turn. Every question but STATE names the number of the layout that t
            the float32 gradients of the server's dense pieces
                                              -> DONE [applied, version]     applied: 0 if a repeat
     READ   [layout, snapshot or nil, partition]  -> PARTITION [sizes]       `Store.partition`
+           body: its arrays, float32, one after the other; ``sizes``: the numbers in each
     WRITE  [layout, partition, sizes]  body: as READ's answer -> DONE []    chief fills a layout
+           an array of size 0 leaves what the server began with (a fill afresh: the dense values
+           alone are sent)
     STATE  [layout or snapshot, is_snapshot] -> STATE [applied ranges, pushes]
     SEAL   [layout, applied ranges, pushes]  -> DONE []                     chief has filled it
 
