@@ -32,6 +32,9 @@ def test_places_are_a_bijection_onto_arrays_of_the_counted_sizes(
     for number in range(partitions):
         inside = np.sort(index[partition == number])
         assert inside.tolist() == list(range(places.count(number)))
+        back, at = places.of(places.rows_of(number))
+        assert (back == number).all()
+        assert at.tolist() == inside.tolist()
 
 
 def test_the_largest_space_does_not_overflow() -> None:

@@ -167,10 +167,21 @@ class Places:
         return max(0, -(-(self.rows - partition) // self.partitions))
 
     def of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Partition of each row, and its index within that."""
-        place = (rows * self._factor) % self.rows
-        index, partition = np.divmod(place, self.partitions)
-        return partition, index
+        """Partition of each row, and its index within that.
+
+        With quotients only: NumPy's remainder takes twice the time for thousands of rows.
+        """
+        place = rows * self._factor
+        place -= place // self.rows * self.rows
+        index = place // self.partitions
+        place -= index * self.partitions
+        return place, index
+
+    def rows_of(self, partition: int) -> NDArray[np.int64]:
+        """The rows of a partition, in the order of their index: the inverse of `of`."""
+        place = np.arange(partition, self.rows, self.partitions, dtype=np.int64)
+        rows: NDArray[np.int64] = place * pow(self._factor, -1, self.rows) % self.rows
+        return rows
 
 
 def _facts(spec: ModelSpec) -> Iterator[tuple[str, object]]:
