@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -79,7 +81,14 @@ REFUSALS = [
     (409, {"message": "exists"}, errors.ObjectConflictError, "exists"),
     (
         422,
-        {"details": {"causes": [{"field": "spec.strategy", "message": "Required value"}]}},
+        {
+            "details": {
+                "causes": [
+                    {"field": "spec.strategy", "message": "Required value"},
+                    {"field": "<nil>", "message": "some validation rules were not checked"},
+                ]
+            }
+        },
         errors.InvalidObjectError,
         "^spec.strategy: Required value$",
     ),
@@ -117,9 +126,63 @@ def test_a_server_that_is_away_is_named(both: Both) -> None:
     assert "'here'" in str(caught.value)
 
 
-def test_an_answer_that_is_no_object_is_an_error(both: Both) -> None:
-    def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, text="<html>")
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(200, "<html>"), (200, "[]"), (200, "[" * 100_000), (200, ""), (204, ""), (302, "")],
+)
+def test_what_is_no_api_server_is_an_error(both: Both, status: int, body: str) -> None:
+    """A login page that redirects must not look like a namespace without jobs."""
 
-    with pytest.raises(errors.ClusterError, match="no JSON"):
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, text=body, headers={"Location": "http://login/"})
+
+    with pytest.raises(errors.ClusterError, match="the address of a Kubernetes API server"):
         both("send", resources.get(resources.JOBS, "x", "team"), handler=answer)
+    with pytest.raises(errors.ClusterError, match="the address of a Kubernetes API server"):
+        both("list", resources.JOBS, "team", handler=answer)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "a/b", "a%2Fb", "a\nb", "\udcff"])
+def test_what_is_no_name_never_becomes_a_path(name: str) -> None:
+    """An empty name would delete every job of the namespace."""
+    for make in (resources.get, resources.delete):
+        with pytest.raises(errors.InvalidObjectError, match=r"^name: .* is the name of nothing"):
+            make(resources.JOBS, name, "team")
+        with pytest.raises(errors.InvalidObjectError, match="namespace: "):
+            make(resources.JOBS, "x", name)
+    query = resources.get(resources.JOBS, "a?b#c", "team")
+    assert query.path.endswith("/elasticjobs/a%3Fb%23c")
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_server_that_is_busy_or_starts_may_be_asked_again(both: Both, status: int) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, json={"kind": "Status", "message": "too many requests"})
+
+    with pytest.raises(errors.ClusterUnreachableError, match="too many requests; try again"):
+        both("send", resources.get(resources.JOBS, "x", "team"), handler=answer)
+
+
+def test_an_answer_that_trickles_in_ends_in_time(both: Both) -> None:
+    class Plain(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                time.sleep(0.02)
+                yield b" "
+
+    class Asynchronous(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(0.02)
+                yield b" "
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=Asynchronous() if in_loop() else Plain())
+
+    def in_loop() -> bool:
+        with suppress(RuntimeError):
+            return asyncio.get_running_loop() is not None
+        return False
+
+    with pytest.raises(errors.ClusterUnreachableError, match=r"no whole answer in 0\.2 s"):
+        both("send", resources.get(resources.JOBS, "x", "team"), seconds=0.2, handler=answer)

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import socket
 import sys
 import threading
 import time
@@ -146,6 +147,29 @@ def test_waiting_ends_in_time(sdk: Sdk, cluster: RunningCluster) -> None:
     with pytest.raises(WaitTimeoutError, match=r"not Succeeded after 0\.1 s; it is Running"):
         sdk("wait", name, timeout_seconds=0.1)
     assert sdk("wait", name, "Running", timeout_seconds=5).status.state == "Running"
+
+
+@pytest.mark.parametrize("form", [Penstock, AsyncPenstock])
+def test_a_server_that_hangs_does_not_outlast_the_wait(form: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        access = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        path = tmp_path / "kubeconfig"
+        document = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+            "clusters": [{"name": "c", "cluster": access}],
+        }
+        path.write_text(yaml.safe_dump(document))
+
+        def wait() -> None:
+            found = form(kubeconfig=path).wait("x", timeout_seconds=0.5)
+            if inspect.iscoroutine(found):
+                asyncio.run(found)
+
+        began = time.monotonic()
+        with pytest.raises(WaitTimeoutError, match=r"not Succeeded after 0\.5 s"):
+            wait()
+        assert time.monotonic() - began < 5
 
 
 def test_a_persons_targets_are_scales(sdk: Sdk, cluster: RunningCluster) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
 import httpx
 
 from penstock.client import resources
-from penstock.client.cluster import TIMEOUT_SECONDS, extensions, headers, unreachable
+from penstock.client.cluster import TIMEOUT_SECONDS, WHOLE_SECONDS, extensions, headers, unreachable
 from penstock.client.kubeconfig import ClusterAccess, Json
 from penstock.client.resources import ClusterCall, Resource
 
@@ -47,19 +47,24 @@ class AsyncClusterClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, call: ClusterCall) -> Json:
-        """Carry out one call. Raises ClusterError."""
+    async def send(self, call: ClusterCall, *, seconds: float = WHOLE_SECONDS) -> Json:
+        """Carry out one call within this time. Raises ClusterError."""
         # A credential plugin may take its time, and a file may lie on a slow disk.
         sent = await asyncio.to_thread(headers, self.access, call)
         try:
-            answer = await self._http.request(
-                call.method,
-                call.path,
-                params=dict(call.query),
-                content=call.content,
-                headers=sent,
-                extensions=extensions(self.access),
-            )
+            async with asyncio.timeout(seconds):
+                answer = await self._http.request(
+                    call.method,
+                    call.path,
+                    params=dict(call.query),
+                    content=call.content,
+                    headers=sent,
+                    extensions=extensions(self.access),
+                    timeout=min(TIMEOUT_SECONDS, seconds),
+                )
+        except TimeoutError as error:
+            late = httpx.ReadTimeout(f"no whole answer in {seconds:g} s")
+            raise unreachable(self.access, late) from error
         except httpx.HTTPError as error:
             raise unreachable(self.access, error) from error
         return call.result(answer.status_code, answer.content)
@@ -78,8 +83,11 @@ class AsyncClusterClient:
 
     async def lines(
         self, call: ClusterCall, *, idle_seconds: float | None = None
-    ) -> AsyncIterator[str]:
-        """The lines of an answer as they come; `idle_seconds`: most time without one."""
+    ) -> AsyncGenerator[str]:
+        """The lines of an answer as they come; `idle_seconds`: most time without one.
+
+        Whoever leaves before the end closes it (``contextlib.aclosing``).
+        """
         sent = await asyncio.to_thread(headers, self.access, call)
         try:
             async with self._http.stream(
@@ -90,7 +98,7 @@ class AsyncClusterClient:
                 extensions=extensions(self.access),
                 timeout=httpx.Timeout(TIMEOUT_SECONDS, read=idle_seconds),
             ) as answer:
-                if answer.is_error:
+                if not answer.is_success:
                     content = await answer.aread()
                     raise resources.refused(call, answer.status_code, content)
                 async for line in answer.aiter_lines():

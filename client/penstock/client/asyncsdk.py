@@ -20,7 +20,7 @@ from penstock.client import frames, jobcalls, resources
 from penstock.client.asynccluster import AsyncClusterClient
 from penstock.client.asynchronous import AsyncBrainClient
 from penstock.client.brainaddress import BrainAddress, find_brain
-from penstock.client.cluster import ClusterClient
+from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
 from penstock.client.errors import (
     BrainUnavailableError,
     ClusterUnreachableError,
@@ -130,7 +130,7 @@ class AsyncPenstock:
         patience = Patience(name, condition, timeout_seconds, time.monotonic)
         while True:
             try:
-                found = await self._read(name)
+                found = await self._read(name, patience.call_seconds())
             except (ClusterUnreachableError, ObjectNotFoundError) as error:
                 patience.bear(error)
             else:
@@ -230,8 +230,9 @@ class AsyncPenstock:
         """The same as a ``pandas.DataFrame`` indexed by time. Raises ImportError without pandas."""
         return frames.frame(await self.samples(name, resolution=resolution, start=start, end=end))
 
-    async def _read(self, name: str) -> Json:
-        return await self.cluster.send(resources.get(JOBS, name, self.namespace))
+    async def _read(self, name: str, seconds: float = WHOLE_SECONDS) -> Json:
+        call = resources.get(JOBS, name, self.namespace)
+        return await self.cluster.send(call, seconds=seconds)
 
     async def _uid(self, name: str) -> str:
         return str((await self._read(name))["metadata"]["uid"])

@@ -6,6 +6,7 @@ the command line must start at once (docs/adr/0004-no-kubernetes-library-in-the-
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +18,9 @@ from penstock.client.kubeconfig import ClusterAccess, Json
 from penstock.client.resources import ClusterCall, Resource
 
 TIMEOUT_SECONDS = 15.0
+"""Most time without a sign of the server."""
+WHOLE_SECONDS = 60.0
+"""Most time for one whole answer, however steadily it trickles in."""
 
 
 class ClusterClient:
@@ -51,20 +55,27 @@ class ClusterClient:
         """Close the connections."""
         self._http.close()
 
-    def send(self, call: ClusterCall) -> Json:
-        """Carry out one call. Raises ClusterError."""
+    def send(self, call: ClusterCall, *, seconds: float = WHOLE_SECONDS) -> Json:
+        """Carry out one call within this time. Raises ClusterError."""
+        end = time.monotonic() + seconds
+        body = bytearray()
         try:
-            answer = self._http.request(
+            with self._http.stream(
                 call.method,
                 call.path,
                 params=dict(call.query),
                 content=call.content,
                 headers=headers(self.access, call),
                 extensions=extensions(self.access),
-            )
+                timeout=min(TIMEOUT_SECONDS, seconds),
+            ) as answer:
+                for chunk in answer.iter_bytes():
+                    body += chunk
+                    if time.monotonic() > end:
+                        raise httpx.ReadTimeout(f"no whole answer in {seconds:g} s")
         except httpx.HTTPError as error:
             raise unreachable(self.access, error) from error
-        return call.result(answer.status_code, answer.content)
+        return call.result(answer.status_code, bytes(body))
 
     def list(
         self,

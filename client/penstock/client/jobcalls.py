@@ -25,7 +25,7 @@ def submit(manifest: Mapping[str, Any], namespace: str, *, dry_run: bool = False
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
         raise ValueError("metadata: a name is needed")
-    metadata.setdefault("namespace", namespace)
+    metadata["namespace"] = metadata.get("namespace") or namespace
     call = resources.create(JOBS, body, str(metadata["namespace"]))
     if dry_run:
         query = {**call.query, "dryRun": "All"}

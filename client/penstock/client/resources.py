@@ -9,10 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 from penstock.client.errors import (
     ClusterError,
     ClusterRefusedError,
+    ClusterUnreachableError,
     ForbiddenError,
     InvalidObjectError,
     NotInstalledError,
@@ -23,6 +25,10 @@ from penstock.crds.group import API_VERSION, ELASTICJOB_PLURAL, GROUP, SCALE_PLU
 
 FIELD_MANAGER: Final = "penstock-client"
 PAGE: Final = 500
+BUSY: Final = frozenset({429, 502, 503, 504})
+"""Answers of a server that is overloaded or being replaced: the same call may succeed later."""
+
+NO_SERVER: Final = "is this the address of a Kubernetes API server, and not of a login page?"
 INSTALL: Final = "install or upgrade Penstock (`penstock doctor` looks further)"
 
 Json = dict[str, Any]
@@ -36,13 +42,29 @@ class Resource:
     plural: str
     namespaced: bool = True
 
-    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """The path of one object, of those of a namespace, or (None) of all."""
-        root = "/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"
-        parts = [root]
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str = ""
+    ) -> str:
+        """The path of one object, of those of a namespace, or (None) of all.
+
+        Raises InvalidObjectError for a name that would make it the path of something else.
+        """
+        parts = ["/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"]
         if self.namespaced and namespace is not None:
-            parts += ["namespaces", namespace]
-        return "/".join([*parts, *filter(None, (self.plural, name, subresource))])
+            parts += ["namespaces", _segment("namespace", namespace)]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(_segment("name", name))
+        return "/".join([*parts, *filter(None, (subresource,))])
+
+
+def _segment(what: str, name: str) -> str:
+    # An empty name would turn the deletion of one job into that of all; and the API server decodes
+    # what is escaped before it looks for slashes, so that escaping alone does not keep them out.
+    if name in ("", ".", "..") or {*name} & {"/", "%"} or not name.isprintable():
+        rule = f"{name!r} is the name of nothing: lower-case letters, digits and hyphens expected"
+        raise InvalidObjectError(f"{what}: {rule}", code=400, fields=[(what, rule)])
+    return quote(name, safe=":")
 
 
 JOBS: Final = Resource(API_VERSION, ELASTICJOB_PLURAL)
@@ -63,19 +85,28 @@ class ClusterCall:
     content_type: str = "application/json"
 
     @property
+    def name(self) -> str:
+        """The call for error messages."""
+        return f"{self.method} {self.path}"
+
+    @property
     def content(self) -> bytes | None:
         return None if self.body is None else json.dumps(self.body).encode()
 
     def result(self, status: int, content: bytes) -> Json:
-        """The object of the answer. Raises ClusterRefusedError, or ClusterError on no JSON."""
+        """The object of the answer.
+
+        Raises ClusterRefusedError, ClusterUnreachableError where the server is too busy or starts,
+        or ClusterError where this is no answer of an API server.
+        """
         if status >= 400:
             raise refused(self, status, content)
         try:
-            found = json.loads(content) if content else {}
-        except ValueError as error:
-            raise ClusterError(f"{self.method} {self.path}: the answer is no JSON") from error
-        if not isinstance(found, dict):
-            raise ClusterError(f"{self.method} {self.path}: the answer is no object")
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise ClusterError(f"{self.name}: HTTP {status} without JSON; {NO_SERVER}") from error
+        if status >= 300 or not isinstance(found, dict):
+            raise ClusterError(f"{self.name}: HTTP {status} without an object; {NO_SERVER}")
         return found
 
 
@@ -132,13 +163,14 @@ def delete(
     return ClusterCall(method="DELETE", path=resource.path(namespace, name), body=body)
 
 
-def refused(call: ClusterCall, status: int, content: bytes) -> ClusterRefusedError:
+def refused(call: ClusterCall, status: int, content: bytes) -> ClusterError:
     """The error for an answer that is none of success."""
     document = _status(content)
     details = document.get("details") or {}
     causes = [
         (str(cause.get("field") or ""), str(cause.get("message") or ""))
         for cause in details.get("causes") or ()
+        if cause.get("field") != "<nil>"  # only says that rules were left out for the others
     ]
     message = str(document.get("message") or content[:200].decode(errors="replace")).strip()
     if status == 404 and not details.get("name"):
@@ -156,9 +188,10 @@ def refused(call: ClusterCall, status: int, content: bytes) -> ClusterRefusedErr
         return InvalidObjectError(_what_is_wrong(message, causes), code=status, fields=causes)
     if status == 409:
         return ObjectConflictError(message, code=status)
-    return ClusterRefusedError(
-        f"{call.method} {call.path}: HTTP {status}: {message}", code=status, fields=causes
-    )
+    said = f"{call.name}: HTTP {status}: {message}"
+    if status in BUSY:
+        return ClusterUnreachableError(f"{said}; try again in a moment")
+    return ClusterRefusedError(said, code=status, fields=causes)
 
 
 def _what_is_wrong(message: str, causes: list[tuple[str, str]]) -> str:

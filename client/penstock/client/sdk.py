@@ -20,7 +20,7 @@ from typing import Any, Self
 from penstock.api.schemas import Plan, Proposal, ProposalRequest, Resolution, SampleView
 from penstock.client import frames, jobcalls, resources
 from penstock.client.brainaddress import BrainAddress, find_brain
-from penstock.client.cluster import ClusterClient
+from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
 from penstock.client.errors import (
     BrainUnavailableError,
     ClusterUnreachableError,
@@ -133,7 +133,7 @@ class Penstock:
         patience = Patience(name, condition, timeout_seconds, time.monotonic)
         while True:
             try:
-                found = self._read(name)
+                found = self._read(name, patience.call_seconds())
             except (ClusterUnreachableError, ObjectNotFoundError) as error:
                 patience.bear(error)
             else:
@@ -227,8 +227,9 @@ class Penstock:
         """The same as a ``pandas.DataFrame`` indexed by time. Raises ImportError without pandas."""
         return frames.frame(self.samples(name, resolution=resolution, start=start, end=end))
 
-    def _read(self, name: str) -> Json:
-        return self.cluster.send(resources.get(JOBS, name, self.namespace))
+    def _read(self, name: str, seconds: float = WHOLE_SECONDS) -> Json:
+        call = resources.get(JOBS, name, self.namespace)
+        return self.cluster.send(call, seconds=seconds)
 
     def _uid(self, name: str) -> str:
         return str(self._read(name)["metadata"]["uid"])

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from penstock.client import jobcalls
+from penstock.client.cluster import WHOLE_SECONDS
 from penstock.client.errors import (
     ClusterError,
     ClusterUnreachableError,
@@ -72,6 +73,13 @@ class Patience:
         self._away_since = now if self._away_since is None else self._away_since
         if now - self._away_since > AWAY_SECONDS:
             raise error
+
+    def call_seconds(self) -> float:
+        """How long the next look at the job may take: a server that hangs must not outlast us."""
+        if self._timeout is None:
+            return WHOLE_SECONDS
+        left = self._began + self._timeout - self._clock()
+        return min(WHOLE_SECONDS, max(0.1, left))
 
     def pause(self) -> float:
         """Seconds until the next look. Raises WaitTimeoutError when the time is over."""
