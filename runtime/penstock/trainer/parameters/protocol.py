@@ -2,7 +2,12 @@
 
 As everywhere in a job: whole state in, whole orders out, so that a message that is lost, repeated
 or late does no harm, and a trainer that was killed knows everything again after one report of each.
-A report may be held by the trainer for up to ``wait_seconds``, until its answer would differ.
+A report may be held by the trainer for up to ``wait_seconds``, until its answer would differ; it is
+answered sooner than that, so that silence means something. A trainer that has just started answers
+with status 503 until it knows again who holds what: go on as you are, and report again.
+
+``seen_revision`` is that of the newest reply that the caller has *carried out*: by it the trainer
+tells a server that is frozen now from one that was frozen some time ago.
 
 The life of a layout, in the trainer's orders to servers:
 
@@ -18,11 +23,13 @@ SERVE; the chief then reads the copies while the training goes on.
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from penstock.data.ledger.ranges import RangeSet
 from penstock.trainer.parameters.layout import Layout, ServerId
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.protocol import (
@@ -51,6 +58,17 @@ class Applied(Message):
     watermark: Count = 0  # all below it
     digest: Count = 0  # of the whole set
     pushes: Count = 0  # updates made, each slot once: more than ``slots`` would be a repetition
+
+    @classmethod
+    def of(cls, applied: RangeSet, pushes: int) -> Applied:
+        """A store's slots and updates, in short."""
+        digest = hashlib.blake2b(repr(list(applied)).encode(), digest_size=7).digest()
+        return cls(
+            slots=applied.total,
+            watermark=applied.watermark,
+            digest=int.from_bytes(digest),
+            pushes=pushes,
+        )
 
 
 class Stage(StrEnum):
