@@ -17,6 +17,8 @@ The life of a layout, in the trainer's orders to servers:
     HALT   let workers end what they have begun: begin nothing, but read and push
     FREEZE answer no worker; other servers and the chief may read partitions
 
+A BUILD that was given up never comes again under its number: what it has taken in may be torn.
+
 A save goes the same way: HALT, FREEZE with ``snapshot`` set (each server copies its partitions),
 SERVE; the chief then reads the copies while the training goes on.
 """
@@ -93,10 +95,16 @@ class ServerFigures(Message):
 
 
 class ServerReport(Message):
-    """The whole state of one server."""
+    """The whole state of one server.
+
+    A server has two calls under way: one that the trainer holds until there is news, and one made
+    when its own state changed meanwhile. ``serial`` grows with every report of one life: of two,
+    the older one says nothing any more, but it is answered.
+    """
 
     version: int = PROTOCOL_VERSION
     server: ServerId
+    serial: Count = 0
     address: Text
     node: Text = ""
     pod: Text = ""

@@ -13,10 +13,11 @@ question in turn. Every question but STATE names the number of the layout that t
     READ   [layout, snapshot or nil, partition]  -> PARTITION [sizes]       `Store.partition`
            body: its arrays, float32, one after the other; ``sizes``: the numbers in each
     WRITE  [layout, partition, sizes]  body: as READ's answer -> DONE []    chief fills a layout
-           an array of size 0 leaves what the server began with (a fill afresh: the dense values
-           alone are sent)
+           an array of size 0 is what it was in the beginning: rows by seed, the state of the
+           optimizer, dense values 0 (a fill afresh: only the dense values are sent)
     STATE  [layout or snapshot, is_snapshot] -> STATE [applied ranges, pushes]
-    SEAL   [layout, applied ranges, pushes]  -> DONE []                     chief has filled it
+    SEAL   [layout, applied ranges, pushes]  -> DONE []                     chief has filled it:
+           BAD while a partition of the server has not been written
 
     any                                      -> AWAY [reason, text]         see `Away`
 
@@ -24,7 +25,9 @@ Rows are numbers within the space, each at most once in a question. Numbers are 
 ``version`` counts the updates that the server has made. A VALUES body has the rows as float32
 (rows, dim) in the order asked for. BEGIN and PUSH carry a server's dense pieces in the order of its
 partitions. With a ``staleness`` the first server of the layout answers BEGIN only while the update
-of this batch is sure to come at most so many updates after it (BUSY: ask again).
+of this batch is sure to come at most so many updates after it (BUSY: ask again); the others answer
+at once, so the first one is asked first. BEGIN with slot nil begins no batch: it reads the dense
+parameters.
 """
 
 from __future__ import annotations
