@@ -113,7 +113,9 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
 
     def fact(name: str, value: Any) -> None:
         if value:
-            facts.add_row(name, value if isinstance(value, Text) else Text(str(value)))
+            facts.add_row(
+                name, value if isinstance(value, Text) else Text(output.plain(str(value)))
+            )
 
     fact("Job", f"{metadata['name']} in {metadata['namespace']}")
     fact("State", output.state(status.get("state")))

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from penstock.cli import terminal
 from penstock.cli.exits import in_words
 
 COMMAND_GROUP = "penstock.commands"
@@ -120,5 +121,6 @@ def _options(
 
 def main() -> None:
     """Entry point of the scripts ``penstock`` and ``kubectl-ej``."""
+    terminal.prepare()
     as_plugin = Path(sys.argv[0]).name.startswith("kubectl-ej")
     app(prog_name="kubectl ej" if as_plugin else "penstock")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
 
 PIPED_COLUMNS = 160
 """Width where no terminal says one: a table that is piped must not lose its last columns."""
-
+FEWEST_COLUMNS = 60
+"""A narrower terminal breaks the lines itself: tables squeezed further can no longer be read."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Column = str | tuple[str, str]
 """A heading; with ``right`` or ``whole``: to the right, or never broken."""
@@ -29,24 +33,46 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-def console(*, stderr: bool = False) -> Console:
+def console() -> Console:
     """A console for standard output; colours only on a terminal and without NO_COLOR."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    narrow = stream.isatty() or os.environ.get("COLUMNS")
-    return Console(
-        file=stream, width=None if narrow else PIPED_COLUMNS, highlight=False, emoji=False
-    )
+    width: int | None = PIPED_COLUMNS
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        width = None  # rich asks the terminal, again when it changes its size
+    made = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
+    if made.width < FEWEST_COLUMNS:
+        made.width = FEWEST_COLUMNS
+    return made
 
 
 def written(document: Any, form: Format) -> str:
     """A document as JSON or YAML, the keys in the order in which they are."""
     if form is Format.JSON:
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(document, indent=2, ensure_ascii=not _unicode()) + "\n"
     import yaml
 
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    plain = json.loads(json.dumps(document))  # what YAML's safe form does not know: enums, tuples
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=_unicode())
+    return text
+
+
+def streamed(document: Any, form: Format) -> str:
+    """One document of many, as they come: JSON one a line, YAML each after ``---``."""
+    if form is Format.JSON:
+        return json.dumps(document, ensure_ascii=not _unicode()) + "\n"
+    return "---\n" + written(document, form)
+
+
+def _unicode() -> bool:
+    """Whether standard output can say everything; else programs are given escapes."""
+    return codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+
+
+def plain(text: str) -> str:
+    """Somebody else's text, without what would move the cursor or change colours."""
+    return _CONTROLS.sub("�", text)
 
 
 def table(columns: Iterable[Column], rows: Iterable[Sequence[Any]]) -> Table:
@@ -73,7 +99,7 @@ def cell(value: Any) -> RenderableType:
 
     if isinstance(value, Text):
         return value
-    return Text("-" if value is None or value == "" else str(value))
+    return Text("-" if value is None or value == "" else plain(str(value)))
 
 
 STATES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,11 +32,10 @@ def plans_(
     uid = session.job(job)["metadata"]["uid"]
     plans = list(session.brain.plans(uid))
     if watch and session.output is not output.Format.TABLE:
-        # One object a line, so that a program can read the stream.
         for plan in plans:
-            _line(plan)
+            _next(session, plan)
         for plan in session.penstock.watch_plans(job, after=plans[-1].id if plans else 0):
-            _line(plan)
+            _next(session, plan)
         return
     if not plans and not watch and session.output is output.Format.TABLE:
         session.note(f"the Brain has made no plan for {job} yet")
@@ -48,8 +46,8 @@ def plans_(
             session.console.print(plans_table([plan], time.time(), head=False))
 
 
-def _line(plan: Plan) -> None:
-    sys.stdout.write(json.dumps(_json(plan)) + "\n")
+def _next(session: Session, plan: Plan) -> None:
+    sys.stdout.write(output.streamed(_json(plan), session.output))
     sys.stdout.flush()
 
 
@@ -151,7 +149,7 @@ def _proposal(proposal: Proposal) -> RenderableType:
     if plan is None:
         return Group(Text("Nothing should change.\n"), asked)
     said = Text(f"{targets(plan)}\n", style="bold")
-    said.append(f"{plan.reason}: {plan.message}\n", style="not bold")
+    said.append(output.plain(f"{plan.reason}: {plan.message}\n"), style="not bold")
     if plan.prediction is not None:
         speed, error = plan.prediction.steps_per_second, plan.prediction.error_steps_per_second
         expected = f"{wording.rate(speed)} steps/s expected, give or take {wording.rate(error)}"

@@ -7,6 +7,7 @@ so does a fault of the program, which says how to see the traceback.
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import os
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 
 import typer
 
+from penstock.cli import terminal
 from penstock.cli.exits import INTERRUPTED, Exit, UsageError, exit_for
-from penstock.cli.output import Format, console, written
+from penstock.cli.output import Format, console, plain, written
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _PANEL = "Connection and output"
 BRAIN_PATIENCE_SECONDS = 8.0
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to standard output fails with, where it leads to a file."""
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
 
@@ -155,7 +159,7 @@ class Session:
 
     def note(self, text: str) -> None:
         """Something to know beside the output, on standard error."""
-        typer.echo(f"penstock: {text}", err=True)
+        typer.echo(f"penstock: {plain(text)}", err=True)
 
     def close(self) -> None:
         """Close whatever was opened."""
@@ -187,9 +191,16 @@ def connected(command: Callable[Concatenate[Session, P], None]) -> Callable[...,
             debug=options["debug"],
         )
         try:
-            command(session, *args, **given)
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+            _in_unicode(given)
+            with terminal.termination_ends_it():
+                command(session, *args, **given)
+                sys.stdout.flush()  # a full disk is told of here, not when Python ends
+        except (typer.Exit, typer.BadParameter, BrokenPipeError):
             raise
+        except typer.Abort as error:  # at a prompt: Ctrl-C, or the end of the input
+            typer.echo(err=True)
+            at_prompt = isinstance(error.__context__, KeyboardInterrupt)
+            raise typer.Exit(INTERRUPTED if at_prompt else Exit.FAILED) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
@@ -207,12 +218,27 @@ def connected(command: Callable[Concatenate[Session, P], None]) -> Callable[...,
     return run
 
 
+def _in_unicode(given: dict[str, Any]) -> None:
+    """Refuse arguments whose bytes are no text where they were typed: nothing can name them."""
+    for name, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            try:
+                str(each).encode()
+            except UnicodeEncodeError as error:
+                shown = os.fsencode(str(each)).decode(errors="replace")
+                raise UsageError(f"{name} {shown}: not text in this locale's encoding") from error
+
+
 def tell(error: Exception) -> Exit:
     """Say on standard error what went wrong, in one line, and return the exit code."""
     code = exit_for(error)
     if code is None and isinstance(error, OSError) and error.filename:
         code = Exit.USAGE
         said = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    elif code is None and isinstance(error, OSError) and error.errno in _NO_ROOM:
+        code = Exit.FAILED
+        said = f"the output cannot be written: {error.strerror}"
+        terminal.forget_output()
     elif code is None:
         code = Exit.FAILED
         said = (
@@ -221,7 +247,7 @@ def tell(error: Exception) -> Exit:
         )
     else:
         said = str(error)
-    typer.echo(f"penstock: {' '.join(said.split())}", err=True)
+    typer.echo(f"penstock: {plain(' '.join(said.split()))}", err=True)
     return code
 
 
