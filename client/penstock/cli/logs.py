@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -113,19 +114,24 @@ async def _print(session: Session, calls: dict[str, ClusterCall]) -> dict[str, E
     failures: dict[str, Exception] = {}
     prefix = len(calls) > 1
 
-    async def one(label: str, lines: AsyncIterator[str]) -> None:
+    async def one(label: str, lines: AsyncGenerator[str]) -> None:
         try:
-            async for line in lines:
-                sys.stdout.write(f"{label} | {line}\n" if prefix else f"{line}\n")
-                sys.stdout.flush()
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    sys.stdout.write(f"{label} | {line}\n" if prefix else f"{line}\n")
+                    sys.stdout.flush()
         except errors.ClusterError as error:
             failures[label] = error
 
     async with AsyncClusterClient(session.cluster.access) as cluster:
         if any("follow" in call.query for call in calls.values()):
-            async with asyncio.TaskGroup() as group:
-                for label, call in calls.items():
-                    group.create_task(one(label, cluster.lines(call)))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for label, call in calls.items():
+                        group.create_task(one(label, cluster.lines(call)))
+            except ExceptionGroup as group_error:
+                # Such as a reader that has closed the pipe: for all of them alike.
+                raise group_error.exceptions[0] from None
         else:
             for label, call in calls.items():
                 await one(label, cluster.lines(call))

@@ -21,6 +21,7 @@ OLDEST_KUBERNETES: Final = (1, 30)
 GATED_SECONDS: Final = 120.0
 UNSEEN_SECONDS: Final = 60.0
 SILENT_SECONDS: Final = 300.0
+APPLY_CRDS: Final = "penstock crds | kubectl apply --server-side --force-conflicts -f -"
 UPGRADE: Final = "helm upgrade penstock charts/penstock"
 START: Final = "kubectl -n penstock-system get pods; `penstock up --external` runs it from here"
 PRIORITY_NAMES: Final = ("penstock-data", "penstock-spare")
@@ -66,18 +67,17 @@ def definitions(facts: Facts) -> Iterator[Finding]:
         yield skipped("CRDs", facts.definitions.why)
         return
     there = {each["metadata"]["name"]: each for each in facts.definitions}
-    cure = "penstock crds | kubectl apply --server-side --force-conflicts -f -"
     for resource in (ELASTICJOB, SCALE):
         name = f"{resource.plural}.{GROUP}"
         definition = there.get(name)
         if definition is None:
-            yield fault("CRDs", f"{name} is not installed", cure)
+            yield fault("CRDs", f"{name} is not installed", APPLY_CRDS)
             continue
         theirs = served_schema(definition, VERSION)
         if theirs is None:
             served = [each["name"] for each in definition["spec"]["versions"] if each.get("served")]
             what = f"{name} is served as {', '.join(served) or 'nothing'}, not as {VERSION}"
-            yield fault("CRDs", what, cure)
+            yield fault("CRDs", what, APPLY_CRDS)
         elif not holds(definition, "Established"):
             said = (condition(definition, "NamesAccepted") or {}).get("message") or "still waiting"
             yield fault(
@@ -89,7 +89,7 @@ def definitions(facts: Facts) -> Iterator[Finding]:
             lacks, beyond = differences(structural_schema(resource), theirs)
             if lacks:
                 what = f"{name} is older than this client: it lacks {_some(lacks)}"
-                yield fault("CRDs", what, cure)
+                yield fault("CRDs", what, APPLY_CRDS)
             elif beyond:
                 yield warning(
                     "CRDs",
@@ -107,7 +107,7 @@ def guards(facts: Facts) -> Iterator[Finding]:
             facts.policies,
             POLICY_NAMES,
             "admission policy",
-            "penstock crds | kubectl apply --server-side -f -",
+            APPLY_CRDS,
         ),
         (facts.priorities, PRIORITY_NAMES, "PriorityClass", _install("controller")),
         (facts.roles, ("penstock-trainer",), "ClusterRole", _install("controller")),
