@@ -27,9 +27,29 @@ class Block:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
+@dataclass(frozen=True)
+class Typed:
+    """A command that a page says to type, and what the page shows of its answer."""
+
+    command: str
+    shown: tuple[str, ...]
+
+
+def typed(block: Block) -> list[Typed]:
+    """The commands of a console block, in order."""
+    found: list[Typed] = []
+    for line in block.text.replace("\\\n", "").splitlines():
+        if line.startswith("$ "):
+            found.append(Typed(line[2:], ()))
+        elif line and found:
+            found[-1] = Typed(found[-1].command, (*found[-1].shown, line))
+    return found
+
+
 def pages() -> list[Path]:
     """Every page for people."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    found += ROOT.glob("charts/**/*.md")
     assert len(found) > 30
     return sorted(found)
 

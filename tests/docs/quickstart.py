@@ -1,4 +1,4 @@
-"""Follows docs/quickstart.md to the letter, in a fresh clone: ``python -m tests.docs.quickstart``.
+"""Follows a page to the letter, in a fresh clone: ``python -m tests.docs.quickstart``.
 
 Every line that begins with ``$`` is typed into one shell, in order, and has to succeed; what it
 took is printed. Only REPOSITORY is put in. It sets up an environment, trains twice and takes some
@@ -7,81 +7,51 @@ minutes, so it is a command and no test; that each line names a command that exi
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO
 
-from tests.docs.pages import ROOT, blocks
-
-PAGE = ROOT / "docs" / "quickstart.md"
-_DONE = "penstock-quickstart-done"
+from tests.docs.pages import ROOT, Typed, blocks, typed
+from tests.docs.shell import Shell
 
 
-def commands(repository: str) -> list[str]:
+def lines(page: Path) -> list[Typed]:
     """What the page says to type."""
-    return [
-        line[2:].replace("REPOSITORY", repository)
-        for block in blocks("console")
-        if block.page == PAGE
-        for line in block.text.splitlines()
-        if line.startswith("$ ")
-    ]
-
-
-def follow(shell: "subprocess.Popen[str]", command: str) -> int:
-    """Type one command; its exit status."""
-    source, answers = _pipe(shell.stdin), _pipe(shell.stdout)
-    source.write(f"{command}\necho {_DONE} $?\n")
-    source.flush()
-    for line in answers:
-        if line.startswith(_DONE):
-            return int(line.split()[1])
-        sys.stderr.write(f"  {line}")
-    raise SystemExit(f"the shell ended at: {command}")
-
-
-def _pipe(pipe: IO[str] | None) -> IO[str]:
-    assert pipe is not None
-    return pipe
+    return [one for block in blocks("console") if block.page == page for one in typed(block)]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Follow the quick start in a fresh clone.")
+    parser = argparse.ArgumentParser(description="Follow a page in a fresh clone.")
+    parser.add_argument("--page", type=Path, default=Path("docs/quickstart.md"))
+    parser.add_argument("--without", action="append", default=[], help="a line to leave out")
     parser.add_argument("--repository", default=str(ROOT), help="what to clone")
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for everything")
     options = parser.parse_args()
-    environment = {
-        key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "VIRTUAL_ENV"}
-    }
     took: list[dict[str, object]] = []
-    failed = False
-    with tempfile.TemporaryDirectory(prefix="penstock-quickstart-") as folder:
-        shell = subprocess.Popen(
-            ["timeout", "--kill-after=10", str(options.timeout), "bash", "--norc"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, cwd=folder, env=environment,
-        )  # fmt: skip
-        try:
-            for command in commands(options.repository):
-                sys.stderr.write(f"$ {command}\n")
-                began = time.monotonic()
-                status = follow(shell, command)
-                seconds = round(time.monotonic() - began, 1)
-                took.append({"command": command, "seconds": seconds, "status": status})
-                failed = failed or status != 0
-                if status:
-                    break
-        finally:
-            if failed and (Path(folder) / "penstock" / ".venv").is_dir():
-                follow(shell, "cd penstock 2>/dev/null; .venv/bin/penstock down")
-            shell.terminate()
-            shell.wait(15)
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-quickstart-") as folder,
+        Shell(Path(folder), options.timeout, show=sys.stderr.write) as shell,
+    ):
+        for one in lines(ROOT / options.page):
+            if one.command in options.without:
+                continue
+            command = one.command.replace("REPOSITORY", options.repository)
+            sys.stderr.write(f"$ {command}\n")
+            began = time.monotonic()
+            status, said = shell.type(command)
+            missing = [line for line in one.shown if line not in said]
+            seconds = round(time.monotonic() - began, 1)
+            took.append({"command": command, "seconds": seconds, "status": status})
+            if missing:
+                took[-1]["missing"] = missing
+            if status or missing:
+                shell.type(".venv/bin/penstock down")
+                break
+    failed = "missing" in took[-1] or bool(took[-1]["status"])
     total = round(sum(float(str(one["seconds"])) for one in took), 1)
-    print(json.dumps({"commands": took, "seconds": total, "followed": not failed}, indent=2))
+    document = {"commands": took, "seconds": total, "followed": not failed}
+    print(json.dumps(document, indent=2))
     return int(failed)
 
 

@@ -127,8 +127,8 @@ def until(condition: Callable[[], Any], timeout_seconds: float = 30.0) -> Any:
 
 
 @contextlib.contextmanager
-def control_plane(folder: Path, *options: str) -> Iterator[ControlPlane]:
-    """Start a control plane on free ports and stop it at the end."""
+def control_plane(folder: Path, *options: str, where: Path = ROOT) -> Iterator[ControlPlane]:
+    """Start a control plane on free ports and stop it at the end; its pods run in `where`."""
     home = Home(folder / "home")
     home.create()
     with (folder / "up.log").open("wb") as log:
@@ -136,7 +136,7 @@ def control_plane(folder: Path, *options: str) -> Iterator[ControlPlane]:
             penstock("up", "--foreground", "--any-ports", f"--home={home.folder}", *options),
             stdout=log,
             stderr=log,
-            cwd=ROOT,
+            cwd=where,
         )
     plane = ControlPlane(home, process)
 

@@ -1,0 +1,198 @@
+"""The commands of the pages are typed into a shell, literally and in order, and succeed.
+
+A page finds what its reader would have by then: the examples, a control plane, the job that it
+speaks of. What is put in are free ports, fewer epochs where a program trains alone and more where
+a job has to last. `NOT_TYPED` names every command that is left out, and why.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import ROOT, Typed, blocks, typed
+from tests.docs.shell import Shell
+from tests.e2e.control_plane import ControlPlane, control_plane, needs_kubectl
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
+
+FOLLOWED: Final = "followed from a fresh clone by tests.docs.quickstart, which takes minutes"
+HELM: Final = "needs the helm command and a cluster of containers; tests/charts does it in process"
+DOCKER: Final = "needs a container runtime; tests/packaging reads the Dockerfile"
+MINUTES: Final = "measures or compares for minutes; "
+NOT_TYPED: Final = {
+    ("README.md", ""): FOLLOWED,
+    ("docs/quickstart.md", ""): FOLLOWED,
+    ("docs/install.md", ""): HELM,
+    ("docs/tasks/kind.md", ""): DOCKER,
+    ("charts/penstock/README.md", ""): HELM,
+    ("docs/algorithms.md", ".venv/bin/pip install"): "tests/sim/ps/test_own_algorithm installs it",
+    ("docs/algorithms.md", "penstock sim"): "tests/sim/ps/test_own_algorithm compares with it",
+    ("docs/brain.md", "penstock brain"): "stays, on the usual port; tests/api/test_command has it",
+    ("docs/controller.md", "penstock controller --brain-url"): "stays; tests/controller has it",
+    ("docs/controller.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
+    ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
+    ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
+}
+"""Page and how its commands begin, to the reason."""
+
+LOCAL: Final = [
+    "docs/data-workers.md",
+    "docs/embedded-cluster.md",
+    "docs/tasks/data-workers.md",
+    "docs/training.md",
+]
+"""Pages whose commands need no control plane."""
+
+WITHOUT_PENSTOCK: Final = ["docs/controller.md"]
+"""Pages whose commands need a cluster in which nothing is installed yet."""
+
+JOB_OF: Final = {
+    "docs/brain.md": "digits",
+    "docs/cli.md": "",
+    "docs/tasks/heatmap.md": "",
+    "docs/tasks/pin.md": "digits",
+    "docs/tasks/pytorch.md": "mine",
+    "docs/tasks/sizing.md": "sized",
+    "examples/digits/README.md": "",
+    "examples/images/README.md": "",
+}
+"""Pages whose commands need one, to the job that runs by then: of the page, or of the examples."""
+
+FOREVER: Final = "import time\nwhile True:\n    print('step', flush=True)\n    time.sleep(0.1)\n"
+
+
+def commands(page: str) -> list[Typed]:
+    """What is typed of a page."""
+    left_out = [start for of, start in NOT_TYPED if of == page]
+    return [
+        one
+        for block in blocks("console")
+        if block.page == ROOT / page
+        for one in typed(block)
+        if not any(one.command.startswith(start) for start in left_out)
+    ]
+
+
+def test_every_command_is_typed_or_left_out_for_a_reason() -> None:
+    found = {str(block.page.relative_to(ROOT)) for block in blocks("console")}
+    assert {page for page in found if commands(page)} == {*LOCAL, *WITHOUT_PENSTOCK, *JOB_OF}
+    for page, start in NOT_TYPED:
+        block_commands = [
+            one.command
+            for block in blocks("console")
+            if block.page == ROOT / page
+            for one in typed(block)
+        ]
+        assert any(one.startswith(start) for one in block_commands), (page, start)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples, as a clone has them."""
+    folder = tmp_path_factory.mktemp("desk")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    for program in folder.glob("examples/*/train*.py"):
+        text = re.sub(r'("--epochs", type=int, default=)\d+', r"\g<1>1", program.read_text())
+        program.write_text(re.sub(r'("--crops", type=int, default=)\d+', r"\g<1>16", text))
+    job = folder / "examples" / "digits" / "job.yaml"
+    job.write_text(job.read_text().replace("--epochs=40", "--epochs=4000"))
+    for name in ("train.py", "train_elastic.py"):
+        (folder / name).write_text(FOREVER)
+    (folder / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
+    return folder
+
+
+@pytest.fixture
+def shell(desk: Path) -> Iterator[Shell]:
+    path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+    with Shell(desk, 55, {"PATH": path, "CURL_HOME": str(desk)}) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def plane(desk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with control_plane(tmp_path_factory.mktemp("plane"), where=desk) as running:
+        yield running
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def put(put_in: dict[str, str], text: str) -> str:
+    for old, new in put_in.items():
+        text = text.replace(old, new)
+    return text
+
+
+def type_all(shell: Shell, page: str, put_in: dict[str, str]) -> None:
+    """Type a page's commands; each succeeds, and says what the page shows."""
+    for one in commands(page):
+        command = put(put_in, one.command)
+        follows = re.search(r"\blogs .*(-f|--follow)\b", command)
+        status, said = shell.type(f"{command} &" if follows else command)
+        if follows:  # until the reader has seen enough
+            while not said.strip():
+                said += shell.read_until("\n")
+            shell.type("kill $!; wait $!")
+        for line in one.shown:
+            if command.endswith("&"):
+                said += shell.read_until(put(put_in, line))
+            assert put(put_in, line) in said, f"$ {command}\n{said}"
+        assert status == 0, f"$ {command}\n{said}"
+        assert "No resources found" not in said, f"$ {command}\n{said}"
+
+
+@pytest.mark.parametrize("page", LOCAL)
+def test_what_needs_no_control_plane(page: str, shell: Shell) -> None:
+    server, trainer = str(free_port()), str(free_port())
+    put_in = {
+        "penstock cluster": f"penstock cluster --port {server}",
+        "127.0.0.1:8480": f"127.0.0.1:{server}",
+        "8476": trainer,
+    }
+    type_all(shell, page, put_in)
+    assert shell.type("wait $(jobs -p %2 %3)" if page == "docs/training.md" else "true")[0] == 0
+
+
+@pytest.mark.parametrize("page", WITHOUT_PENSTOCK)
+def test_what_needs_an_empty_cluster(page: str, shell: Shell) -> None:
+    shell.ok("export KUBECONFIG=$PWD/empty")
+    shell.ok(f"penstock cluster --kubeconfig $KUBECONFIG --port {free_port()} &")
+    shell.read_until("cluster listening")
+    type_all(shell, page, {})
+
+
+@pytest.mark.parametrize("page", JOB_OF)
+def test_what_needs_a_control_plane(
+    page: str, shell: Shell, plane: ControlPlane, desk: Path
+) -> None:
+    manifests = [block.text for block in blocks("yaml") if block.page == ROOT / page]
+    shell.ok(f"export KUBECONFIG={plane.home.kubeconfig}")
+    if job := JOB_OF[page]:
+        example = desk / "examples" / job / "job.yaml"
+        if not example.exists():
+            example = desk / f"{job}.yaml"
+            example.write_text(next(text for text in manifests if f"name: {job}\n" in text))
+        shell.ok(f"kubectl apply -f {example}")
+        shell.ok(f"kubectl wait --for=condition=Running ej/{job} --timeout=30s")
+    if page == "docs/tasks/pin.md":
+        uid = plane.get("ej", job)["metadata"]["uid"]
+        manifest = re.sub(r"uid: \S+", f"uid: {uid}", manifests[0])
+        (desk / "night.yaml").write_text(manifest)
+    try:
+        type_all(shell, page, {"http://127.0.0.1:8477": plane.brain_url})
+    finally:
+        plane.kubectl("delete", "ej", "--all", "--timeout=30s")
+        plane.kubectl("wait", "--for=delete", "pods", "--all", "--timeout=30s")
