@@ -210,11 +210,14 @@ def test_what_is_asked_for_is_wrong(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kind: [", "line 1: not YAML"),
+        ("kind: [", "not YAML"),
         ("", "one object expected, found 0"),
         ("kind: Job", "ElasticJob expected, got 'Job'"),
         ("kind: ElasticJob", "metadata: a name is needed"),
         ("\x00", "not YAML"),
+        ("kind: ElasticJob\nkind: Job", "line 2: not YAML: 'kind' is there twice"),
+        ("kind: " + "[" * 5000, "exceeded max depth"),
+        ("kind: ElasticJob\nmetadata: {name: x, labels: {a: !!binary eA==}}", "type: bytes"),
         (yaml.safe_dump(job("x", strategy="Guess")), "spec.strategy"),
         (yaml.safe_dump(job("x", strateggy="Local")), 'unknown field "spec.strateggy"'),
     ],
@@ -222,6 +225,14 @@ def test_what_is_asked_for_is_wrong(
 def test_a_manifest_that_is_wrong(cluster: RunningCluster, text: str, said: str) -> None:
     ran = Terminal(cluster.kubeconfig_path)("submit", "-f", "-", stdin=text)
     refused(ran, Exit.USAGE, said)
+
+
+def test_a_time_is_text(cluster: RunningCluster) -> None:
+    document = job("timed")
+    document["metadata"]["annotations"] = {"when": "WHEN"}
+    text = yaml.safe_dump(document).replace("WHEN", "2026-01-01")
+    stored = Terminal(cluster.kubeconfig_path).ok("submit", "-f", "-", "-o", "json", stdin=text)
+    assert stored.json["metadata"]["annotations"] == {"when": "2026-01-01"}
 
 
 def test_a_fault_of_the_program_is_one_line_too(

@@ -295,7 +295,8 @@ def test_both_forms_have_the_same_methods() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", "line 1: not YAML"),
+        ("a: [", r"^job.yaml: line [12]: not YAML"),
+        ("a: 1\nb: 2\na: 3", "^job.yaml: line 3: not YAML: 'a' is there twice"),
         ("- a", "found something else"),
         ("", "found 0"),
         ("a: 1\n---\nb: 2", "found 2"),

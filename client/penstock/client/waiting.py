@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from penstock.client import jobcalls
@@ -19,6 +18,7 @@ from penstock.client.errors import (
     WaitTimeoutError,
 )
 from penstock.client.kubeconfig import Json
+from penstock.crds import yamltext
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.enums import Role
 from penstock.crds.scale import RoleTarget
@@ -105,16 +105,13 @@ def manifest_of(job: ElasticJob | Mapping[str, Any] | Path) -> Json:
 def one_manifest(text: str, where: str) -> Json:
     """The one object in a YAML text. Raises ValueError, which names the line at fault."""
     try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ValueError(f"{where}{line}: not YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{where}: not YAML: {str(error).splitlines()[0]}") from error
-    if len(documents) != 1 or not isinstance(documents[0], dict):
-        found = "something else" if len(documents) == 1 else str(len(documents))
-        raise ValueError(f"{where}: one object expected, found {found}")
-    manifest: Json = documents[0]
+        found = [each for each in yamltext.documents(text) if each is not None]
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if len(found) != 1 or not isinstance(found[0], dict):
+        what = "something else" if len(found) == 1 else str(len(found))
+        raise ValueError(f"{where}: one object expected, found {what}")
+    manifest: Json = found[0]
     return manifest
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import yaml
 
+from penstock.crds import yamltext
 from penstock.local.apiserver import nesting
 from penstock.local.engine import errors
 from penstock.local.engine.errors import Json
@@ -41,7 +42,7 @@ def parse_json(text: bytes) -> Any:
             raise ValueError(go_message(error)) from None
         except RecursionError:
             raise ValueError("exceeded max depth") from None
-        document = nesting.as_json(document)
+        document = yamltext.as_json(document)
     nesting.check_depth(text, document)
     return document
 
@@ -152,24 +153,14 @@ def parse_yaml(text: bytes) -> Any:
 def _load_yaml(text: bytes) -> Any:
     """YAML as JSON data; ``ValueError`` with the words of Go's library."""
     try:
-        nesting.check_yaml(text, _Loader)
-        return nesting.as_json(yaml.load(text, Loader=_Loader))  # noqa: S506  (a safe loader)
+        yamltext.check(text)
+        return yamltext.as_json(yaml.load(text, Loader=yamltext.Loader))  # noqa: S506
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", 0)
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ValueError(f"yaml: line {line + 1}: {problem}") from None
     except ValueError as error:
         raise ValueError(f"yaml: {error}") from None
-
-
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """A safe loader that leaves times as text, as JSON has them."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 class _Dumper(yaml.SafeDumper):
