@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.api.schemas import Plan, Proposal
 
 Json = dict[str, Any]
+_WATCHED = (3, 4, 15, 16, 0, 7, 4)
+"""Widths of the columns of `plans_table` where more rows come later; 0: what is left."""
 
 
 @connected
@@ -40,10 +42,13 @@ def plans_(
     if not plans and not watch and session.output is output.Format.TABLE:
         session.note(f"the Brain has made no plan for {job} yet")
         return
-    session.show([_json(plan) for plan in plans], lambda: plans_table(plans, time.time()))
-    if watch:
-        for plan in session.penstock.watch_plans(job, after=plans[-1].id if plans else 0):
-            session.console.print(plans_table([plan], time.time(), head=False))
+    if not watch:
+        session.show([_json(plan) for plan in plans], lambda: plans_table(plans, time.time()))
+        return
+    out = session.console
+    out.print(plans_table(plans, time.time(), width=out.width))
+    for plan in session.penstock.watch_plans(job, after=plans[-1].id if plans else 0):
+        out.print(plans_table([plan], time.time(), head=False, width=out.width))
 
 
 def _next(session: Session, plan: Plan) -> None:
@@ -55,8 +60,10 @@ def _json(plan: Plan) -> Json:
     return plan.model_dump(mode="json", exclude_none=True, by_alias=True)
 
 
-def plans_table(plans: list[Plan], now: float, *, head: bool = True) -> RenderableType:
-    """One line per plan, in 80 columns; the message is what says most."""
+def plans_table(
+    plans: list[Plan], now: float, *, head: bool = True, width: int | None = None
+) -> RenderableType:
+    """One line per plan, in 80 columns; with a width, columns that later tables line up with."""
     rows = []
     for plan in plans:
         who = plan.algorithm.name if plan.algorithm else (plan.author or plan.source.value)
@@ -75,6 +82,10 @@ def plans_table(plans: list[Plan], now: float, *, head: bool = True) -> Renderab
         [("ID", "right"), ("AGE", "right"), "BY", "REASON", "TARGETS", "STEPS/S", "NOTE"], rows
     )
     table.show_header = head
+    if width is not None:
+        rest = width - sum(_WATCHED) - 2 * (len(_WATCHED) - 1)
+        for column, fixed in zip(table.columns, _WATCHED, strict=True):
+            column.width = fixed or max(12, rest)
     return table
 
 
