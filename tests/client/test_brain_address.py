@@ -1,16 +1,20 @@
 """The Brain is found where it is, in the order that the documentation gives."""
 
+import asyncio
 import json
 import os
 import stat
+import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from penstock.client import BrainAddressError
-from penstock.client.brainaddress import find_brain
+from penstock.client import AsyncPenstock, BrainAddressError, asyncsdk, brainaddress
+from penstock.client.brainaddress import BrainAddress, find_brain
 from penstock.client.cluster import ClusterClient
 from penstock.client.kubeconfig import ClusterAccess
 
@@ -98,6 +102,67 @@ def test_else_a_port_is_forwarded_until_it_is_closed(
         "--namespace=penstock-system --context=here port-forward service/penstock-brain :8477",
         str(tmp_path / "kubeconfig"),
     ]
+
+
+def test_ctrl_c_meanwhile_leaves_no_forwarded_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'echo "Forwarding from 127.0.0.1:4321 -> 8477"\nexec sleep 30'
+    fake_kubectl(tmp_path, monkeypatch, script)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(process: subprocess.Popen[bytes]) -> bytes:
+        started.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(brainaddress, "_first_line", interrupted)
+    with client(tmp_path, [SERVICE]) as cluster, pytest.raises(KeyboardInterrupt):
+        find_brain(cluster, environ={})
+    assert started[0].poll() is not None
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_who_is_cancelled_meanwhile_leaves_none_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    looking = threading.Event()
+
+    def find(*_: Any) -> BrainAddress:
+        looking.set()
+        time.sleep(0.2)
+        started.append(subprocess.Popen(["sleep", "30"]))
+        return BrainAddress("http://127.0.0.1:1", None, "forwarded", started[-1])
+
+    monkeypatch.setattr(asyncsdk, "find_brain", find)
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: http://api}}]}"
+    )
+
+    async def main() -> None:
+        async with AsyncPenstock(kubeconfig=config) as penstock:
+            first, second = (asyncio.create_task(penstock.brain()) for _ in range(2))
+            await asyncio.to_thread(looking.wait, 10)
+            if cancelled:
+                first.cancel()
+            found = await asyncio.gather(first, second, return_exceptions=True)
+            assert isinstance(found[0], asyncio.CancelledError) is cancelled
+            assert found[1] is await penstock.brain()
+
+    asyncio.run(main())
+    assert len(started) == 1, "it is looked for once"
+    assert started[0].poll() is not None
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://brain", "http://", "http://host:port"])
+def test_what_is_no_address_is_refused_at_once(tmp_path: Path, url: str) -> None:
+    with client(tmp_path) as cluster:
+        with pytest.raises(BrainAddressError, match=r"the address of the Brain: an address http"):
+            find_brain(cluster, url, environ={})
+        with pytest.raises(BrainAddressError, match=r"in \$PENSTOCK_BRAIN_URL: an address http"):
+            find_brain(cluster, environ={"PENSTOCK_BRAIN_URL": url})
 
 
 def test_a_forwarding_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.client import KubeconfigError
+from penstock.client import BrainAddressError, KubeconfigError
 from penstock.client.kubeconfig import read_access
+from penstock.client.token import authorization
 
 Json = dict[str, Any]
 
@@ -102,8 +103,25 @@ def test_a_password_and_whom_to_act_as_are_headers(tmp_path: Path) -> None:
         ({**config(), "current-context": "there"}, "no context 'there'; there are: here"),
         ({**config(), "clusters": []}, "names cluster 'c', which is not there"),
         ({**config(), "users": []}, "names user 'u', which is not there"),
-        (config(cluster={"server": "server"}), "names no server"),
-        (config({"auth-provider": {"name": "gcp"}}), "auth-provider 'gcp'"),
+        ("a: " + "[" * 5000, "exceeded max depth"),
+        ({**config(), "clusters": 5}, "clusters is no list"),
+        (config(cluster={"server": "server"}), "cluster 'c': server: an address http[s]://HOST"),
+        (config(cluster={"server": "https://host:port"}), "server: an address"),
+        (config(cluster={"server": "http://" + "x" * 300}), "server: an address"),
+        (config(cluster={"server": "https://ho st"}), "server: an address"),
+        (config(cluster={"server": "https://me:pass@host"}), "a password do not belong into it"),
+        (config(cluster={"proxy-url": "socks5://host"}), "proxy-url: an address http[s]://"),
+        (config({"auth-provider": {"name": "gcp"}}), "auth-provider is no longer part"),
+        (config({"auth-provider": "gcp"}), "auth-provider is no longer part"),
+        (config({"exec": "aws"}), "exec: a command, args and env"),
+        (config({"exec": {"command": "aws", "args": 5}}), "exec: a command, args and env"),
+        (config({"exec": {"command": "aws", "env": [{"name": "A"}]}}), "exec: a command"),
+        (config({"as": "\u00e9"}), "as: '\u00e9' has characters"),
+        (config({"as": "me", "as-groups": ["admins"]}), "as-groups is not understood"),
+        (
+            config({"client-certificate-data": "eA=="}, {"server": "https://s"}),
+            "a client-certificate and no client-key",
+        ),
         (
             config(
                 cluster={"server": "https://s", "certificate-authority-data": "%%%"},
@@ -135,6 +153,22 @@ def test_what_is_wrong_is_said(tmp_path: Path, document: Any, said: str) -> None
         read_access(path)
     assert said in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["s3cret and more", "s3cret\nof two lines", "s3cr\u00e9t"])
+def test_what_is_no_token_is_never_quoted(tmp_path: Path, token: str) -> None:
+    """The transport's own error would show it."""
+    with pytest.raises(KubeconfigError, match="the user's token has spaces") as caught:
+        read_access(write(tmp_path / "config", config({"token": token})))
+    assert "s3c" not in str(caught.value)
+    (tmp_path / "token").write_text(token.replace("\u00e9", " "))
+    access = read_access(write(tmp_path / "config", config({"tokenFile": "token"})))
+    with pytest.raises(KubeconfigError, match="has spaces") as caught:
+        access.token()
+    assert "s3c" not in str(caught.value)
+    with pytest.raises(BrainAddressError, match="has spaces") as of_brain:
+        authorization(token)
+    assert "s3c" not in str(of_brain.value)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import httpx
 
@@ -13,6 +14,16 @@ from penstock.client import resources
 from penstock.client.cluster import TIMEOUT_SECONDS, WHOLE_SECONDS, extensions, headers, unreachable
 from penstock.client.kubeconfig import ClusterAccess, Json
 from penstock.client.resources import ClusterCall, Resource
+
+_KEPT_ALIVE: Final = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    ),
+]
+"""A log that is followed may be silent for hours; a machine that is gone is noticed in a minute."""
 
 
 class AsyncClusterClient:
@@ -25,10 +36,14 @@ class AsyncClusterClient:
         self._http = httpx.AsyncClient(
             base_url=access.server,
             headers=dict(access.headers),
-            verify=access.verify,
-            proxy=access.proxy,
             timeout=TIMEOUT_SECONDS,
-            transport=transport,
+            transport=transport
+            or httpx.AsyncHTTPTransport(
+                verify=access.verify,
+                proxy=access.proxy,
+                socket_options=_KEPT_ALIVE,
+                trust_env=False,
+            ),
             trust_env=False,
         )
 

@@ -25,6 +25,7 @@ from penstock.client.errors import (
     BrainUnavailableError,
     ClusterUnreachableError,
     ObjectNotFoundError,
+    PenstockError,
 )
 from penstock.client.kubeconfig import Json, read_access
 from penstock.client.resources import JOBS, SCALES
@@ -66,6 +67,7 @@ class AsyncPenstock:
         self._address: BrainAddress | None = None
         self._retry = retry
         self._brain: AsyncBrainClient | None = None
+        self._finding = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,14 +90,26 @@ class AsyncPenstock:
 
     async def brain(self) -> AsyncBrainClient:
         """The Brain's client; it is found on the first use. Raises BrainAddressError."""
-        if self._brain is None:
-            self._address = await asyncio.to_thread(self._find)
-            self._brain = AsyncBrainClient(
-                self._address.url, token=self._address.token, retry=self._retry
-            )
-        return self._brain
+        async with self._finding:
+            if self._brain is None:
+                self._brain = await self._found()
+            return self._brain
+
+    async def _found(self) -> AsyncBrainClient:
+        # A thread cannot be cancelled: whoever is, waits for it and keeps what it found, so that a
+        # forwarded port is closed with the rest.
+        search = asyncio.ensure_future(asyncio.to_thread(self._find))
+        try:
+            self._address = await asyncio.shield(search)
+        except asyncio.CancelledError:
+            with suppress(PenstockError):
+                self._address = await search
+            raise
+        return AsyncBrainClient(self._address.url, token=self._address.token, retry=self._retry)
 
     def _find(self) -> BrainAddress:
+        if self._address is not None:  # found for a caller who was cancelled
+            return self._address
         with ClusterClient(self.cluster.access) as cluster:
             return find_brain(cluster, self._brain_url, self._brain_token)
 

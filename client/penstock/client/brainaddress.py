@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.client.address import address
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import BrainAddressError, ClusterError, ForbiddenError
 from penstock.client.kubeconfig import ClusterAccess, Json
@@ -67,9 +68,10 @@ def find_brain(
     access = cluster.access
     token = token or environ.get(TOKEN_VARIABLE) or _cluster_token(access)
     if url:
-        return BrainAddress(url.rstrip("/"), token, "as given")
+        return BrainAddress(_address(url, "of the Brain"), token, "as given")
     if url := environ.get(URL_VARIABLE):
-        return BrainAddress(url.rstrip("/"), token, f"${URL_VARIABLE}")
+        how = f"${URL_VARIABLE}"
+        return BrainAddress(_address(url, f"in {how}"), token, how)
     if url := _beside(access):
         return BrainAddress(url, token, "penstock up")
     service = _service(cluster)
@@ -80,6 +82,13 @@ def find_brain(
         return BrainAddress(f"http://{name}.{namespace}.svc:{port}", token, "Service")
     local, process = _forwarded(access, name, namespace, port)
     return BrainAddress(f"http://127.0.0.1:{local}", token, "kubectl port-forward", process)
+
+
+def _address(given: str, which: str) -> str:
+    try:
+        return address(given)
+    except ValueError as error:
+        raise BrainAddressError(f"the address {which}: {error}") from error
 
 
 def _cluster_token(access: ClusterAccess) -> Token:
@@ -134,7 +143,11 @@ def _forwarded(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    said = _first_line(process)
+    try:
+        said = _first_line(process)
+    except BaseException:  # Ctrl-C: what was started does not stay behind
+        _end(process)
+        raise
     if found := re.match(rb"Forwarding from 127\.0\.0\.1:(\d+)", said):
         return int(found[1]), process
     _, errors = _end(process)

@@ -20,9 +20,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from penstock.client.address import address
 from penstock.client.errors import KubeconfigError
+from penstock.client.token import is_token
+from penstock.crds import yamltext
 from penstock.crds.kubeconfig import named_or_home
 
 EXEC_TIMEOUT_SECONDS: Final = 60.0
@@ -83,7 +84,10 @@ def read_access(
             ("users", "user", users),
             ("contexts", "context", contexts),
         ):
-            for entry in document.get(plural) or ():
+            entries = document.get(plural) or []
+            if not isinstance(entries, list):
+                raise KubeconfigError(f"{path} is not a kubeconfig: {plural} is no list")
+            for entry in entries:
                 if isinstance(entry, Mapping) and isinstance(entry.get(singular) or {}, Mapping):
                     into.setdefault(str(entry.get("name")), (dict(entry.get(singular) or {}), path))
     chosen = context or current
@@ -99,38 +103,43 @@ def read_access(
     user_file = cluster_file
     if of_context.get("user"):
         user, user_file = _named(users, of_context, "user", chosen, where)
-    server = str(cluster.get("server") or "")
-    if not server.startswith(("http://", "https://")):
-        raise KubeconfigError(
-            f"{cluster_file}: cluster {of_context['cluster']!r} names no server (http[s]://...)"
-        )
+    said_by = f"{cluster_file}: cluster {of_context['cluster']!r}"
+    proxy = cluster.get("proxy-url")
     return ClusterAccess(
-        server=server.rstrip("/"),
+        server=_address(cluster.get("server"), f"{said_by}: server"),
         namespace=str(of_context.get("namespace") or "default"),
         context=chosen,
         source=where,
         kubeconfig=files,
         verify=_verification(cluster, cluster_file, user, user_file),
         token=_token(user, user_file),
-        headers=_headers(user),
-        proxy=cluster.get("proxy-url") or None,
+        headers=_headers(user, user_file),
+        proxy=_address(proxy, f"{said_by}: proxy-url") if proxy else None,
         server_name=cluster.get("tls-server-name") or None,
     )
 
 
 def _document(path: Path) -> Json:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yamltext.documents(path.read_text(encoding="utf-8"), unique_keys=False)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise KubeconfigError(f"{path} cannot be read: {reason}") from error
-    except yaml.YAMLError as error:
-        raise KubeconfigError(f"{path} is not a kubeconfig: no YAML") from error
+    except ValueError as error:
+        raise KubeconfigError(f"{path} is not a kubeconfig: {error}") from error
+    document = found[0] if found else None
     if document is None:
         return {}
     if not isinstance(document, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig: clusters, users and contexts expected")
     return document
+
+
+def _address(given: Any, where: str) -> str:
+    try:
+        return address(given)
+    except ValueError as error:
+        raise KubeconfigError(f"{where}: {error}") from error
 
 
 def _named(
@@ -171,6 +180,9 @@ def _verification(
         if cluster.get("insecure-skip-tls-verify"):
             found.check_hostname = False
             found.verify_mode = ssl.CERT_NONE
+        if bool(certificate) != bool(key):
+            has, lacks = ("certificate", "key") if certificate else ("key", "certificate")
+            raise KubeconfigError(f"{user_file}: the user has a client-{has} and no client-{lacks}")
         if certificate and key:
             _load_certificate(found, certificate, key)
     except (ssl.SSLError, UnicodeDecodeError) as error:
@@ -188,29 +200,55 @@ def _load_certificate(into: ssl.SSLContext, certificate: bytes, key: bytes) -> N
         into.load_cert_chain(*files)
 
 
-def _headers(user: Json) -> dict[str, str]:
+def _headers(user: Json, file: Path) -> dict[str, str]:
     headers = {}
     if user.get("username") and not user.get("token"):
         pair = f"{user['username']}:{user.get('password') or ''}".encode()
         headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    if others := sorted({"as-groups", "as-uid", "as-user-extra"} & {*user}):
+        raise KubeconfigError(f"{file}: {', '.join(others)} is not understood: use `as` alone")
     if user.get("as"):
-        headers["Impersonate-User"] = str(user["as"])
+        whom = str(user["as"])
+        if not (whom.isascii() and whom.isprintable()):
+            raise KubeconfigError(f"{file}: as: {whom!r} has characters that no header can carry")
+        headers["Impersonate-User"] = whom
     return headers
 
 
 def _token(user: Json, file: Path) -> Callable[[], str | None]:
     if user.get("auth-provider"):
-        name = (user["auth-provider"] or {}).get("name", "")
         raise KubeconfigError(
-            f"{file}: auth-provider {name!r} is no longer part of Kubernetes: use an exec plugin"
+            f"{file}: auth-provider is no longer part of Kubernetes: use an exec plugin"
         )
     if path := user.get("tokenFile"):
         return _FileToken(file.parent / str(path))
     if token := user.get("token"):
-        return lambda: str(token)
+        given = _checked(str(token), f"{file}: the user's token")
+        return lambda: given
     if plugin := user.get("exec"):
-        return _ExecToken(plugin, file)
+        return _ExecToken(_plugin(plugin, file), file)
     return lambda: None
+
+
+def _checked(token: str, whose: str) -> str:
+    """The token. Raises KubeconfigError, without a word of it, where no header can carry it."""
+    if not is_token(token):
+        raise KubeconfigError(f"{whose} has spaces, line ends or characters that no token has")
+    return token
+
+
+def _plugin(given: Any, file: Path) -> Json:
+    """The entry of a credential plugin, of which the shape is as it must be."""
+    wrong = f"{file}: exec: a command, args and env (each a name and a value) expected"
+    if not isinstance(given, dict) or not given.get("command"):
+        raise KubeconfigError(wrong)
+    if not all(isinstance(given.get(name) or [], list) for name in ("args", "env")):
+        raise KubeconfigError(wrong)
+    if not all(
+        isinstance(each, dict) and {"name", "value"} <= {*each} for each in given.get("env") or ()
+    ):
+        raise KubeconfigError(wrong)
+    return given
 
 
 @dataclass(frozen=True)
@@ -221,9 +259,10 @@ class _FileToken:
 
     def __call__(self) -> str:
         try:
-            return self.path.read_text(encoding="ascii").strip()
+            token = self.path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise KubeconfigError(f"the token {self.path} cannot be read: {error}") from error
+        return _checked(token, f"the token in {self.path}")
 
 
 class _ExecToken:
@@ -247,7 +286,7 @@ class _ExecToken:
             program = str(self._file.parent / command)
         version = str(self._plugin.get("apiVersion") or "client.authentication.k8s.io/v1")
         asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        given = {each["name"]: each["value"] for each in self._plugin.get("env") or ()}
+        given = {str(each["name"]): str(each["value"]) for each in self._plugin.get("env") or ()}
         try:
             done = subprocess.run(
                 [program, *map(str, self._plugin.get("args") or ())],
@@ -257,7 +296,9 @@ class _ExecToken:
                 check=True,
             )
             status = json.loads(done.stdout)["status"]
-            token = str(status["token"])
+            token = _checked(
+                str(status["token"]), f"{self._file}: what {command!r} gave as a token"
+            )
             ends = status.get("expirationTimestamp")
             return token, datetime.fromisoformat(ends).timestamp() if ends else float("inf")
         except (OSError, subprocess.SubprocessError) as error:
@@ -268,7 +309,8 @@ class _ExecToken:
             ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise KubeconfigError(
-                f"{self._file}: the credential plugin {command!r} gave no token"
+                f"{self._file}: the credential plugin {command!r} gave no token, and nothing else "
+                "is understood"
             ) from error
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.client.errors import BrainAddressError
+
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
@@ -19,8 +21,18 @@ Token = str | Callable[[], str] | None
 """A token, something that says the present one, or None for a Brain that asks for none."""
 
 
+def is_token(text: str) -> bool:
+    """Whether a header can carry it; one that cannot would be quoted in the transport's error."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def authorization(token: Token) -> dict[str, str]:
-    """The header that carries the token."""
+    """The header that carries the token. Raises BrainAddressError for what is none."""
     if token is None:
         return {}
-    return {"Authorization": f"Bearer {token if isinstance(token, str) else token()}"}
+    text = token if isinstance(token, str) else token()
+    if not is_token(text):
+        raise BrainAddressError(
+            "the token for the Brain has spaces, line ends or characters that no token has"
+        )
+    return {"Authorization": f"Bearer {text}"}

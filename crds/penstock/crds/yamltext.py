@@ -33,10 +33,10 @@ Loader.yaml_implicit_resolvers = {
 }
 
 
-def documents(text: str) -> list[Any]:
+def documents(text: str, *, unique_keys: bool = True) -> list[Any]:
     """The documents of a text that a person wrote. Raises ValueError, which names the line."""
     try:
-        check(text, unique_keys=True)
+        check(text, unique_keys=unique_keys)
         return [as_json(each) for each in yaml.load_all(text, Loader=Loader)]
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
