@@ -1,10 +1,12 @@
 """The two clients of the cluster say the same, and every refusal is the error that it should be."""
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -186,3 +188,36 @@ def test_an_answer_that_trickles_in_ends_in_time(both: Both) -> None:
 
     with pytest.raises(errors.ClusterUnreachableError, match=r"no whole answer in 0\.2 s"):
         both("send", resources.get(resources.JOBS, "x", "team"), seconds=0.2, handler=answer)
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux tells of its timers there")
+def test_a_stream_of_a_machine_that_is_gone_does_not_last_for_ever() -> None:
+    served: list[asyncio.StreamWriter] = []
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\none\n")
+        await writer.drain()
+
+    async def main() -> str:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        access = dataclasses.replace(ACCESS, server=f"http://127.0.0.1:{port}")
+        async with server, AsyncClusterClient(access) as client:
+            lines = client.lines(resources.get(resources.PODS, "x", "team"))
+            async with aclosing(lines):
+                assert await anext(lines) == "one"
+                found = timer_of(served[0].get_extra_info("peername")[1])
+            served[0].close()
+            await served[0].wait_closed()
+            return found
+
+    def timer_of(port: int) -> str:
+        [row] = [
+            row.split()
+            for row in Path("/proc/net/tcp").read_text().splitlines()[1:]
+            if int(row.split()[1].partition(":")[2], 16) == port
+        ]
+        return row[5].partition(":")[0]
+
+    assert asyncio.run(main()) == "02", "the kernel asks whether the other end is there"
