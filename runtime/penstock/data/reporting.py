@@ -1,4 +1,4 @@
-"""The line to the dispatcher: one small HTTP call now and then, repeated until it is answered.
+"""The line to the dispatcher, or trainer: a small HTTP call now and then, until it is answered.
 
 ``http.client`` and not a client library: this runs in every training process and data worker all
 the time, and costs a fifth of a millisecond per call instead of one.
@@ -10,7 +10,7 @@ import http.client
 import logging
 from typing import TypeVar
 
-from penstock.data.protocol import Message, decode, encode
+from penstock.data.protocol import MAX_BYTES, Message, decode, encode
 
 LOG = logging.getLogger("penstock.data")
 
@@ -22,8 +22,13 @@ Reply = TypeVar("Reply", bound=Message)
 class Reporter:
     """Calls one dispatcher; for one thread."""
 
-    def __init__(self, address: str, token: str) -> None:
+    def __init__(
+        self, address: str, token: str, *, who: str = "dispatcher", max_bytes: int = MAX_BYTES
+    ) -> None:
+        """``who``: what it is called in the log."""
         self.address = address
+        self._who = who
+        self._max_bytes = max_bytes
         self._headers = {
             "Authorization": f"Bearer {token}".strip(),
             "Content-Type": "application/msgpack",
@@ -45,7 +50,7 @@ class Reporter:
                 )
             self._connection.request("POST", path, encode(message), self._headers)
             response = self._connection.getresponse()
-            body = response.read(2 << 20)
+            body = response.read(self._max_bytes + 1)
             if response.length:
                 raise http.client.IncompleteRead(body, response.length)
         except (OSError, http.client.HTTPException) as error:
@@ -57,9 +62,9 @@ class Reporter:
             self._say(f"refused a report: {body.decode(errors='replace')[:500]}")
             return None
         if self._told:
-            LOG.info("the dispatcher at %s answers again", self.address)
+            LOG.info("the %s at %s answers again", self._who, self.address)
             self._told = ""
-        return decode(reply, body)
+        return decode(reply, body, max_bytes=self._max_bytes)
 
     def close(self) -> None:
         """End the connection; the next report makes another."""
@@ -69,5 +74,5 @@ class Reporter:
 
     def _say(self, what: str) -> None:
         if self._told != what:
-            LOG.warning("the dispatcher at %s %s", self.address, what)
+            LOG.warning("the %s at %s %s", self._who, self.address, what)
         self._told = what

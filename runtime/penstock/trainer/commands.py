@@ -1,4 +1,4 @@
-"""``penstock trainer`` and ``penstock run``: the two commands inside a job's pods."""
+"""``penstock trainer``, ``penstock run`` and ``penstock ps``: the commands inside a job's pods."""
 
 from __future__ import annotations
 
@@ -63,6 +63,42 @@ def trainer(
         service.run(settings)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def ps(
+    trainer_address: Annotated[
+        str | None, typer.Option("--trainer", help="HOST:PORT of the job's trainer.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory that it may use, such as 2Gi; default: any.")
+    ] = None,
+    grace_seconds: Annotated[
+        float, typer.Option(help="Time that SIGTERM leaves others to take over what it holds.")
+    ] = 25.0,
+    log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
+) -> None:
+    """Run a parameter server: it holds a share of a model's parameters, and applies gradients."""
+    import os
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a server does no linear algebra
+    from penstock.trainer.logs import configure
+    from penstock.trainer.parameters import server
+    from penstock.trainer.parameters.settings import server_settings
+    from penstock.trainer.settings import SettingsError
+
+    try:
+        configure(log_format)
+        settings = server_settings(trainer_address, host, memory, grace_seconds)
+    except (SettingsError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        code = server.run(settings)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--host: {settings.host}: {error.strerror}; nothing can listen there"
+        ) from error
+    raise typer.Exit(code)
 
 
 @run.command(
