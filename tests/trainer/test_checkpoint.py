@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock.trainer import checkpoint
+from penstock.trainer import checkpoint, sealed
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, read, write
 from penstock.trainer.state import StateError, pack
 
@@ -90,7 +90,7 @@ def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
     def full_disk(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full_disk)
+    monkeypatch.setattr(sealed.os, "fsync", full_disk)
     folder.save(2, state(2))
     with pytest.raises(CheckpointError, match="No space left on device"):
         folder.wait()

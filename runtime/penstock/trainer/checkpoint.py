@@ -9,8 +9,8 @@ from a copy of the state that was taken between two steps; the newest ``keep`` f
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
-import os
 import re
 import struct
 import threading
@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from penstock.trainer import sealed
+from penstock.trainer.sealed import DIGEST_BYTES
 from penstock.trainer.state import PackedState, StateError, pack, payload_bytes, unpack
 
 LOG = logging.getLogger("penstock.checkpoint")
@@ -29,7 +31,6 @@ WRITE_SECONDS = 600.0
 
 MAGIC = b"PNSTKCP1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
-_DIGEST_BYTES = 32
 _NAME = re.compile(r"step-([0-9]{12})\.penstock")
 
 
@@ -126,23 +127,8 @@ class CheckpointDir:
 
 def write(path: Path, packed: PackedState) -> None:
     """Write one checkpoint so that it is there as a whole or not at all. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    try:
-        with temporary.open("wb") as file:
-            head = _HEAD.pack(MAGIC, len(packed.header), packed.payload_bytes)
-            for part in (head, packed.header, *map(_bytes_of, packed.tensors)):
-                digest.update(part)
-                file.write(part)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    head = _HEAD.pack(MAGIC, len(packed.header), packed.payload_bytes)
+    sealed.write(path, itertools.chain((head, packed.header), map(_bytes_of, packed.tensors)))
 
 
 def read(path: Path) -> Any:
@@ -164,15 +150,15 @@ def _verify(path: Path) -> tuple[bytes, bytes]:
         data = path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
-    if len(data) < _HEAD.size + _DIGEST_BYTES:
+    if len(data) < _HEAD.size + DIGEST_BYTES:
         raise CheckpointError(f"{path}: cut off after {len(data)} bytes")
     magic, header_bytes, tensor_bytes = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise CheckpointError(f"{path}: not a checkpoint of Penstock")
-    if len(data) != _HEAD.size + header_bytes + tensor_bytes + _DIGEST_BYTES:
+    if len(data) != _HEAD.size + header_bytes + tensor_bytes + DIGEST_BYTES:
         raise CheckpointError(f"{path}: cut off after {len(data)} bytes")
-    digest = hashlib.blake2b(data[:-_DIGEST_BYTES], digest_size=_DIGEST_BYTES).digest()
-    if digest != data[-_DIGEST_BYTES:]:
+    digest = hashlib.blake2b(data[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
+    if digest != data[-DIGEST_BYTES:]:
         raise CheckpointError(f"{path}: the checksum does not match, the file is damaged")
     start = _HEAD.size + header_bytes
     header = data[_HEAD.size : start]
@@ -190,11 +176,3 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 
 def _nothing() -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

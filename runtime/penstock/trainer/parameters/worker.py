@@ -1,0 +1,446 @@
+"""A worker's dealings with its job's trainer: slots to train on, the layout, a chief's duties.
+
+One exchange does all of it: the worker's whole state out, its whole orders in. It is made when the
+worker needs something (slots, a layout, an end to a pause), when its leases want renewing, and when
+a save has ended; there is no thread beside the training but the one that writes a save. What makes
+an exchange come soon when servers are to change is that they refuse the next batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.data.errors import DataError
+from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles
+from penstock.trainer.parameters.chief import Filler, Save
+from penstock.trainer.parameters.client import (
+    GIVE_UP_SECONDS,
+    ParametersError,
+    Servers,
+    ServersError,
+)
+from penstock.trainer.parameters.layout import Layout
+from penstock.trainer.parameters.line import AwayError
+from penstock.trainer.parameters.protocol import (
+    WORKER_PATH,
+    WorkerPhase,
+    WorkerReply,
+    WorkerReport,
+)
+from penstock.trainer.parameters.spec import ModelSpec
+from penstock.trainer.protocol import (
+    DataSpec,
+    LeaseReply,
+    LeaseRequest,
+    MemberId,
+    ProtocolError,
+    decode,
+    encode,
+    request_headers,
+)
+
+LOG = logging.getLogger("penstock.session")
+
+MAX_SLOTS: Final = 1 << 16
+LONG_POLL_SECONDS: Final = 1.0
+REQUEST_TIMEOUT_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.0)
+DRAIN_SECONDS: Final = 5.0
+"""How long a worker that was asked to go waits for servers, to end the batch that it has begun."""
+SAVE_SECONDS: Final = 600.0
+"""A save that takes longer is given up: the disk hangs, or the servers do."""
+SAVE_RETRY_SECONDS: Final = 5.0
+_SMOOTHING: Final = 0.3
+
+
+class WorkerError(ParametersError):
+    """The trainer refuses this worker, or is away for too long."""
+
+
+class LeavingError(Exception):
+    """The worker was asked to go while it waited."""
+
+
+class Slots:
+    """The slots that a worker holds: those ahead, the one in work, and what is to be reported."""
+
+    def __init__(self, holder: str, data: DataSpec) -> None:
+        self._holder = holder
+        self._data = data
+        self._ahead: deque[tuple[int, int]] = deque()  # fence, slot
+        self._working: tuple[int, int] | None = None
+        self._done: list[tuple[int, int, int]] = []
+        self._returned: set[int] = set()
+        self._failed: list[tuple[int, int]] = []
+        self._since = time.monotonic()
+        self._slot_seconds: float | None = None
+
+    @property
+    def ahead(self) -> int:
+        """Slots that are leased and not begun."""
+        return len(self._ahead)
+
+    def take(self, reply: LeaseReply) -> None:
+        """Take in a lease."""
+        if reply.fence is not None:
+            self._ahead += ((reply.fence, slot) for slot in range(reply.start, reply.stop))
+
+    def begin(self) -> int:
+        """The next slot."""
+        self._working = self._ahead.popleft()
+        self._since = time.monotonic()
+        return self._working[1]
+
+    def end(self) -> None:
+        """The slot in work has been applied."""
+        assert self._working is not None, "no slot is being worked on"
+        fence, slot = self._working
+        self._working = None
+        if self._done and self._done[-1][0] == fence and self._done[-1][2] == slot:
+            self._done[-1] = (fence, self._done[-1][1], slot + 1)
+        else:
+            self._done.append((fence, slot, slot + 1))
+        spent, before = time.monotonic() - self._since, self._slot_seconds
+        mixed = spent if before is None else _SMOOTHING * spent + (1 - _SMOOTHING) * before
+        self._slot_seconds = mixed
+
+    def give_back(self, *, failed: bool = False) -> None:
+        """Give back all that is held; ``failed``: the slot in work made the program fail."""
+        held = [*self._ahead, *([self._working] if self._working else [])]
+        if failed and self._working is not None:
+            self._failed.append(self._working)
+        self._returned |= {fence for fence, _ in held}
+        self._ahead.clear()
+        self._working = None
+
+    def request(self, max_slots: int) -> LeaseRequest:
+        """What is to be said about all this; until `said`, it is said again."""
+        held = {fence for fence, _ in self._ahead}
+        if self._working is not None:
+            held.add(self._working[0])
+        return LeaseRequest(
+            holder=self._holder,
+            data=self._data,
+            max_slots=max_slots,
+            completed=tuple(self._done),
+            failed=tuple(self._failed),
+            returned=tuple(sorted(self._returned)),
+            held=tuple(sorted(held)),
+            slot_seconds=self._slot_seconds,
+        )
+
+    def said(self) -> None:
+        """The trainer has heard it."""
+        self._done.clear()
+        self._failed.clear()
+        self._returned.clear()
+
+
+class Worker:
+    """One worker of a job with parameter servers; see the module's docstring."""
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        token: str,
+        member: MemberId,
+        holder: str,
+        spec: ModelSpec,
+        data: DataSpec,
+        dense: NDArray[np.float32],
+        files: ModelFiles | None,
+        save_every_slots: int,
+        staleness: int | None,
+        leaving: Callable[[], bool] = lambda: False,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        """``dense``: the initial values, for a model that begins afresh.
+
+        ``leaving``: whether this worker was asked to go.
+        """
+        self._spec = spec
+        self._token = token
+        self._files = files
+        self._staleness = staleness
+        self._leaving = leaving
+        self._give_up_seconds = give_up_seconds
+        self._address = address
+        self._name = holder
+        self._slots = Slots(holder, data)
+        self._filler = Filler(spec, token, holder, dense, files)
+        self._servers = Servers(spec, token, holder, self._present_layout, give_up_seconds)
+        self._client = httpx.Client(
+            base_url=f"http://{address}",
+            headers=request_headers(token),
+            timeout=REQUEST_TIMEOUT_SECONDS,
+        )
+        saved = files.newest() if files else None
+        if files is not None and saved is not None:
+            files.open(saved)  # of another model or other data: said at once
+        self._report = WorkerReport(
+            member=member,
+            spec=spec,
+            lease=self._slots.request(0),
+            saves=files is not None,
+            save_every_slots=save_every_slots,
+            checkpoint=saved.slots if saved else None,
+            dropped={},
+        )
+        self._reply: WorkerReply | None = None
+        self._asked = time.monotonic()
+        self._saving: Save | None = None
+        self._save_failed = -SAVE_RETRY_SECONDS  # when
+        self.dropped: dict[str, int] = {}
+        """Batches without their gradients, by the parameter whose gradient was not finite."""
+
+    # ------------------------------------------------------------------ training
+
+    @property
+    def order_seed(self) -> int | None:
+        """The seed of the order of samples; None before the first lease."""
+        return self._reply.lease.order_seed if self._reply else None
+
+    @property
+    def servers(self) -> int:
+        """Servers of the present layout."""
+        return self._servers.count
+
+    @property
+    def chief(self) -> bool:
+        """Whether this worker speaks for all."""
+        return self._reply is not None and self._reply.chief
+
+    def next_slot(self) -> int | None:
+        """The next slot to train on; None at the end of the data. Raises LeavingError."""
+        waiting = False
+        while True:
+            if self._leaving():
+                raise LeavingError
+            if self._slots.ahead:
+                if self._due():
+                    self._exchange()
+                return self._slots.begin()
+            lease = self._exchange(max_slots=MAX_SLOTS, wait=waiting).lease
+            if lease.finished:
+                return None
+            waiting = lease.fence is None
+
+    def begin(self, slot: int) -> NDArray[np.float32] | None:
+        """Begin the batch of the slot: the dense parameters. None: it was given back; get another.
+
+        Nothing may begin while servers change; what is leased goes back and is waited for.
+        """
+        dense = self._servers.begin(slot, self._staleness)
+        if dense is None:
+            self._slots.give_back()
+            self._exchange()
+        return dense
+
+    def dense(self) -> NDArray[np.float32]:
+        """The dense parameters as they are now; waits while servers change."""
+        began = time.monotonic()
+        while (dense := self._servers.begin(0)) is None:
+            self._exchange(wait=True)
+            if time.monotonic() - began > self._give_up_seconds:
+                raise ServersError(f"nothing was served for {self._give_up_seconds:.0f} s")
+        return dense
+
+    def pull(self, wanted: Any) -> list[NDArray[np.float32]]:
+        """As `Servers.pull`."""
+        return self._servers.pull(wanted)
+
+    def push(self, slot: int, sparse: Any, dense: NDArray[np.float32] | None) -> bool:
+        """As `Servers.push`; the slot is acknowledged with the next exchange."""
+        applied = self._servers.push(slot, sparse, dense)
+        self._slots.end()
+        return applied
+
+    def applied(self) -> list[Any]:
+        """As `Servers.applied`."""
+        return self._servers.applied()
+
+    def finish(self) -> None:
+        """The loop has ended: the trainer is to know, and the chief to hear that it is it."""
+        self._report = self._report.model_copy(update={"phase": WorkerPhase.FINISHED})
+        self._exchange()
+
+    def publish(self, result: dict[str, Any]) -> None:
+        """Tell the trainer the final figures."""
+        self._report = self._report.model_copy(update={"result": result})
+        self._exchange()
+
+    def wait_for_save(self) -> None:
+        """Chief: wait until the trained model is on disk, if there is a folder for it."""
+        if self._files is None or not self.chief:
+            return
+        wanted = sum(stop - start for start, stop in self._servers.applied()[0].ranges)
+        deadline = time.monotonic() + SAVE_SECONDS
+        while (self._report.checkpoint or 0) < wanted:
+            if self._leaving():
+                LOG.warning("left before the trained model was on disk")
+                return
+            if time.monotonic() > deadline:
+                raise WorkerError(
+                    f"the trained model was not on disk in {self._files.folder} within "
+                    f"{SAVE_SECONDS:.0f} s: {self._report.failed or 'no save was ordered'}"
+                )
+            if self._saving is not None:
+                self._saving.wait(LONG_POLL_SECONDS)
+            if not self._exchange(wait=self._saving is None).chief:
+                return
+
+    def close(self, *, failed: bool = False, goodbye_seconds: float = 3.0) -> None:
+        """Give back what is held, say good-bye in one attempt, and close all lines."""
+        self._slots.give_back(failed=failed)
+        self._report = self._report.model_copy(update={"phase": WorkerPhase.CLOSED})
+        try:
+            self._post(self._whole(0, wait=False), goodbye_seconds)
+        except (httpx.TransportError, WorkerError) as error:
+            LOG.warning("the last report did not reach the trainer: %s", error)
+        if self._saving is not None:
+            self._saving.stop()
+        self._servers.close()
+        self._client.close()
+
+    # ------------------------------------------------------------------ the trainer
+
+    def _due(self) -> bool:
+        """Whether leases want renewing, or a save has ended."""
+        term = self._reply.lease.lease_seconds if self._reply else 0.0
+        late = time.monotonic() - self._asked > term / 4
+        return late or (self._saving is not None and self._saving.ended)
+
+    def _present_layout(self) -> Layout:
+        """The layout that is served, when there is one. Raises LeavingError if that takes long."""
+        began = time.monotonic()
+        wait = False
+        while True:
+            reply = self._exchange(wait=wait)
+            if reply.layout is not None:
+                return reply.layout
+            waited = time.monotonic() - began
+            if waited > DRAIN_SECONDS and self._leaving():
+                raise LeavingError
+            if waited > self._give_up_seconds:
+                raise ServersError(
+                    f"no parameter servers for {self._give_up_seconds:.0f} s"
+                    + (f": {reply.message}" if reply.message else "")
+                )
+            wait = True
+
+    def _exchange(self, max_slots: int = 0, *, wait: bool = False) -> WorkerReply:
+        """Report everything and carry out what the answer says."""
+        self._collect_save()
+        report = self._whole(max_slots, wait=wait)
+        reply = self._send(report)
+        self._slots.said()
+        self._asked = time.monotonic()
+        self._reply = reply
+        self._slots.take(reply.lease)
+        for fence in reply.lease.refused:
+            LOG.warning("lease %d had expired: others will do its samples again", fence)
+        finished = self._report.phase is WorkerPhase.FINISHED
+        if finished and not reply.lease.finished:
+            raise WorkerError(
+                "parameters were lost after the last batch, with a server: give the job a "
+                "checkpoint_dir, so that the trained model outlives its servers"
+            )
+        self._do_duties(reply)
+        return reply
+
+    def _whole(self, max_slots: int, *, wait: bool) -> WorkerReport:
+        seen = self._reply.revision if self._reply else 0
+        layout = self._reply.layout if self._reply else None
+        return self._report.model_copy(
+            update={
+                "lease": self._slots.request(max_slots),
+                "layout": layout.number if layout else self._report.layout,
+                "lost": tuple(sorted(self._servers.lost, key=str)),
+                "dropped": dict(self.dropped),
+                "seen_revision": seen if wait else 0,
+                "wait_seconds": LONG_POLL_SECONDS if wait else 0.0,
+            }
+        )
+
+    def _send(self, report: WorkerReport) -> WorkerReply:
+        began, failures = time.monotonic(), 0
+        while True:
+            try:
+                return self._post(report, REQUEST_TIMEOUT_SECONDS)
+            except httpx.TransportError as error:
+                if failures == 0:
+                    LOG.warning("the trainer at %s does not answer (%r)", self._address, error)
+                away = time.monotonic() - began
+                if away > DRAIN_SECONDS and self._leaving():
+                    raise LeavingError from error
+                if away > self._give_up_seconds:
+                    raise WorkerError(
+                        f"the trainer at {self._address} was away for "
+                        f"{self._give_up_seconds:.0f} s: {error!r}"
+                    ) from error
+            time.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+            failures += 1
+
+    def _post(self, report: WorkerReport, timeout: float) -> WorkerReply:
+        response = self._client.post(WORKER_PATH, content=encode(report), timeout=timeout)
+        if response.status_code >= 500 or response.status_code == 429:
+            raise httpx.ReadError(f"status {response.status_code}", request=response.request)
+        if response.is_error:
+            raise WorkerError(f"the trainer refused this worker: {response.text[:1000]}")
+        try:
+            return decode(WorkerReply, response.content)
+        except ProtocolError as error:
+            raise WorkerError(f"the trainer's answer is unreadable: {error}") from error
+
+    # ------------------------------------------------------------------ a chief's duties
+
+    def _do_duties(self, reply: WorkerReply) -> None:
+        if reply.fill is not None and reply.fill.number != self._report.filled:
+            self._fill(reply.fill, reply.fill_checkpoint)
+        if reply.save is not None and reply.layout is not None and self._files is not None:
+            known = self._saving.snapshot if self._saving else self._report.saved
+            tired = time.monotonic() - self._save_failed < SAVE_RETRY_SECONDS
+            if reply.save != known and not tired:
+                self._saving = Save(
+                    self._spec,
+                    self._token,
+                    self._name,
+                    self._files,
+                    reply.layout,
+                    reply.save,
+                )
+
+    def _fill(self, layout: Layout, checkpoint: int | None) -> None:
+        try:
+            self._filler.fill(layout, checkpoint)
+        except (DataError, AwayError, CheckpointError, OSError) as error:
+            LOG.warning("layout %d could not be filled: %s", layout.number, error)
+            changes: dict[str, Any] = {"failed": str(error)[:4096]}
+        else:
+            changes = {"filled": layout.number, "failed": ""}
+        newest = self._files.newest() if self._files else None
+        changes["checkpoint"] = newest.slots if newest else None
+        self._report = self._report.model_copy(update=changes)
+
+    def _collect_save(self) -> None:
+        """Report how a save went, once it has ended."""
+        if self._saving is None or not self._saving.ended:
+            return
+        changes: dict[str, Any] = {"saved": self._saving.snapshot, "failed": ""}
+        if self._saving.error is not None:
+            LOG.warning("the model was not saved: %s", self._saving.error)
+            changes = {"failed": str(self._saving.error)[:4096]}
+            self._save_failed = time.monotonic()
+        elif self._saving.slots is not None:
+            changes["checkpoint"] = self._saving.slots
+        self._saving = None
+        self._report = self._report.model_copy(update=changes)

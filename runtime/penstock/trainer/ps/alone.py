@@ -1,0 +1,111 @@
+"""Training without servers: the whole model in this process, by the same rules and files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.data.ledger.ranges import RangeSet
+from penstock.trainer.parameters.checkpoint import ModelFiles
+from penstock.trainer.parameters.client import AppliedSlots, Gradients
+from penstock.trainer.parameters.spec import ModelSpec
+from penstock.trainer.parameters.store import Store
+
+LOG = logging.getLogger("penstock.session")
+
+Floats = NDArray[np.float32]
+
+
+class Alone:
+    """A worker that is also its own trainer and server; slots come in order."""
+
+    chief = True
+    servers = 0
+    order_seed: int | None = None
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        total_slots: int,
+        dense: Floats,
+        files: ModelFiles | None,
+        save_every_slots: int,
+    ) -> None:
+        """Takes up the newest checkpoint, or begins afresh with these dense parameters.
+
+        Raises:
+            CheckpointError: the newest checkpoint is of another model or of other data.
+        """
+        self.dropped: dict[str, int] = {}
+        self._spec = spec
+        self._total = total_slots
+        self._files = files
+        self._save_every = save_every_slots
+        self._store = Store(spec, range(spec.partitions))
+        saved = files.newest() if files else None
+        if files is not None and saved is not None:
+            file = files.open(saved)
+            for partition in range(spec.partitions):
+                self._store.set_partition(partition, file.partition(partition))
+            self._store.applied = RangeSet(file.applied)
+            self._store.pushes = file.pushes
+            LOG.info("took up the checkpoint %s", saved.path)
+        else:
+            for partition in range(spec.partitions):
+                arrays: list[Floats | None] = [None] * len(self._store.shapes(partition))
+                start, stop = spec.dense_range(partition)
+                arrays[len(arrays) - 1 - spec.optimizer.states] = dense[start:stop]
+                self._store.set_partition(partition, arrays)
+        self._saved = self._store.applied.total
+
+    def next_slot(self) -> int | None:
+        """The next slot; None at the end of the data."""
+        watermark = self._store.applied.watermark
+        return watermark if watermark < self._total else None
+
+    def begin(self, slot: int) -> Floats | None:
+        """The dense parameters."""
+        return self._store.begin()
+
+    def dense(self) -> Floats:
+        """The dense parameters."""
+        return self._store.begin()
+
+    def pull(self, wanted: Sequence[tuple[int, NDArray[np.int64]]]) -> list[Floats]:
+        """The values of rows."""
+        return [self._store.pull(space, rows) for space, rows in wanted]
+
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
+        """Apply the gradients of a slot, and save if that is due."""
+        applied = self._store.push(slot, sparse, dense)
+        done = self._store.applied.total
+        if done == self._total or (self._save_every and done - self._saved >= self._save_every):
+            self._save()
+        return applied
+
+    def applied(self) -> list[AppliedSlots]:
+        """What the parameters have seen."""
+        return [AppliedSlots(list(self._store.applied), self._store.pushes)]
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    def publish(self, result: dict[str, Any]) -> None:
+        """Nobody wants to know."""
+
+    def wait_for_save(self) -> None:
+        """Saves are done at once."""
+
+    def close(self, *, failed: bool = False) -> None:
+        """Nothing is open."""
+
+    def _save(self) -> None:
+        if self._files is None:
+            return
+        self._saved = self._store.applied.total
+        partitions = (self._store.partition(p) for p in range(self._spec.partitions))
+        self._files.write(self._store.applied, self._store.pushes, partitions)

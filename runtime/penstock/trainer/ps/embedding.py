@@ -1,0 +1,128 @@
+"""Embedding tables whose rows are on parameter servers and come for each batch that needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+
+
+class Source(Protocol):
+    """Where an embedding's rows come from."""
+
+    def look_up(self, space: int, rows: NDArray[np.int64]) -> torch.Tensor:
+        """The values of rows, each there once: (rows, dim); part of the batch's gradients."""
+
+
+class Embedding(torch.nn.Module):
+    """One or several embedding tables of one width, in place of ``torch.nn.Embedding``.
+
+    ``Embedding(1000, 16)`` takes ids of any shape and adds a last dimension of 16.
+    ``Embedding([1000, 50], 16)`` has a table for each field: ids of shape (..., 2) give
+    (..., 2, 16), and what all fields need comes in one round trip.
+
+    It has no parameters of PyTorch's: its rows are the servers', and change with
+    `penstock.trainer.ps.Optimizer`. It can be looked up within a session.
+    """
+
+    def __init__(
+        self,
+        sizes: int | Sequence[int],
+        dim: int,
+        names: Sequence[str] | None = None,
+        std: float = 1.0,
+    ) -> None:
+        """``sizes``: rows of each table; ``std``: deviation of the noise that they begin with.
+
+        ``names``: of the tables, for errors and exports; default: 0, 1, 2, ...
+
+        Raises:
+            ValueError: a number is out of range; names it.
+        """
+        super().__init__()
+        self.sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+        self.dim = dim
+        self.std = std
+        self.names = None if names is None else tuple(names)
+        self._single = isinstance(sizes, int)
+        if not self.sizes or min(self.sizes) < 1:
+            raise ValueError(f"sizes: {sizes}; each table has at least one row")
+        if dim < 1:
+            raise ValueError(f"dim: {dim}; at least 1")
+        if not (std >= 0 and math.isfinite(std)):
+            raise ValueError(f"std: {std}; a finite number of at least 0")
+        if self.names is not None and len(self.names) != len(self.sizes):
+            raise ValueError(f"names: {len(self.names)} for {len(self.sizes)} tables")
+        if self.names is not None and len(set(self.names)) != len(self.names):
+            raise ValueError(f"names: {list(self.names)}; each table needs its own")
+        self._limits = np.array(self.sizes, np.int64)
+        self._source: Source | None = None
+        self._space = 0
+        self._starts = self._limits
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` shows."""
+        return f"{list(self.sizes)}, {self.dim}"
+
+    def table_names(self, module: str) -> list[str]:
+        """The names of the tables in a model where this module has the given name."""
+        if self._single and self.names is None:
+            return [module]
+        names = self.names or [str(number) for number in range(len(self.sizes))]
+        return [f"{module}.{name}" for name in names]
+
+    def connect(self, source: Source | None, space: int, starts: Sequence[int]) -> None:
+        """Look rows up at a source: ``starts`` says where each table begins in a space there."""
+        self._source, self._space = source, space
+        self._starts = np.array(starts, np.int64)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """The rows of these ids.
+
+        Raises:
+            ValueError: an id is out of range, or the shape or type is wrong.
+            RuntimeError: no session has been entered.
+        """
+        rows = self._rows(ids)
+        if self._source is None:
+            raise RuntimeError(
+                "this ps.Embedding is looked up outside a session: its rows are on the servers, "
+                "within `with ps.session(model, optimizer, ...)` of a model that it is part of"
+            )
+        unique, inverse = np.unique(rows, return_inverse=True)
+        values = self._source.look_up(self._space, unique)
+        places = torch.from_numpy(inverse.reshape(rows.shape))
+        return functional.embedding(places, values)
+
+    def _rows(self, ids: torch.Tensor) -> NDArray[np.int64]:
+        """The rows within the space, in the shape of the ids."""
+        if ids.dtype not in INTEGERS:
+            raise ValueError(f"ids: of type {ids.dtype}; they are integers, such as torch.int64")
+        numbers = ids.detach().cpu().numpy().astype(np.int64, copy=False)
+        fields = len(self.sizes)
+        if not self._single and (numbers.ndim == 0 or numbers.shape[-1] != fields):
+            raise ValueError(
+                f"ids: shape {list(numbers.shape)}; the last dimension is one id for each of the "
+                f"{fields} tables"
+            )
+        bad = (numbers < 0) | (numbers >= self._limits)
+        if bad.any():
+            self._refuse(numbers, bad)
+        rows: NDArray[np.int64] = numbers + self._starts
+        return rows
+
+    def _refuse(self, numbers: NDArray[np.int64], bad: NDArray[np.bool_]) -> None:
+        where = tuple(int(index) for index in np.argwhere(bad)[0])
+        field = 0 if self._single else where[-1]
+        name = self.names[field] if self.names else str(field)
+        raise ValueError(
+            f"ids: {int(numbers[where])} of field {name} at {list(where)}; its table has rows 0 to "
+            f"{self.sizes[field] - 1} ({int(bad.sum())} ids are out of range)"
+        )

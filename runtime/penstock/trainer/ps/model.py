@@ -1,0 +1,172 @@
+"""A PyTorch model as parameter servers see it: tables in spaces, all else one vector.
+
+Invariant: the specification is a function of the program alone, so that all workers of a job, which
+run the same program, have the same; the trainer refuses one that has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from penstock.trainer.parameters.client import Gradients
+from penstock.trainer.parameters.spec import (
+    DenseSpec,
+    ModelSpec,
+    OptimizerSpec,
+    SpaceSpec,
+    TableSpec,
+)
+from penstock.trainer.ps.embedding import Embedding, Source
+
+Floats = NDArray[np.float32]
+
+
+class ServedModel:
+    """The trained parts of a model, in the order of its modules."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: OptimizerSpec, seed: int) -> None:
+        """Raises ValueError: a parameter cannot be on servers; names it."""
+        self._model = model
+        self._embeddings: list[tuple[str, Embedding]] = [
+            (name or "embedding", module)
+            for name, module in model.named_modules()
+            if isinstance(module, Embedding)
+        ]
+        self._parameters = self._trained()
+        if not self._embeddings and not self._parameters:
+            raise ValueError("model: it has nothing to train")
+        tables: dict[int, list[TableSpec]] = {}
+        for name, module in self._embeddings:
+            tables.setdefault(module.dim, []).extend(
+                TableSpec(name=table, rows=rows, deviation=module.std)
+                for table, rows in zip(module.table_names(name), module.sizes, strict=True)
+            )
+        try:
+            self.spec = ModelSpec(
+                spaces=tuple(SpaceSpec(dim=dim, tables=tuple(t)) for dim, t in tables.items()),
+                dense=tuple(
+                    DenseSpec(name=name, shape=tuple(parameter.shape))
+                    for name, parameter in self._parameters
+                ),
+                optimizer=optimizer,
+                seed=seed,
+            )
+        except ValidationError as error:
+            raise ValueError(f"model: {error.errors(include_url=False)[0]['msg']}") from error
+        self._sizes = [parameter.numel() for _, parameter in self._parameters]
+
+    def connect(self, source: Source | None) -> None:
+        """Have the embeddings look their rows up at a source."""
+        next_table = [0] * len(self.spec.spaces)
+        number_of = {space.dim: number for number, space in enumerate(self.spec.spaces)}
+        for _, module in self._embeddings:
+            number = number_of[module.dim]
+            first = next_table[number]
+            next_table[number] += len(module.sizes)
+            starts = self.spec.spaces[number].starts[first : next_table[number]]
+            module.connect(source, number, starts)
+
+    def check(self) -> None:
+        """Raises ValueError: the model has other parameters than it had; names one."""
+        now = self._trained()
+        if len(now) == len(self._parameters) and all(
+            mine is yours for (_, mine), (_, yours) in zip(now, self._parameters, strict=True)
+        ):
+            return
+        before = dict(self._parameters)
+        for name, parameter in now:
+            if before.pop(name, None) is not parameter:
+                raise ValueError(
+                    f"parameter {name}: it was added or replaced after the session began, so the "
+                    "servers do not have it: build the whole model first"
+                )
+        raise ValueError(f"parameter {next(iter(before))}: it was taken out of the training")
+
+    @torch.no_grad()
+    def load(self, dense: Floats) -> None:
+        """Give the dense parameters these values."""
+        flat = torch.from_numpy(dense)
+        for (_, parameter), values in zip(self._parameters, flat.split_with_sizes(self._sizes), strict=True):
+            parameter.copy_(values.view(parameter.shape))
+
+    @torch.no_grad()
+    def values(self) -> Floats:
+        """The dense parameters as one vector: a copy."""
+        return _flat([parameter for _, parameter in self._parameters])
+
+    def gradients(self) -> Floats | None:
+        """The dense gradients as one vector; None when there is none at all."""
+        parameters = [parameter for _, parameter in self._parameters]
+        if all(parameter.grad is None for parameter in parameters):
+            return None
+        return _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+
+    def zero_grad(self) -> None:
+        """Forget the dense gradients."""
+        for _, parameter in self._parameters:
+            parameter.grad = None
+
+    def not_finite(self, sparse: Sequence[Gradients], dense: Floats | None) -> list[str]:
+        """The parameters whose gradients are not finite, by name."""
+        found = []
+        for part in sparse:
+            bad = ~np.isfinite(part.values).all(axis=1)
+            if bad.any():
+                found += self._tables_of(part.space, part.rows[bad])
+        if dense is not None and not np.isfinite(dense).all():
+            pieces = np.split(dense, np.cumsum(self._sizes)[:-1])
+            found += [
+                name
+                for (name, _), piece in zip(self._parameters, pieces, strict=True)
+                if not np.isfinite(piece).all()
+            ]
+        return found
+
+    def tables(self) -> Iterator[tuple[str, int, int, int]]:
+        """Each table: its name, its space, and the half-open range of its rows there."""
+        for number, space in enumerate(self.spec.spaces):
+            for table, start in zip(space.tables, space.starts, strict=True):
+                yield table.name, number, start, start + table.rows
+
+    def split(self, dense: Floats) -> Iterator[tuple[str, torch.Tensor]]:
+        """Each dense parameter's name and values."""
+        flat = torch.from_numpy(dense)
+        for (name, parameter), values in zip(
+            self._parameters, flat.split_with_sizes(self._sizes), strict=True
+        ):
+            yield name, values.view(parameter.shape)
+
+    def _tables_of(self, space: int, rows: NDArray[np.int64]) -> list[str]:
+        starts = np.asarray(self.spec.spaces[space].starts)
+        numbers = np.unique(np.searchsorted(starts, rows, side="right") - 1)
+        return [self.spec.spaces[space].tables[number].name for number in numbers]
+
+    def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
+        found = []
+        for name, parameter in self._model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            if parameter.dtype is not torch.float32:
+                raise ValueError(
+                    f"parameter {name}: of type {parameter.dtype}; servers hold torch.float32: "
+                    "call model.float(), or freeze it with requires_grad_(False)"
+                )
+            if parameter.device.type != "cpu":
+                raise ValueError(
+                    f"parameter {name}: on {parameter.device}; training with parameter servers is "
+                    "for CPUs: leave the model there"
+                )
+            found.append((name, parameter))
+        return found
+
+
+def _flat(tensors: Sequence[torch.Tensor]) -> Floats:
+    if not tensors:
+        return np.empty(0, np.float32)
+    flat: Floats = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
+    return flat

@@ -1,0 +1,478 @@
+"""The loop of a training program with parameter servers: batches in, gradients out.
+
+Between two batches nothing of a worker's is worth keeping: parameters are the servers', positions
+the ledger's. So a worker that dies is simply replaced, and one that was asked to go leaves after
+the batch that it has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence, Sized
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from penstock.data.ledger import SampleOrder, derive_seed
+from penstock.trainer import settings
+from penstock.trainer.elastic import RESULT_MARK, DrainedError
+from penstock.trainer.holders import holder_name
+from penstock.trainer.logs import configure
+from penstock.trainer.parameters.checkpoint import ModelFiles
+from penstock.trainer.parameters.client import AppliedSlots, Gradients, ParametersError
+from penstock.trainer.parameters.worker import LeavingError, Worker
+from penstock.trainer.protocol import DataSpec, MemberId
+from penstock.trainer.ps.alone import Alone
+from penstock.trainer.ps.model import ServedModel
+from penstock.trainer.ps.optimizer import Optimizer
+from penstock.trainer.steplog import StepLog
+
+LOG = logging.getLogger("penstock.session")
+
+EXPORT_ROWS: Final = 1 << 16
+Floats = NDArray[np.float32]
+
+
+class SessionError(ParametersError):
+    """The program uses its session in a way that cannot be meant."""
+
+
+class Runner(Protocol):
+    """What stands behind a session: servers and a trainer, or neither."""
+
+    dropped: dict[str, int]
+
+    @property
+    def chief(self) -> bool:
+        """Whether this worker speaks for all."""
+
+    @property
+    def servers(self) -> int:
+        """Servers of the present layout; 0 without any."""
+
+    @property
+    def order_seed(self) -> int | None:
+        """The seed of the order of samples, where the trainer says it."""
+
+    def next_slot(self) -> int | None:
+        """The next slot to train on; None at the end of the data."""
+
+    def begin(self, slot: int) -> Floats | None:
+        """The dense parameters to train the slot on; None: take another slot."""
+
+    def dense(self) -> Floats:
+        """The dense parameters as they are now."""
+
+    def pull(self, wanted: Sequence[tuple[int, NDArray[np.int64]]]) -> list[Floats]:
+        """The values of rows."""
+
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
+        """Apply a slot's gradients."""
+
+    def applied(self) -> list[AppliedSlots]:
+        """What each server's parameters have seen."""
+
+    def finish(self) -> None:
+        """The loop has ended."""
+
+    def publish(self, result: dict[str, Any]) -> None:
+        """Make the final figures known."""
+
+    def wait_for_save(self) -> None:
+        """Wait until the trained model is on disk."""
+
+    def close(self, *, failed: bool = False) -> None:
+        """Leave."""
+
+
+class Batch:
+    """The batch in work: what was looked up for it, and where its gradients will be."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.looked_up: list[tuple[int, NDArray[np.int64], torch.Tensor]] = []
+
+    def gradients(self) -> list[Gradients]:
+        """The gradients by space, each row once."""
+        by_space: dict[int, list[tuple[NDArray[np.int64], Floats]]] = {}
+        for space, rows, values in self.looked_up:
+            if values.grad is not None:
+                by_space.setdefault(space, []).append((rows, values.grad.numpy()))
+        return [Gradients(space, *_merged(parts)) for space, parts in sorted(by_space.items())]
+
+
+class Session:
+    """One worker's part in a training with parameter servers; made by `session`."""
+
+    def __init__(
+        self,
+        *,
+        model: torch.nn.Module,
+        optimizer: Optimizer,
+        data: DataSpec,
+        files_in: Path | None,
+        keep_checkpoints: int,
+        checkpoint_every: int,
+        staleness: int | None,
+    ) -> None:
+        self.order: SampleOrder = data.order(1)
+        self.result: dict[str, Any] | None = None
+        self._data = data
+        self._optimizer = optimizer
+        self._served = ServedModel(model, optimizer.spec, data.seed)
+        self._files = (
+            ModelFiles(files_in, self._served.spec, data, keep_checkpoints) if files_in else None
+        )
+        self._checkpoint_every = checkpoint_every
+        self._staleness = staleness
+        self._runner: Runner | None = None
+        self._batch: Batch | None = None
+        self._batches = 0
+        self._finished = False
+        self._drain = False
+        self._began = time.monotonic()
+        self._step_log: StepLog | None = None
+        self._old_handler: Any = None
+
+    # ------------------------------------------------------------------ what a script may ask
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model has seen all data."""
+        return self._finished
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker speaks for all, and the model is complete."""
+        return self._finished and self._running.chief
+
+    @property
+    def batches(self) -> int:
+        """Batches that this worker has trained on."""
+        return self._batches
+
+    def report(self, **figures: float) -> None:
+        """Publish the final figures, with the counts of samples: on the chief, once.
+
+        They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log.
+        """
+        runner = self._running
+        self.result = {
+            **counts(self.order, runner.applied()),
+            "epochs": self._data.epochs,
+            "seconds": round(time.monotonic() - self._began, 3),
+            **({"dropped": runner.dropped} if runner.dropped else {}),
+            **figures,
+        }
+        sys.stdout.write(f"{RESULT_MARK}{json.dumps(self.result)}\n")
+        sys.stdout.flush()
+        runner.publish(self.result)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """All trained parameters as plain tensors: it must fit into memory.
+
+        Tables are ``NAME.weight``, where NAME is that of the module, with the table's name behind
+        it where the module has several.
+        """
+        runner = self._running
+        state = {name: values.clone() for name, values in self._served.split(runner.dense())}
+        for name, space, start, stop in self._served.tables():
+            parts = [
+                runner.pull([(space, np.arange(at, min(at + EXPORT_ROWS, stop), dtype=np.int64))])
+                for at in range(start, stop, EXPORT_ROWS)
+            ]
+            state[f"{name}.weight"] = torch.from_numpy(np.concatenate([part[0] for part in parts]))
+        return state
+
+    # ------------------------------------------------------------------ the loop
+
+    def __enter__(self) -> Self:
+        address = settings.trainer_address()
+        dense = self._served.values()
+        if address is None:
+            self._runner = Alone(
+                self._served.spec,
+                self.order.total_slots,
+                dense,
+                self._files,
+                self._checkpoint_every,
+            )
+        else:
+            self._runner = self._connect(address, dense)
+        self._served.connect(self)
+        self._optimizer.connect(self)
+        return self
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        try:
+            while (batch := self._next_batch()) is not None:
+                samples = self.order.samples(self.order.slot(batch.slot))
+                torch.manual_seed(derive_seed(self.order.seed, batch.slot))
+                self._batch = batch
+                yield torch.from_numpy(samples)
+                if self._batch is not None:
+                    raise SessionError(
+                        f"batch {batch.slot} was not handed in: call optimizer.step() for each"
+                    )
+        except LeavingError as error:
+            raise DrainedError from error
+        self._conclude()
+
+    def look_up(self, space: int, rows: NDArray[np.int64]) -> torch.Tensor:
+        """Carry out `Embedding.forward`: rows, each once, and within a batch their gradients."""
+        try:
+            [values] = self._running.pull([(space, rows)])
+        except LeavingError as error:
+            raise DrainedError from error
+        found = torch.from_numpy(values)
+        if self._batch is not None and torch.is_grad_enabled():
+            found.requires_grad_()
+            self._batch.looked_up.append((space, rows, found))
+        return found
+
+    def zero_grad(self) -> None:
+        """Carry out `Optimizer.zero_grad`."""
+        self._served.zero_grad()
+        if self._batch is not None:
+            for _, _, values in self._batch.looked_up:
+                values.grad = None
+
+    def step(self) -> None:
+        """Carry out `Optimizer.step`."""
+        batch = self._batch
+        if batch is None:
+            raise SessionError(
+                "optimizer.step() with no batch in work: it is called once for each batch of the "
+                "session"
+            )
+        sparse, dense = batch.gradients(), self._served.gradients()
+        if not sparse and dense is None:
+            raise SessionError(
+                f"batch {batch.slot} has no gradients: call loss.backward() before optimizer.step()"
+            )
+        if not _finite(sparse, dense):
+            self._drop(self._served.not_finite(sparse, dense))
+            sparse, dense = [], None
+        try:
+            self._running.push(batch.slot, sparse, dense)
+        except LeavingError as error:
+            raise DrainedError from error
+        self._batch = None
+        self._batches += 1
+        if self._step_log is not None:
+            self._step_log.write(batch.slot, self._running.servers, {})
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._old_handler is not None:
+            signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
+        if self._step_log is not None:
+            self._step_log.close()
+        self._served.connect(None)
+        self._optimizer.connect(None)
+        runner = self._running
+        blames_data = isinstance(error, Exception) and not isinstance(error, ParametersError)
+        try:
+            if error is None and self._finished:
+                runner.wait_for_save()
+        finally:
+            runner.close(failed=blames_data and self._batch is not None)
+            self._runner = None
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _running(self) -> Runner:
+        if self._runner is None:
+            raise SessionError("the session is used outside its `with` statement")
+        return self._runner
+
+    def _next_batch(self) -> Batch | None:
+        """The next batch, begun: its dense parameters are in the model."""
+        while (slot := self._running.next_slot()) is not None:
+            if self._running.order_seed not in (None, self.order.seed):
+                raise SessionError(
+                    "input.guarantee: Unsharded gives every worker all samples in an order of its "
+                    "own, and workers that train one model share them: leave the guarantee out"
+                )
+            self._check_model()
+            dense = self._running.begin(slot)
+            if dense is not None:
+                self._served.load(dense)
+                self._served.zero_grad()
+                return Batch(slot)
+        return None
+
+    def _check_model(self) -> None:
+        try:
+            self._served.check()
+        except ValueError as error:
+            raise SessionError(str(error)) from error
+
+    def _conclude(self) -> None:
+        """The model, as all workers have left it, is here for evaluation."""
+        runner = self._running
+        runner.finish()
+        self._served.load(runner.dense())
+        self._finished = True
+
+    def _drop(self, names: Sequence[str]) -> None:
+        dropped = self._running.dropped
+        for name in names:
+            if name not in dropped:
+                LOG.warning(
+                    "gradients of %s are not finite: batches in which this happens change nothing "
+                    "and are counted; lower the learning rate, or look at the data",
+                    name,
+                )
+            dropped[name] = dropped.get(name, 0) + 1
+
+    def _connect(self, address: str, dense: Floats) -> Worker:
+        pod = settings.pod_identity()
+        if not LOG.hasHandlers():
+            configure("text")
+        nonce = secrets.token_hex(8)
+        worker = Worker(
+            address=address,
+            token=pod.token,
+            member=MemberId(rank=pod.rank, incarnation=pod.incarnation, nonce=nonce),
+            holder=holder_name(pod.rank, pod.incarnation, nonce),
+            spec=self._served.spec,
+            data=self._data,
+            dense=dense,
+            files=self._files,
+            save_every_slots=self._checkpoint_every,
+            staleness=self._staleness,
+            leaving=lambda: self._drain,
+        )
+        folder = settings.step_log()
+        self._step_log = StepLog(folder, pod.rank, pod.incarnation) if folder else None
+        if threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
+        return worker
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._drain = True
+
+
+def session(
+    model: torch.nn.Module,
+    optimizer: Optimizer,
+    *,
+    dataset_size: int | Sized,
+    batch_size: int,
+    epochs: int = 1,
+    seed: int = 0,
+    shuffle: bool = True,
+    staleness: int | None = None,
+    checkpoint_dir: str | Path | None = None,
+    checkpoint_every: int = 2000,
+    keep_checkpoints: int = 3,
+) -> Session:
+    """A session for a ``with`` statement; see `penstock.trainer.ps`.
+
+    Args:
+        model: on the CPU, complete; the dense parameters of the first chief are what all begin at.
+        optimizer: of this model.
+        dataset_size: number of samples of an epoch, the same on every worker; or the dataset.
+        batch_size: samples of one batch, which one worker trains on.
+        epochs: how often each sample is consumed.
+        seed: of the order of samples, of the tables' first values, and of random numbers drawn
+            within batches.
+        shuffle: whether an epoch's order is random; else it is 0, 1, 2, ...
+        staleness: a batch begins only if its gradients are sure to be applied at most so many
+            updates after it read the dense parameters; 0: one batch at a time. None: no bound.
+        checkpoint_dir: where checkpoints go; default: ``PENSTOCK_CHECKPOINT_DIR``, else nowhere.
+        checkpoint_every: batches, of all workers, between checkpoints; 0: only at the end.
+        keep_checkpoints: how many stay.
+
+    Raises:
+        ValueError: an argument is out of range, or a parameter cannot be on servers; names it.
+    """
+    if optimizer.model is not model:
+        raise ValueError(
+            "optimizer: it is that of another model; a session trains one model, with "
+            "ps.Optimizer(model, ...)"
+        )
+    if checkpoint_every < 0:
+        raise ValueError(f"checkpoint_every: {checkpoint_every}; at least 0")
+    if staleness is not None and staleness < 0:
+        raise ValueError(f"staleness: {staleness}; at least 0, or None for no bound")
+    count = dataset_size if isinstance(dataset_size, int) else len(dataset_size)
+    order = SampleOrder(count, batch_size, 1, epochs, seed, shuffle)  # says what is out of range
+    data = DataSpec(
+        dataset_size=order.dataset_size,
+        global_batch=order.global_batch,
+        epochs=order.epochs,
+        slots_per_step=1,
+        seed=seed,
+        shuffle=shuffle,
+    )
+    return Session(
+        model=model,
+        optimizer=optimizer,
+        data=data,
+        files_in=Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir(),
+        keep_checkpoints=keep_checkpoints,
+        checkpoint_every=checkpoint_every,
+        staleness=staleness,
+    )
+
+
+def counts(order: SampleOrder, applied: Sequence[AppliedSlots]) -> dict[str, int]:
+    """What the model has seen, as its servers count: the worst of them, should they differ.
+
+    ``samples_repeated`` compares two counts that servers keep apart: the slots that they know to be
+    applied, and the updates that they made.
+    """
+    size, batch = order.dataset_size, order.global_batch
+    last = size - batch * (order.steps_per_epoch - 1)
+
+    def below(slot: int) -> int:
+        epochs, steps = divmod(slot, order.steps_per_epoch)
+        return epochs * size + steps * batch
+
+    seen = min(sum(below(stop) - below(start) for start, stop in part.ranges) for part in applied)
+    repeats = max(
+        part.pushes - sum(stop - start for start, stop in part.ranges) for part in applied
+    )
+    return {
+        "samples_seen": seen,
+        "samples_lost": order.epochs * size - seen,
+        "samples_repeated": repeats * (batch if order.steps_per_epoch > 1 else last),
+        "batches": max(part.pushes for part in applied),
+    }
+
+
+def _merged(
+    parts: Sequence[tuple[NDArray[np.int64], Floats]],
+) -> tuple[NDArray[np.int64], Floats]:
+    """Gradients of several look-ups in one space: those of a row that is in more are added up."""
+    if len(parts) == 1:
+        return parts[0]
+    rows, inverse = np.unique(np.concatenate([rows for rows, _ in parts]), return_inverse=True)
+    total = torch.zeros(len(rows), parts[0][1].shape[1])
+    total.index_add_(
+        0, torch.from_numpy(inverse), torch.from_numpy(np.concatenate([g for _, g in parts]))
+    )
+    return rows, total.numpy()
+
+
+def _finite(sparse: Sequence[Gradients], dense: Floats | None) -> bool:
+    arrays = [part.values for part in sparse] + ([] if dense is None else [dense])
+    return all(bool(np.isfinite(array).all()) for array in arrays)
