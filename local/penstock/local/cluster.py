@@ -53,6 +53,8 @@ class ClusterOptions:
     backoff: BackoffOptions = field(default_factory=BackoffOptions)
     lifecycle: LifecycleOptions = field(default_factory=LifecycleOptions)
     heartbeat_seconds: float = 10.0
+    enforces_cpu_limits: bool = False
+    """Containers get no more CPU than their limits; off, they get whole cores."""
     strict_signals: bool = False
     """Processes without a handler for SIGTERM ignore it, as PID 1 of a container does."""
 
@@ -104,6 +106,7 @@ class EmbeddedCluster:
             backoff=options.backoff,
             heartbeat_seconds=options.heartbeat_seconds,
             runs_processes=options.runs_processes,
+            enforces_cpu_limits=options.enforces_cpu_limits,
             strict_signals=options.strict_signals,
         )
         kubelet = Kubelet(

@@ -26,6 +26,13 @@ NodesOption = Annotated[
 BrainConfigOption = Annotated[
     Path | None, typer.Option("--brain-config", help="Configuration file of the Brain.")
 ]
+CpuLimitsOption = Annotated[
+    bool,
+    typer.Option(
+        "--enforce-cpu-limits",
+        help="Pods of the embedded cluster get no more CPU than their limits, also below a core.",
+    ),
+]
 
 DEFAULT_HOME = Path(".penstock")
 DEFAULT_NODES = Path(__file__).with_name("nodes.yaml")
@@ -47,6 +54,7 @@ def up(
     any_ports: Annotated[
         bool, typer.Option("--any-ports", help="Listen on free ports, not on the usual ones.")
     ] = False,
+    enforce_cpu_limits: CpuLimitsOption = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay in the foreground until interrupted.")
     ] = False,
@@ -63,6 +71,7 @@ def up(
         nodes_file=nodes,
         brain_config=brain_config,
         advertised_brain_url=brain_url,
+        enforces_cpu_limits=enforce_cpu_limits,
     )
     with _errors_in_one_line():
         if foreground:
@@ -131,6 +140,7 @@ def cluster(
     ] = None,
     nodes: NodesOption = None,
     rbac: Annotated[bool, typer.Option("--rbac", help="Enforce roles and bindings.")] = False,
+    enforce_cpu_limits: CpuLimitsOption = False,
 ) -> None:
     """Run the embedded cluster alone, in the foreground."""
     from penstock.local.cluster import ClusterOptions
@@ -144,6 +154,7 @@ def cluster(
             database=database,
             port=port,
             rbac=rbac,
+            enforces_cpu_limits=enforce_cpu_limits,
         )
         asyncio.run(run_cluster(options, kubeconfig, typer.echo))
     except (OSError, NodeDeclarationError) as error:

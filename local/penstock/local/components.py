@@ -68,6 +68,8 @@ class Settings:
     advertised_brain_url: str | None = None
     """The address by which trainers in a cluster elsewhere reach the Brain on this machine."""
     scheduler_options: tuple[str, ...] = ()
+    enforces_cpu_limits: bool = False
+    """Pods of the embedded cluster get no more CPU than their limits."""
 
 
 def control_plane(settings: Settings) -> tuple[Component, ...]:
@@ -88,6 +90,7 @@ def control_plane(settings: Settings) -> tuple[Component, ...]:
                     f"--pods-folder={home.pods}",
                     f"--database={home.cluster_database}",
                     *nodes,
+                    *(("--enforce-cpu-limits",) if settings.enforces_cpu_limits else ()),
                 ),
             )
         )

@@ -161,6 +161,8 @@ def _same_options(settings: Settings) -> list[str]:
         options.append(f"--brain-url={settings.advertised_brain_url}")
     if settings.ports.brain == 0:
         options.append("--any-ports")
+    if settings.enforces_cpu_limits:
+        options.append("--enforce-cpu-limits")
     return options
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from penstock.local.demo.feeding import GPU_POD, Feeding, FeedView, settled, steps_of
 from penstock.local.demo.observer import Observer
 from penstock.local.demo.report import FeedReport, FeedStep, Throughput
-from penstock.local.demo.screen import Lines, draw_feed
+from penstock.local.demo.screen import Lines, draw
 
 Json = dict[str, Any]
 SPEEDS = [Throughput(float(second), 2.0 if second < 20 else 5.0, 1) for second in range(0, 60, 3)]
@@ -123,7 +123,7 @@ def test_lines_and_frames_tell_what_was_asked_for_and_why() -> None:
     view = FeedView(16.0, "Running", "", "u", steps=(step,), speeds=tuple(SPEEDS), notes=("x",))
     out = io.StringIO()
     console = Console(file=out, width=200)
-    Lines(console).show_feed(view)
+    Lines(console).show(view)
     assert "2 data workers of 1 core, training on 3 cores; DataStall: baseline" in out.getvalue()
-    console.print(draw_feed(view))
+    console.print(draw(view))
     assert "5.0 batches/s" in out.getvalue()

@@ -3,6 +3,9 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from penstock.local.faults.catalogue import FaultError
 from penstock.local.nodes import NodeDeclaration
 from penstock.local.nodes.lifecycle import seconds_tolerated
 from tests.local.kubelet.clusters import (
@@ -10,6 +13,7 @@ from tests.local.kubelet.clusters import (
     condition,
     is_running,
     pod,
+    python,
     run,
     terminated,
     until,
@@ -151,3 +155,63 @@ def test_how_long_a_taint_is_tolerated() -> None:
     assert seconds_tolerated({"tolerations": [exists]}, taint) is None
     both = [{**exists, "tolerationSeconds": 30}, {**exists, "tolerationSeconds": 5}]
     assert seconds_tolerated({"tolerations": both}, taint) == 5
+
+
+SPEED = """
+import time
+while True:
+    began, used = time.monotonic(), time.process_time()
+    while time.process_time() - used < 0.02:
+        pass
+    print(f"{(time.monotonic() - began) / 0.02:.2f}")
+    time.sleep(0.02)
+"""
+
+
+def test_pods_of_a_slow_node_take_longer_for_the_same_work(tmp_path: Path) -> None:
+    async def times(cluster: Cluster, name: str) -> float:
+        """How many times longer the pod takes now than on a machine of its own."""
+        begun = len(await cluster.log(name))
+
+        async def enough() -> bool:
+            return (await cluster.log(name))[begun:].count("\n") > 12
+
+        await until(enough, f"{name} computes")
+        found = sorted(float(each) for each in (await cluster.log(name))[begun:].split()[2:])
+        return found[len(found) // 2]
+
+    async def scenario(cluster: Cluster) -> None:
+        limits = {"resources": {"limits": {"cpu": "900m"}}}
+        for name, node in (("a", "n1"), ("b", "n2")):
+            chosen = {"kubernetes.io/hostname": node}
+            await cluster.run(python(name, SPEED, container=limits, nodeSelector=chosen))
+            await cluster.log_until(name, ".")
+        await cluster.faults.slow_node(name="n1", percent=25)
+        assert await times(cluster, "a") > 3
+        assert await times(cluster, "b") < 3
+        chosen = {"kubernetes.io/hostname": "n1"}
+        await cluster.run(python("later", SPEED, nodeSelector=chosen))
+        await cluster.log_until("later", ".")
+        assert await times(cluster, "later") > 3
+        await cluster.api.delete("pods", "later", "default", grace_period_seconds=0)
+        await cluster.faults.clear()
+        assert await times(cluster, "a") < 3
+        with pytest.raises(FaultError, match="percent"):
+            await cluster.faults.slow_node(name="n1", percent=100)
+        with pytest.raises(FaultError, match="no node"):
+            await cluster.faults.slow_node(name="n9", percent=25)
+
+    run(scenario, tmp_path, *TWO)
+
+
+def test_cpu_limits_are_enforced_where_that_is_asked_for(tmp_path: Path) -> None:
+    source = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass\n"
+    source += "print(time.process_time())"
+    limits = {"resources": {"limits": {"cpu": "200m"}}}
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.run(python("p", source, container=limits))
+        await cluster.ended("p")
+        assert float(await cluster.log("p")) == pytest.approx(0.6, abs=0.2)
+
+    run(scenario, tmp_path, enforces_cpu_limits=True)

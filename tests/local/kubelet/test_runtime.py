@@ -231,7 +231,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_throttled_to_a_share_of_its_cpu_in_every_session(tmp_path: Path) -> None:
+def test_slowed_to_a_share_of_its_cpu_in_every_session(tmp_path: Path) -> None:
     async def used(pid: int, seconds: float) -> float:
         before = cpu_seconds(pid)
         await asyncio.sleep(seconds)
@@ -243,10 +243,10 @@ def test_throttled_to_a_share_of_its_cpu_in_every_session(tmp_path: Path) -> Non
         running = await runtime.start(spec(tmp_path, "sh", "-c", script, spin))
         spinner = await written(tmp_path, "spinner")
         full = await used(spinner, 1.0)
-        runtime.throttle(running.id, 20)
+        runtime.slow(running.id, 20)
         await asyncio.sleep(0.1)
         assert await used(spinner, 1.0) < 0.6 * full
-        runtime.throttle(running.id, None)
+        runtime.slow(running.id, None)
         await asyncio.sleep(0.2)
         for _ in range(20):
             assert state(spinner) != "T"

@@ -19,7 +19,6 @@ from penstock.local.demo.report import Report
 from penstock.local.demo.scenario import Demo, DemoError
 from penstock.local.demo.screen import (
     console_for,
-    live_feed_screen,
     live_screen,
     print_report,
 )
@@ -147,8 +146,8 @@ async def _run(
             if images is not None and not report.gave_up:
                 console.print(f"applying {options.images}", markup=False)
                 async with observing(connection, addresses[BRAIN], images) as observer:
-                    with live_feed_screen(console) as show_feed:
-                        feeding = Feeding(observer, images, IMAGES_TIMEOUT_SECONDS, show_feed)
+                    with live_screen(console) as show:
+                        feeding = Feeding(observer, images, IMAGES_TIMEOUT_SECONDS, show)
                         report = replace(report, images=await feeding.run())
             if options.keep:
                 console.print("the control plane stays up until you press Ctrl-C")

@@ -19,8 +19,7 @@ from penstock.local.demo.scenario import PodLine, View
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH = 60
 
-Show = Callable[[View], None]
-ShowFeed = Callable[[FeedView], None]
+Show = Callable[[View | FeedView], None]
 
 
 @contextmanager
@@ -33,16 +32,6 @@ def live_screen(console: Console) -> Iterator[Show]:
         yield Lines(console).show
 
 
-@contextmanager
-def live_feed_screen(console: Console) -> Iterator[ShowFeed]:
-    """The same for the job that is fed."""
-    if console.is_terminal:
-        with Live(console=console, refresh_per_second=4, transient=True) as live:
-            yield lambda view: live.update(draw_feed(view))
-    else:
-        yield Lines(console).show_feed
-
-
 class Lines:
     """Progress as plain lines, for logs: one for each change worth knowing."""
 
@@ -50,61 +39,49 @@ class Lines:
         self._console = console
         self._said: set[str] = set()
 
-    def show(self, view: View) -> None:
+    def show(self, view: View | FeedView) -> None:
         """Print what this view tells for the first time: what was done, then what came of it."""
-        for note in view.notes:
-            self._say(view, note)
+        for line in _told(view):
+            if line not in self._said:
+                self._said.add(line)
+                self._console.print(f"{view.seconds:6.1f} s  {line}", soft_wrap=True, markup=False)
+
+
+def _told(view: View | FeedView) -> Iterator[str]:
+    yield from view.notes
+    if isinstance(view, View):
         for plan in view.plans:
-            self._say(view, f"plan: {plan.workers} workers, {plan.reason}: {plan.message}")
-        for pod in view.pods:
-            if pod.phase != "Pending":
-                self._say(view, f"pod {pod.name} {pod.phase} on {pod.node}")
-        self._say(view, f"job {view.state}, workers {view.workers}")
-
-    def show_feed(self, view: FeedView) -> None:
-        """The same for the job that is fed."""
-        for note in view.notes:
-            self._say(view, note)
+            yield f"plan: {plan.workers} workers, {plan.reason}: {plan.message}"
+    else:
         for step in view.steps:
-            self._say(view, f"{asked_for(step)}; {step.reason}: {step.message}")
-        for pod in view.pods:
-            if pod.phase != "Pending":
-                self._say(view, f"pod {pod.name} {pod.phase} on {pod.node}")
-        self._say(view, f"job {view.state}")
-
-    def _say(self, view: View | FeedView, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self._console.print(f"{view.seconds:6.1f} s  {line}", soft_wrap=True, markup=False)
+            yield f"{asked_for(step)}; {step.reason}: {step.message}"
+    for pod in view.pods:
+        if pod.phase != "Pending":
+            yield f"pod {pod.name} {pod.phase} on {pod.node}"
+    workers = f", workers {view.workers}" if isinstance(view, View) else ""
+    yield f"job {view.state}{workers}"
 
 
-def draw(view: View) -> Panel:
-    """One frame: state, pods, plans and the speed so far."""
-    head = Text.assemble(
-        (view.state, "bold green" if view.state == "Running" else "bold"),
-        f"   workers {view.workers}   step {view.step}   {view.seconds:.0f} s",
-    )
+def draw(view: View | FeedView) -> Panel:
+    """One frame: state, pods, what was decided and the speed so far."""
+    style = "bold green" if view.state == "Running" else "bold"
+    if isinstance(view, View):
+        title, unit, digits = "penstock demo", "samples/s", 0
+        counts = f"   workers {view.workers}   step {view.step}"
+        decided = plan_table(view.plans) if view.plans else None
+    else:
+        title, unit, digits = "penstock demo: data workers", "batches/s", 1
+        counts = ""
+        decided = feed_table(view.steps) if view.steps else None
+    head = Text.assemble((view.state, style), f"{counts}   {view.seconds:.0f} s")
     parts: list[Text | Table] = [head, pod_table(view.pods)]
-    if view.plans:
-        parts.append(plan_table(view.plans))
+    if decided is not None:
+        parts.append(decided)
     if view.speeds:
-        latest = view.speeds[-1].samples_per_second
-        parts.append(Text(f"{spark(view.speeds)}  {latest:.0f} samples/s"))
+        latest = _speed(view.speeds[-1].samples_per_second, digits)
+        parts.append(Text(f"{spark(view.speeds)}  {latest} {unit}"))
     parts.extend(Text(note, "magenta") for note in view.notes)
-    return Panel(Group(*parts), title="penstock demo", border_style="blue")
-
-
-def draw_feed(view: FeedView) -> Panel:
-    """One frame of the job that is fed."""
-    head = Text.assemble((view.state, "bold"), f"   {view.seconds:.0f} s")
-    parts: list[Text | Table] = [head, pod_table(view.pods)]
-    if view.steps:
-        parts.append(feed_table(view.steps))
-    if view.speeds:
-        latest = view.speeds[-1].samples_per_second
-        parts.append(Text(f"{spark(view.speeds)}  {latest:.1f} batches/s"))
-    parts.extend(Text(note, "magenta") for note in view.notes)
-    return Panel(Group(*parts), title="penstock demo: data workers", border_style="blue")
+    return Panel(Group(*parts), title=title, border_style="blue")
 
 
 def pod_table(lines: tuple[PodLine, ...]) -> Table:
@@ -191,8 +168,7 @@ def print_report(report: Report, console: Console) -> None:
             f"repeated {audit.samples_repeated}; accuracy {audit.accuracy:.3f}"
         )
     console.print(f"workers killed and replaced: {report.worker_restarts}")
-    colour = "green" if report.job.state == "Succeeded" else "red"
-    console.print(f"job [{colour}]{report.job.state}[/{colour}] after {report.seconds:.0f} s")
+    _print_end(report.job.state, report.seconds, console)
     if report.images is not None:
         _print_feed(report.images, console)
 
@@ -214,8 +190,12 @@ def _print_feed(report: FeedReport, console: Console) -> None:
     if report.gpu_pod_seconds is not None:
         console.print(f"the GPU pod started after {report.gpu_pod_seconds:.1f} s")
     console.print(f"data workers that left with batches in hand: {report.data_workers_lost}")
-    colour = "green" if report.state == "Succeeded" else "red"
-    console.print(f"job [{colour}]{report.state}[/{colour}] after {report.seconds:.0f} s")
+    _print_end(report.state, report.seconds, console)
+
+
+def _print_end(state: str, seconds: float, console: Console) -> None:
+    colour = "green" if state == "Succeeded" else "red"
+    console.print(f"job [{colour}]{state}[/{colour}] after {seconds:.0f} s")
 
 
 def console_for(json_output: bool) -> Console:

@@ -34,6 +34,11 @@ class FaultError(Exception):
     """The fault cannot be carried out; the message says why."""
 
 
+def _check_percent(percent: int | None) -> None:
+    if percent is not None and not 1 <= percent <= 99:
+        raise FaultError(f"percent: {percent}: must be 1 to 99, or null to undo")
+
+
 class Faults:
     """Carries out faults on one cluster. Sets itself as the engine's interceptor."""
 
@@ -92,12 +97,11 @@ class Faults:
     async def slow_container(
         self, *, name: str, percent: int | None, namespace: str = "default", container: str = ""
     ) -> int:
-        """Let a container run ``percent`` (1 to 99) of the time only; null undoes it."""
-        if percent is not None and not 1 <= percent <= 99:
-            raise FaultError(f"percent: {percent}: must be 1 to 99, or null to undo")
+        """A container runs at ``percent`` (1 to 99) of this machine's speed; null undoes it."""
+        _check_percent(percent)
         runner = self._runner(namespace, name, container)
         assert runner.running is not None
-        self._kubelet.runtime.throttle(runner.running.id, percent)
+        runner.slow(percent)
         return runner.running.pid
 
     async def fill_disk(
@@ -314,6 +318,15 @@ class Faults:
         self._node(name)
         await self._kubelet.remove_node(name)
 
+    async def slow_node(self, *, name: str, percent: int | None) -> None:
+        """All pods of a node run at ``percent`` (1 to 99) of this machine's speed; null undoes it.
+
+        At 25 whatever computes takes four times as long, however far away its CPU limit is.
+        """
+        _check_percent(percent)
+        self._node(name)
+        self._kubelet.slow_node(name, percent)
+
     async def cordon_node(self, *, name: str, cordoned: bool = True) -> None:
         """No new pods on the node; false undoes it."""
         self._node(name)
@@ -401,10 +414,12 @@ class Faults:
         return self.api_faults.add(ApiRule(trouble, choice, expires_at, times))
 
     async def clear(self) -> None:
-        """End every fault that lasts: rules on starts and requests, skew, partitions."""
+        """End every fault that lasts: rules on starts and requests, skew, partitions, slowness."""
         self.api_faults.clear()
         self._kubelet.disturbances.clear()
         self._clock.skew = timedelta()
+        for name in self._kubelet.nodes:
+            self._kubelet.slow_node(name, None)
         for worker in self._kubelet.workers.values():
             worker.unblock()
 

@@ -17,7 +17,7 @@ from penstock.local.kubelet.backoff import Backoff, should_restart
 from penstock.local.kubelet.context import PodContext
 from penstock.local.kubelet.disturbances import StartRule, StartTrouble
 from penstock.local.kubelet.environment import ConfigError
-from penstock.local.kubelet.launch import Launch, cpu_claim, memory_limit, prepare
+from penstock.local.kubelet.launch import Launch, cpu_claim, cpu_limit, memory_limit, prepare
 from penstock.local.kubelet.probes import Probe, ask
 from penstock.local.kubelet.runtime import ContainerStartError, Exit, Running
 from penstock.local.kubelet.status import (
@@ -108,8 +108,15 @@ class ContainerRunner:
         """Take over resources that were changed in place."""
         self.record.spec = spec
         if self.running is not None:
-            cores = self.context.services.cores.assign(self.running.id, cpu_claim(spec))
-            self.context.services.runtime.set_limits(self.running.id, cores, memory_limit(spec))
+            services = self.context.services
+            cores = services.cores.assign(self.running.id, cpu_claim(spec))
+            milli_cpu = cpu_limit(services.options, spec)
+            services.runtime.set_limits(self.running.id, cores, memory_limit(spec), milli_cpu)
+
+    def slow(self, percent: int | None) -> None:
+        """Let the container that runs now do so at this speed; later ones ask their node."""
+        if self.running is not None:
+            self.context.services.runtime.slow(self.running.id, percent)
 
     async def _run_once(self) -> Terminated | None:
         """One start and its end; None when the container is being stopped before it started."""
@@ -127,6 +134,8 @@ class ContainerRunner:
             assert isinstance(self.record.state, Terminated)
             return self.record.state
         self.running = running
+        if self.context.machine_percent() != launch.process.percent:
+            self.slow(self.context.machine_percent())
         probes: asyncio.Task[None] | None = None
         try:
             started_at = self.context.services.engine.timestamp()

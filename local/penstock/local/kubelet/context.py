@@ -50,6 +50,8 @@ class KubeletOptions:
     inherited_variables: tuple[str, ...] = _INHERITED
     runs_processes: bool = True
     """False: pods are Running at once and have no process, for load tests."""
+    enforces_cpu_limits: bool = False
+    """Stop a container's processes for the rest of 100 ms when they have used their CPU limit."""
     strict_signals: bool = False
     """Ignore SIGTERM in processes that do not handle it, as PID 1 of a container does. Off, they
     end at once: kinder than a cluster, and no waiting for ``sleep`` to use up its grace period."""
@@ -96,6 +98,8 @@ class PodContext:
     sources: PodSources
     allocatable: Mapping[str, int]
     report: Callable[[], Awaitable[None]]
+    machine_percent: Callable[[], int | None] = lambda: None
+    """The speed of the pod's node as a fault has it; None: that of this machine."""
     volumes: PodVolumes = field(default_factory=lambda: PodVolumes({}))
 
     async def event(self, reason: str, message: str, *, warning: bool = False) -> None:

@@ -176,6 +176,15 @@ class Kubelet:
         await self._post_ready(node)
         await self._look_again(name)
 
+    def slow_node(self, name: str, percent: int | None) -> None:
+        """Containers of the node, present and to come, run at this speed; None ends that."""
+        node = self.nodes[name]
+        node.percent = percent
+        for worker in self.workers.values():
+            if worker.node is node:
+                for runner in worker.runners.values():
+                    runner.slow(percent)
+
     def _end_processes(self, node: Node) -> None:
         for uid, worker in list(self.workers.items()):
             if worker.node is node and not worker.is_finished:

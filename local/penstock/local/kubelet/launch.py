@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.local.kubelet.context import PodContext
+from penstock.local.kubelet.context import KubeletOptions, PodContext
 from penstock.local.kubelet.environment import container_environment, expand, thread_limits
 from penstock.local.kubelet.hosts import host_name, search_domains
 from penstock.local.kubelet.logs import remove_old_logs
@@ -50,6 +50,12 @@ def memory_limit(container: Json) -> int | None:
     """The memory limit in bytes; None where there is none."""
     limits = (container.get("resources") or {}).get("limits")
     return parse_amounts(limits).get(MEMORY) or None
+
+
+def cpu_limit(options: KubeletOptions, container: Json) -> int | None:
+    """The milli-CPU that a container may use; None where no limit is set, or none enforced."""
+    limits = (container.get("resources") or {}).get("limits")
+    return (parse_amounts(limits).get(CPU) or None) if options.enforces_cpu_limits else None
 
 
 def container_id(pod_uid: str, name: str, restart: int) -> str:
@@ -96,6 +102,8 @@ async def prepare(context: PodContext, container: Json, restart: int) -> Launch:
         log_bytes=options.log_bytes,
         cores=cores,
         memory_bytes=memory_limit(container),
+        milli_cpu=cpu_limit(options, container),
+        percent=context.machine_percent(),
         is_pid_one=options.strict_signals and not pod["spec"].get("shareProcessNamespace"),
     )
     return Launch(process, rewriter, termination_log, environment)

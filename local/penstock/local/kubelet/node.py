@@ -22,6 +22,8 @@ class Node:
         self.address = address
         self.is_silent = False
         """The node is lost: it neither reports nor hears of changes."""
+        self.percent: int | None = None
+        """Its speed, where a fault makes it slow; None: that of this machine."""
         self._inventory = Inventory()
         self.put(node)
 

@@ -58,6 +58,10 @@ class ProcessSpec:
     log_bytes: int = 10 << 20
     cores: tuple[int, ...] = ()
     memory_bytes: int | None = None
+    milli_cpu: int | None = None
+    """The CPU that it may use in each period; None: as much as its cores have."""
+    percent: int | None = None
+    """The speed of its machine; None: that of this one."""
     is_pid_one: bool = False
     """Ignore SIGTERM unless it is handled, as the first process of a PID namespace does."""
 
@@ -129,6 +133,8 @@ class Runtime:
                 "log_bytes": spec.log_bytes,
                 "cores": list(spec.cores),
                 "memory_bytes": spec.memory_bytes,
+                "milli_cpu": spec.milli_cpu,
+                "percent": spec.percent,
                 "is_pid_one": spec.is_pid_one,
             }
         )
@@ -180,14 +186,20 @@ class Runtime:
         """Send a signal to every process of the container."""
         self._send({"op": "signal", "id": container_id, "signal": int(number)})
 
-    def throttle(self, container_id: str, percent: int | None) -> None:
-        """Let the container run ``percent`` of the time only; None ends that."""
-        self._send({"op": "throttle", "id": container_id, "percent": percent})
+    def slow(self, container_id: str, percent: int | None) -> None:
+        """Let the container run at ``percent`` of this machine's speed; None ends that."""
+        self._send({"op": "slow", "id": container_id, "percent": percent})
 
-    def set_limits(self, container_id: str, cores: Sequence[int], memory_bytes: int | None) -> None:
-        """Move a running container to other cores and give it another memory limit."""
+    def set_limits(
+        self,
+        container_id: str,
+        cores: Sequence[int],
+        memory_bytes: int | None,
+        milli_cpu: int | None = None,
+    ) -> None:
+        """Move a running container to other cores and give it other limits."""
         request = {"op": "limits", "id": container_id, "cores": list(cores)}
-        self._send({**request, "memory_bytes": memory_bytes})
+        self._send({**request, "memory_bytes": memory_bytes, "milli_cpu": milli_cpu})
 
     def set_largest_file(self, container_id: str, limit_bytes: int | None) -> None:
         """Let the container's files grow to this size only."""

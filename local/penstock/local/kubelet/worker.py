@@ -97,6 +97,7 @@ class PodWorker:
             sources=PodSources(self.services.engine, self.services.api, metadata["namespace"]),
             allocatable=self.node.allocatable,
             report=self.report,
+            machine_percent=lambda: self.node.percent,
         )
 
     @property

@@ -10,20 +10,20 @@ import signal
 import subprocess
 from typing import Any
 
+from penstock.local.kubelet.shim.governor import Governor
 from penstock.local.kubelet.shim.logfile import LogFile
 from penstock.local.kubelet.shim.processes import (
     MARK,
     Process,
+    by_container,
     every_thread,
     handles,
-    members,
     memory_in_use,
     process_table,
 )
 
 _PR_SET_PDEATHSIG = 1
 _KILL_ROUNDS = 20
-_ROLL_CALL_SECONDS = 0.5
 _LIBC = ctypes.CDLL(None)
 
 CHUNK_BYTES = 64 * 1024
@@ -65,15 +65,12 @@ class Container:
     def __init__(self, request: dict[str, Any]) -> None:
         self.id: str = request["id"]
         self.memory_bytes: int | None = request.get("memory_bytes")
-        self.throttle_percent: int | None = None
-        self.is_paused = False
         self.out_of_memory = False
         self._is_pid_one = bool(request.get("is_pid_one"))
-        self._throttled: list[int] = []
-        self._runs = True
-        self._next_roll_call = 0.0
         self._cores: list[int] | None = request.get("cores")
         self.process = spawn(request, self.id, self._cores)
+        self.governor = Governor(self.pid)
+        self.governor.set(request.get("milli_cpu"), request.get("percent"), self._core_count)
         self.log = LogFile(request["log"], request["log_bytes"])
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -88,8 +85,18 @@ class Container:
     def pid(self) -> int:
         return self.process.pid
 
-    def processes(self, table: dict[int, Process] | None = None) -> list[Process]:
-        return members(table if table is not None else process_table(), self.pid, self.id)
+    @property
+    def _core_count(self) -> int:
+        return len(self._cores or ()) or os.cpu_count() or 1
+
+    def govern(self, milli_cpu: int | None, percent: int | None) -> None:
+        """Enforce a CPU limit, a speed, both, or neither, from now on."""
+        if not self.governor.is_at_work:
+            self.governor.adopt(process.pid for process in self.processes())
+        self.governor.set(milli_cpu, percent, self._core_count)
+
+    def processes(self) -> list[Process]:
+        return by_container(process_table(), {self.pid: self.id})[self.pid]
 
     def copy_output(self, pipe: int) -> bool:
         """Move what there is from the pipe to the log; False at its end."""
@@ -126,18 +133,8 @@ class Container:
         for process in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number)
-
-    def throttle(self, runs: bool, now: float) -> None:
-        """Let all processes run or hold them; who is new is found twice a second."""
-        if now >= self._next_roll_call:
-            self._throttled = [process.pid for process in self.processes()]
-            self._next_roll_call = now + _ROLL_CALL_SECONDS
-        elif runs == self._runs:
-            return
-        self._runs = runs
-        for pid in self._throttled:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT if runs else signal.SIGSTOP)
+        if number in {signal.SIGSTOP, signal.SIGCONT}:
+            self.governor.paused(number == signal.SIGSTOP)
 
     def kill(self) -> None:
         """SIGKILL to every process, again until none is left (one may be forking)."""
@@ -149,10 +146,10 @@ class Container:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
 
-    def is_beyond_memory(self, table: dict[int, Process]) -> bool:
+    def is_beyond_memory(self, processes: list[Process]) -> bool:
         if self.memory_bytes is None:
             return False
-        return memory_in_use(self.processes(table), self.memory_bytes) > self.memory_bytes
+        return memory_in_use(processes, self.memory_bytes) > self.memory_bytes
 
     def set_cores(self, cores: list[int] | None) -> None:
         """Move every thread; threads to come inherit it from theirs."""
@@ -201,6 +198,7 @@ class Execution:
             self.output += chunk[: max(0, room)]
 
     def kill(self) -> None:
-        for process in members(process_table(), self.process.pid, self.id):
+        pid = self.process.pid
+        for process in by_container(process_table(), {pid: self.id})[pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)

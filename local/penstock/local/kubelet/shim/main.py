@@ -20,11 +20,13 @@ import time
 from typing import Any
 
 from penstock.local.kubelet.shim.container import Container, Execution, exit_code
-from penstock.local.kubelet.shim.processes import process_table
+from penstock.local.kubelet.shim.governor import SHORTEST_STOP_NS
+from penstock.local.kubelet.shim.processes import Process, by_container, process_table
 
 _PR_SET_CHILD_SUBREAPER = 36
+_SA_NOCLDSTOP = 1
 _MEMORY_POLL_SECONDS = 0.2
-_THROTTLE_PERIOD_SECONDS = 0.1
+_ROLL_CALL_SECONDS = 0.5
 _IDLE_SECONDS = 5.0
 
 Json = dict[str, Any]
@@ -40,6 +42,8 @@ class Shim:
         self._containers: dict[str, Container] = {}
         self._executions: dict[str, Execution] = {}
         self._next_memory_poll = 0.0
+        self._next_roll_call = 0.0
+        self._has_news = True
 
     def run(self) -> None:
         """Serve until the kubelet is gone, then leave nothing behind."""
@@ -48,25 +52,35 @@ class Shim:
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self._selector.register(self._control, selectors.EVENT_READ, self._read_requests)
-        self._selector.register(wake_read, selectors.EVENT_READ, lambda: os.read(wake_read, 4096))
+        self._selector.register(wake_read, selectors.EVENT_READ, lambda: self._wake(wake_read))
         try:
             while True:
                 for key, _ in self._selector.select(self._wait_seconds()):
                     key.data()
-                self._reap()
+                if self._has_news:
+                    self._has_news = False
+                    self._reap()
                 self._poll_memory()
-                self._throttle()
+                self._govern()
                 self._expire_executions()
         except (EOFError, ConnectionError):
             pass
         finally:
             self._kill_everything()
 
+    def _wake(self, pipe: int) -> None:
+        """A signal came; of a child's end one always does."""
+        os.read(pipe, 4096)
+        self._has_news = True
+
     def _wait_seconds(self) -> float:
         now = time.monotonic()
-        if any(container.throttle_percent is not None for container in self._containers.values()):
-            return _THROTTLE_PERIOD_SECONDS / 20
         waits = [_IDLE_SECONDS]
+        waits += [
+            container.governor.next_look / 1e9 - now
+            for container in self._containers.values()
+            if container.governor.is_at_work
+        ]
         if any(container.memory_bytes for container in self._containers.values()):
             waits.append(self._next_memory_poll - now)
         waits += [execution.deadline - now for execution in self._executions.values()]
@@ -102,14 +116,12 @@ class Shim:
                 container.kill()
             case "signal":
                 container.signal_all(request["signal"])
-                container.is_paused = request["signal"] == signal.SIGSTOP
-            case "throttle":
-                container.throttle_percent = request["percent"]
-                if request["percent"] is None:
-                    container.throttle(True, time.monotonic())
+            case "slow":
+                container.govern(container.governor.milli_cpu, request["percent"])
             case "limits":
                 container.memory_bytes = request["memory_bytes"]
                 container.set_cores(request["cores"])
+                container.govern(request["milli_cpu"], container.governor.percent)
             case "largest-file":
                 container.set_largest_file(request["bytes"])
             case "inspect":
@@ -210,26 +222,38 @@ class Shim:
         event = {"event": "executed", "id": name, "code": code, "output": output}
         self._send(event | {"timed_out": timed_out})
 
+    def _members(self, containers: list[Container]) -> dict[int, list[Process]]:
+        """The processes of containers by their main process."""
+        return by_container(process_table(), {one.pid: one.id for one in containers})
+
     def _poll_memory(self) -> None:
         now = time.monotonic()
         limited = [c for c in self._containers.values() if c.memory_bytes is not None]
         if not limited or now < self._next_memory_poll:
             return
-        table = process_table()
+        processes = self._members(limited)
         for container in limited:
-            if container.is_beyond_memory(table):
+            if container.is_beyond_memory(processes[container.pid]):
                 container.out_of_memory = True
                 container.kill()
         # What looking costs must stay a small part of what the containers may use.
         took = time.monotonic() - now
         self._next_memory_poll = now + max(_MEMORY_POLL_SECONDS, 20 * took)
 
-    def _throttle(self) -> None:
-        now = time.monotonic()
-        phase_percent = 100 * (now % _THROTTLE_PERIOD_SECONDS) / _THROTTLE_PERIOD_SECONDS
-        for container in self._containers.values():
-            if container.throttle_percent is not None and not container.is_paused:
-                container.throttle(phase_percent < container.throttle_percent, now)
+    def _govern(self) -> None:
+        """Look at the containers whose CPU is limited; who is new is found twice a second."""
+        governed = [c for c in self._containers.values() if c.governor.is_at_work]
+        if not governed:
+            return
+        now = time.monotonic_ns()
+        if now / 1e9 >= self._next_roll_call:
+            processes = self._members(governed)
+            for container in governed:
+                container.governor.roll_call(one.pid for one in processes[container.pid])
+            self._next_roll_call = now / 1e9 + _ROLL_CALL_SECONDS
+        for container in governed:
+            if container.governor.next_look <= now + SHORTEST_STOP_NS:
+                container.governor.look(now)
 
     def _expire_executions(self) -> None:
         now = time.monotonic()
@@ -246,11 +270,31 @@ class Shim:
             execution.kill()
 
 
+class _Action(ctypes.Structure):
+    """``struct sigaction`` of Linux's C libraries."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * (1024 // (8 * ctypes.sizeof(ctypes.c_ulong)))),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def _hear_of_ends_only() -> None:
+    """SIGCHLD when a child ends, not each time that one is stopped or continued."""
+    action, libc = _Action(), ctypes.CDLL(None)
+    if libc.sigaction(signal.SIGCHLD, None, ctypes.byref(action)) == 0:
+        action.flags |= _SA_NOCLDSTOP
+        libc.sigaction(signal.SIGCHLD, ctypes.byref(action), None)
+
+
 def main(control_descriptor: int) -> None:
     """Serve the inherited socket until its other end is closed."""
     # Handlers, not SIG_IGN: what is ignored would be ignored by the containers as well.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
+    _hear_of_ends_only()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     os.set_inheritable(control_descriptor, False)
     with socket.socket(fileno=control_descriptor) as control:

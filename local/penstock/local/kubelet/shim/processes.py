@@ -7,11 +7,13 @@ those that carry its mark in their environment: daemons that left both are found
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MARK = "PENSTOCK_CONTAINER_ID"
 """Environment variable, set on every process of a container, whose value is the container's id."""
 
+_PREFIX = f"{MARK}=".encode()
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -58,37 +60,51 @@ def _read_process(pid: str) -> Process | None:
     )
 
 
-def members(table: dict[int, Process], main_pid: int, container_id: str) -> list[Process]:
-    """The living processes of a container, in no order."""
-    mark = f"{MARK}={container_id}".encode()
-    this = os.getpid()
-    verdicts: dict[int, bool] = {}
+def by_container(
+    table: dict[int, Process], containers: Mapping[int, str]
+) -> dict[int, list[Process]]:
+    """The living processes of each container, in no order; all found in one pass.
 
-    def belongs(pid: int) -> bool:
+    ``containers``: id by main process; the answer has the same keys.
+    """
+    mains = {identity.encode(): pid for pid, identity in containers.items()}
+    this = os.getpid()
+    owners: dict[int, int | None] = {}
+
+    def owner(pid: int) -> int | None:
         process = table.get(pid)
         if process is None or pid == this:
-            return False
-        if pid in verdicts:
-            return verdicts[pid]
-        verdicts[pid] = False
-        if process.session == main_pid or pid == main_pid:
-            found = True
+            return None
+        if pid in owners:
+            return owners[pid]
+        owners[pid] = None
+        if pid in containers:
+            found: int | None = pid
+        elif process.session in containers:
+            found = process.session
         elif process.parent == this:
-            found = _carries(pid, mark)
+            found = mains.get(_mark(pid))
         else:
-            found = belongs(process.parent)
-        verdicts[pid] = found
+            found = owner(process.parent)
+        owners[pid] = found
         return found
 
-    return [process for pid, process in table.items() if process.is_alive and belongs(pid)]
+    members: dict[int, list[Process]] = {pid: [] for pid in containers}
+    for pid, process in table.items():
+        main = owner(pid) if process.is_alive else None
+        if main is not None:
+            members[main].append(process)
+    return members
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def _mark(pid: int) -> bytes:
+    """The id of the container that a process was started in; empty if it tells none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark in file.read().split(b"\0")
+            variables = file.read().split(b"\0")
     except OSError:
-        return False
+        return b""
+    return next((one[len(_PREFIX) :] for one in variables if one.startswith(_PREFIX)), b"")
 
 
 def memory_in_use(processes: list[Process], limit_bytes: int) -> int:
