@@ -7,7 +7,14 @@ Colour is graded in steps, so that two nodes of one colour are about equally off
 from typing import Final
 
 from penstock.scheduler import metrics
-from penstock.scheduler.dashboards.panel import DATASOURCE, Dashboard, Panel, latency
+from penstock.scheduler.dashboards.panel import (
+    DATASOURCE,
+    Dashboard,
+    Panel,
+    count,
+    increase,
+    latency,
+)
 
 RED: Final = "dark-red"
 BLUE: Final = "dark-blue"
@@ -69,11 +76,7 @@ PANELS: Final = (
     Panel(
         "Decisions",
         "timeseries",
-        {
-            "{{policy}} {{reason}}": (
-                f"sum by (policy, reason) (increase({metrics.DECISIONS}_total[5m]))"
-            )
-        },
+        {"{{policy}} {{reason}}": increase(metrics.DECISIONS, "policy", "reason")},
     ),
     Panel(
         "Planner",
@@ -90,9 +93,7 @@ PANELS: Final = (
         "timeseries",
         {
             "{{state}}": metrics.PODS,
-            "failed calls in 5 min": (
-                f"sum(increase({metrics.CALL_ERRORS}_total[5m])) or vector(0)"
-            ),
+            "failed calls in 5 min": count(metrics.CALL_ERRORS),
             "leading": f"sum({metrics.LEADING})",
         },
     ),
