@@ -169,7 +169,17 @@ def test_definitions_that_lack_a_field_of_this_client(tmp_path: Path) -> None:
         (("scale", "there", "--role=ps", "--spare=1"), Exit.USAGE, "spec.roles.ps"),
         (("list", "--context=no"), Exit.UNREACHABLE, "no context 'no'; there are:"),
         (("submit",), Exit.USAGE, "give a manifest with -f, or also --name, --image"),
-        (("submit", "-f", "job.yaml", "--name=x"), Exit.USAGE, "not both"),
+        (("submit", "-f", "job.yaml", "--name=x"), Exit.USAGE, "put --name into it"),
+        (
+            ("submit", "-f", "job.yaml", "--workers=3", "--limit=cpu=4"),
+            Exit.USAGE,
+            "put --workers, --limit into it, or leave it out",
+        ),
+        (("submit", "--name=x"), Exit.USAGE, "or also --image, -- COMMAND"),
+        (("get", ""), Exit.USAGE, "name: '' is the name of nothing"),
+        (("get", "there/status"), Exit.USAGE, "name: 'there/status' is the name of nothing"),
+        (("list", "--namespace=../other"), Exit.USAGE, "namespace: '../other'"),
+        (("plans", "there", "--brain=nonsense"), Exit.UNREACHABLE, "the address of the Brain"),
         (("submit", "-f", "/nowhere.yaml"), Exit.USAGE, "/nowhere.yaml: No such file"),
         (
             ("submit", "--name=Wrong_", "--image=i", "--", "train"),

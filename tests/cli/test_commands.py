@@ -51,6 +51,11 @@ def test_a_jobs_life(plane: ControlPlane, tmp_path: Path) -> None:
     assert "managedFields" not in found["metadata"]
     assert until(lambda: "training" in penstock("logs", "mine", "--rank=0").out, 30)
 
+    line = penstock.ok("logs", "mine", "--rank=0", "--tail=1", "-o", "json").json
+    assert line == {"pod": "worker-0", "line": "training"}
+    lines = penstock.ok("logs", "mine", "--role=trainer", "--tail=2", "-o", "yaml").out
+    assert [each["pod"] for each in yaml.safe_load_all(lines)] == ["trainer-0", "trainer-0"]
+
     plans = penstock.ok("plans", "mine", "-o", "json").json
     assert plans[0]["id"] == 1
     assert "runs" in penstock.ok("propose", "mine", "-o", "json").json

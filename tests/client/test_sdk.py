@@ -24,6 +24,7 @@ from penstock.client import (
     ObjectNotFoundError,
     Penstock,
     WaitTimeoutError,
+    jobcalls,
 )
 from penstock.client.waiting import one_manifest
 from penstock.crds import labels
@@ -188,6 +189,16 @@ def test_a_persons_targets_are_scales(sdk: Sdk, cluster: RunningCluster) -> None
     assert pin.metadata.name not in left
     assert sdk("suspend", name).spec.suspend is True
     assert sdk("resume", name).spec.suspend is False
+
+
+def test_two_who_scale_within_one_moment_do_not_meet_in_one_name() -> None:
+    document = {"metadata": {"name": "x", "uid": "u", "namespace": "default"}}
+    names = [
+        jobcalls.scale(document, {Role.WORKER: {"replicas": 2}}, now_seconds=now).body
+        for now in (1795333744.255111, 1795333744.255112, 1795333744.2562)
+    ]
+    found = [(each or {})["metadata"]["name"] for each in names]
+    assert found == sorted(set(found))
 
 
 def test_the_brain_is_told_that_its_pin_is_gone(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 from penstock.cli.exits import UsageError
@@ -18,9 +18,9 @@ AGENT = ("penstock", "run", "--")
 class Flags:
     """What a person said of a job without writing YAML."""
 
-    name: str
-    image: str
-    command: Sequence[str]
+    name: str = ""
+    image: str = ""
+    command: Sequence[str] = ()
     strategy: Strategy = Strategy.ALL_REDUCE
     optimize: Optimize = Optimize.AUTO
     workers: int | None = None
@@ -30,7 +30,29 @@ class Flags:
     limits: Sequence[str] = ()
     requests: Sequence[str] = ()
     environment: Sequence[str] = ()
-    signature: Json = field(default_factory=dict)
+    model: str = ""
+    dataset: str = ""
+
+    def given(self) -> list[str]:
+        """The options that say something, as they are spelt."""
+        return [
+            _SPELT.get(each.name, f"--{each.name.replace('_', '-')}")
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default and value != []
+        ]
+
+    def missing(self) -> list[str]:
+        """What a job cannot do without."""
+        given = self.given()
+        return [each for each in ("--name", "--image", _SPELT["command"]) if each not in given]
+
+
+_SPELT = {
+    "command": "-- COMMAND",
+    "requests": "--request",
+    "limits": "--limit",
+    "environment": "--env",
+}
 
 
 def manifest(flags: Flags) -> Json:
@@ -58,7 +80,8 @@ def manifest(flags: Flags) -> Json:
         spec["optimize"] = flags.optimize.value
     if flags.limits:
         spec["resourceLimits"] = _pairs("--limit", flags.limits)
-    if signature := {name: value for name, value in flags.signature.items() if value}:
+    named = {"model": flags.model, "dataset": flags.dataset}
+    if signature := {name: value for name, value in named.items() if value}:
         spec["signature"] = signature
     spec["replicaSpecs"] = roles
     return {

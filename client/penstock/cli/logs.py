@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli import output
 from penstock.cli.session import JobName, Session, connected
 from penstock.crds.enums import TRAINER_ROLE, Role
 
@@ -110,15 +111,21 @@ async def _print(session: Session, calls: dict[str, ClusterCall]) -> dict[str, E
     """Print all at once, line by line; the errors of those that gave none."""
     from penstock.client import errors
     from penstock.client.asynccluster import AsyncClusterClient
+    from penstock.client.cluster import TIMEOUT_SECONDS
 
     failures: dict[str, Exception] = {}
     prefix = len(calls) > 1
+
+    def shown(label: str, line: str) -> str:
+        if session.output is not output.Format.TABLE:
+            return output.streamed({"pod": label, "line": line}, session.output)
+        return f"{label} | {line}\n" if prefix else f"{line}\n"
 
     async def one(label: str, lines: AsyncGenerator[str]) -> None:
         try:
             async with contextlib.aclosing(lines):
                 async for line in lines:
-                    sys.stdout.write(f"{label} | {line}\n" if prefix else f"{line}\n")
+                    sys.stdout.write(shown(label, line))
                     sys.stdout.flush()
         except errors.ClusterError as error:
             failures[label] = error
@@ -134,5 +141,5 @@ async def _print(session: Session, calls: dict[str, ClusterCall]) -> dict[str, E
                 raise group_error.exceptions[0] from None
         else:
             for label, call in calls.items():
-                await one(label, cluster.lines(call))
+                await one(label, cluster.lines(call, idle_seconds=TIMEOUT_SECONDS))
     return failures

@@ -124,10 +124,17 @@ def _write(
 def _outcome(session: Session, scale: Json, deadline: float) -> tuple[Json, str]:
     """The Scale when something came of it. Raises WaitTimeoutError or PenstockError."""
     from penstock.client import errors, jobcalls, resources
+    from penstock.client.waiting import Absence
 
     name = scale["metadata"]["name"]
+    absence = Absence(time.monotonic)
     while True:
-        scale = session.cluster.send(resources.get(resources.SCALES, name, session.namespace))
+        look = resources.get(resources.SCALES, name, session.namespace)
+        try:
+            scale = session.cluster.send(look, seconds=max(0.1, deadline - time.monotonic()))
+            absence.over()
+        except errors.ClusterUnreachableError as error:
+            absence.bear(error)
         if jobcalls.holds(scale, "Failed"):
             failed = jobcalls.condition(scale, "Failed") or {}
             raise errors.PenstockError(

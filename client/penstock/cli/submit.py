@@ -92,34 +92,31 @@ def submit_(
     from penstock.cli.jobfromflags import Flags, manifest
     from penstock.client import jobcalls
 
+    flags = Flags(
+        name=name,
+        image=image,
+        command=[*(["python", script] if script else []), *(command or [])],
+        strategy=strategy,
+        optimize=optimize,
+        workers=workers,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        data_workers=data_workers,
+        requests=request or (),
+        limits=limit or (),
+        environment=env or (),
+        model=model,
+        dataset=dataset,
+    )
     if file is not None:
-        if command or name or image or script:
-            raise UsageError("give a manifest (-f), or --name, --image and a command: not both")
+        if given := flags.given():
+            raise UsageError(
+                f"a manifest (-f) says it all: put {', '.join(given)} into it, or leave it out"
+            )
         document = _read(file)
     else:
-        program = [*(["python", script] if script else []), *(command or [])]
-        missing = [
-            what
-            for what, given in (("--name", name), ("--image", image), ("-- COMMAND", program))
-            if not given
-        ]
-        if missing:
+        if missing := flags.missing():
             raise UsageError(f"give a manifest with -f, or also {', '.join(missing)}")
-        flags = Flags(
-            name=name,
-            image=image,
-            command=program,
-            strategy=strategy,
-            optimize=optimize,
-            workers=workers,
-            min_workers=min_workers,
-            max_workers=max_workers,
-            data_workers=data_workers,
-            requests=request or (),
-            limits=limit or (),
-            environment=env or (),
-            signature={"model": model, "dataset": dataset},
-        )
         document = manifest(flags)
     try:
         call = jobcalls.submit(document, session.namespace, dry_run=dry_run)

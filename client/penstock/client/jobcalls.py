@@ -49,9 +49,11 @@ def scale(
 ) -> ClusterCall:
     """A person's Scale for a job as it was read.
 
-    Its name is made of the time: of two Scales made within one second the greater name counts.
+    Its name is made of the time, to the microsecond, so that two people at once do not meet in one:
+    of two Scales made within one second the greater name counts.
     """
     metadata = job["metadata"]
+    milliseconds, microseconds = divmod(int(now_seconds * 1_000_000), 1000)
     spec: Json = {
         "jobRef": {"name": metadata["name"], "uid": metadata["uid"]},
         "roles": {role.value: target for role, target in roles.items()},
@@ -67,7 +69,7 @@ def scale(
         "apiVersion": API_VERSION,
         "kind": SCALE_KIND,
         "metadata": {
-            "name": f"{metadata['name']}-{int(now_seconds * 1000):013d}-user",
+            "name": f"{metadata['name']}-{milliseconds:013d}-{microseconds:03d}-user",
             "labels": {labels.JOB: metadata["name"], labels.JOB_UID: metadata["uid"]},
         },
         "spec": spec,

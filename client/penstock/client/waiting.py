@@ -33,6 +33,25 @@ AWAY_SECONDS: Final = 30.0
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
+class Absence:
+    """How long the API server has been away while somebody waits: a restart is borne, no more."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: float | None = None
+
+    def over(self) -> None:
+        """It answers."""
+        self._since = None
+
+    def bear(self, error: ClusterUnreachableError) -> None:
+        """It did not answer. Raises that error when it has been away for `AWAY_SECONDS`."""
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        if now - self._since > AWAY_SECONDS:
+            raise error
+
+
 class Patience:
     """When to go on waiting for a condition of a job, and when to give up."""
 
@@ -48,13 +67,13 @@ class Patience:
         self._clock = clock
         self._began = clock()
         self._timeout = timeout_seconds
-        self._away_since: float | None = None
+        self._absence = Absence(clock)
         self._uid: str | None = None
         self._last = "it has no state yet"
 
     def seen(self, job: Json) -> bool:
         """Whether the job, as it was just read, is what was waited for. Raises JobEndedError."""
-        self._away_since = None
+        self._absence.over()
         uid = str(job["metadata"]["uid"])
         if self._uid not in (None, uid):
             raise JobEndedError(f"job {self._job} was deleted, and another one has its name")
@@ -69,10 +88,7 @@ class Patience:
             if self._uid is None:
                 raise error
             raise JobEndedError(f"job {self._job} was deleted") from error
-        now = self._clock()
-        self._away_since = now if self._away_since is None else self._away_since
-        if now - self._away_since > AWAY_SECONDS:
-            raise error
+        self._absence.bear(error)
 
     def call_seconds(self) -> float:
         """How long the next look at the job may take: a server that hangs must not outlast us."""
