@@ -134,10 +134,11 @@ class Servers:
         """Servers of the layout that was used last."""
         return len(self._routes.servers) if self._routes else 0
 
-    def begin(self, slot: int, staleness: int | None = None) -> Floats | None:
+    def begin(self, slot: int | None, staleness: int | None = None) -> Floats | None:
         """Begin a batch: all dense parameters. None when nothing may begin now.
 
-        With a ``staleness`` it waits until the first server lets it begin.
+        With a ``staleness`` it waits until the first server lets it begin. Without a slot they are
+        only read, which is refused to nobody.
         """
 
         def ask(routes: Routes) -> Floats:
@@ -156,7 +157,7 @@ class Servers:
             return dense
 
         try:
-            return self._asked(ask, NOTHING_BEGINS)
+            return self._asked(ask, frozenset() if slot is None else NOTHING_BEGINS)
         except AwayError:
             return None
 

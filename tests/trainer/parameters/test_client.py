@@ -1,0 +1,296 @@
+"""All servers as one: right answers, whoever owns what, and retries where something moved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles
+from penstock.trainer.parameters.chief import Filler, Save
+from penstock.trainer.parameters.client import Gradients, Servers, ServersError
+from penstock.trainer.parameters.layout import Layout
+from penstock.trainer.parameters.protocol import ServerOrder
+from penstock.trainer.parameters.spec import (
+    DenseSpec,
+    ModelSpec,
+    OptimizerKind,
+    OptimizerSpec,
+    SpaceSpec,
+    TableSpec,
+)
+from penstock.trainer.parameters.store import Store
+from penstock.trainer.protocol import DataSpec
+from tests.trainer.parameters.standing_servers import TOKEN, Standing, standing
+
+DATA = DataSpec(dataset_size=100, global_batch=10, epochs=2, slots_per_step=1)
+SPEC = ModelSpec(
+    spaces=(
+        SpaceSpec(dim=3, tables=(TableSpec(name="a", rows=70), TableSpec(name="b", rows=4))),
+        SpaceSpec(dim=1, tables=(TableSpec(name="c", rows=40),)),
+    ),
+    dense=(DenseSpec(name="w", shape=(5, 3)), DenseSpec(name="v", shape=(40,))),
+    optimizer=OptimizerSpec(kind=OptimizerKind.ADAGRAD, learning_rate=0.1),
+    seed=3,
+    partitions=16,
+)
+DENSE = np.linspace(-1, 1, SPEC.dense_size, dtype=np.float32)
+EVERYTHING = [(0, np.arange(74)), (1, np.arange(40))]
+
+
+def alone() -> Store:
+    """What the servers together should be."""
+    store = Store(SPEC, range(SPEC.partitions))
+    for partition in range(SPEC.partitions):
+        start, stop = SPEC.dense_range(partition)
+        store.set_partition(partition, [None] * 4 + [DENSE[start:stop], None])
+    return store
+
+
+def gradients(slot: int) -> tuple[list[Gradients], NDArray[np.float32]]:
+    chance = np.random.default_rng(slot)
+    sparse = []
+    for space, (rows, dim) in enumerate(((74, 3), (40, 1))):
+        some = np.sort(chance.permutation(rows)[: 5 + slot % 20])
+        sparse.append(Gradients(space, some, chance.standard_normal((len(some), dim), np.float32)))
+    return sparse, chance.standard_normal(SPEC.dense_size, np.float32)
+
+
+def push(one: Servers | Store, slot: int) -> bool:
+    sparse, dense = gradients(slot)
+    return one.push(slot, sparse, dense)
+
+
+def assert_same(servers: Servers, store: Store) -> None:
+    for values, (space, rows) in zip(servers.pull(EVERYTHING), EVERYTHING, strict=True):
+        assert np.array_equal(values, store.pull(space, rows))
+    dense = servers.begin(None)
+    assert dense is not None
+    assert np.array_equal(dense, store.begin())
+    for ranges, pushes in servers.applied():
+        assert (ranges, pushes) == (list(store.applied), store.pushes)
+
+
+def filler(files: ModelFiles | None = None) -> Filler:
+    return Filler(SPEC, TOKEN, "worker-0.0", DENSE, files)
+
+
+@pytest.fixture
+def there() -> Iterator[Standing]:
+    with standing(SPEC) as found:
+        found.start(0, 1, 2)
+        found.fill(lambda layout: filler().fill(layout, None), 0, 1, 2)
+        yield found
+
+
+@pytest.fixture
+def servers(there: Standing) -> Iterator[Servers]:
+    found = Servers(SPEC, TOKEN, "worker-0.0", there.present)
+    yield found
+    found.close()
+
+
+def test_three_servers_are_as_one_store(servers: Servers) -> None:
+    store = alone()
+    assert_same(servers, store)
+    for slot in range(6):
+        assert push(servers, slot)
+        push(store, slot)
+    assert_same(servers, store)
+    rows = np.array([73, 0, 12])
+    [values] = servers.pull([(0, rows)])
+    assert np.array_equal(values, store.pull(0, rows)), "in the order of the question"
+    assert servers.pull([(0, rows[:0])])[0].shape == (0, 3)
+
+
+def test_a_push_without_gradients_counts_on_every_server(servers: Servers) -> None:
+    assert servers.push(4, [], None)
+    assert not servers.push(4, [], None), "the second time it is a repetition"
+    assert servers.applied() == [([(4, 5)], 1)] * 3
+
+
+@pytest.mark.parametrize("ranks", [(0, 1, 2, 3), (1, 2), (3,)])
+def test_it_goes_on_where_the_parameters_were_moved_to(
+    there: Standing, servers: Servers, ranks: tuple[int, ...]
+) -> None:
+    store = alone()
+    for slot in range(3):
+        push(servers, slot)
+        push(store, slot)
+    there.start(3)
+    there.move(*ranks)
+    assert_same(servers, store)
+    assert push(servers, 3)
+    push(store, 3)
+    assert_same(servers, store)
+    assert servers.count == len(ranks)
+
+
+def test_while_halted_nothing_begins_but_what_was_begun_ends(
+    there: Standing, servers: Servers
+) -> None:
+    assert servers.begin(0) is not None
+    there.order(ServerOrder.HALT)
+    assert servers.begin(1) is None
+    assert servers.begin(None) is not None, "reading is refused to nobody"
+    assert len(servers.pull(EVERYTHING)) == 2
+    assert push(servers, 0)
+
+
+def test_what_is_asked_of_frozen_servers_is_answered_when_they_serve_again(
+    there: Standing, servers: Servers
+) -> None:
+    there.order(ServerOrder.FREEZE)
+    assert servers.begin(0) is None
+    done = threading.Event()
+
+    def pushing() -> None:
+        assert push(servers, 0)
+        done.set()
+
+    thread = threading.Thread(target=pushing)
+    thread.start()
+    assert not done.wait(0.2)
+    there.order(ServerOrder.SERVE)
+    assert done.wait(10)
+    thread.join()
+    assert servers.applied()[2].pushes == 1
+
+
+def test_a_server_that_died_is_named_and_its_successor_asked(
+    there: Standing, servers: Servers
+) -> None:
+    assert servers.begin(0) is not None
+    dead = there.servers[1].id
+    accused: list[bool] = []
+
+    def present() -> Layout:
+        if not accused:
+            accused.append(servers.lost == {dead})
+            there.start(1)
+            there.fill(lambda layout: filler().fill(layout, None), 0, 1, 2)
+        return there.present()
+
+    servers._present = present
+    there.kill(1)
+    assert push(servers, 0)
+    assert accused == [True]
+    assert not servers.lost
+    store = alone()
+    push(store, 0)
+    assert_same(servers, store)
+
+
+def test_a_push_that_reached_one_server_only_is_completed_and_counted_once(
+    there: Standing, servers: Servers
+) -> None:
+    sparse, dense = gradients(7)
+    part = there.servers[0]._holding._store
+    assert part is not None
+    partitions, _ = SPEC.places[0].of(sparse[0].rows)
+    mine = np.isin(partitions, part.owned)
+    part.push(7, [(0, sparse[0].rows[mine], sparse[0].values[mine])], None)
+    assert servers.push(7, [sparse[0]], dense)
+    assert [state.pushes for state in servers.applied()] == [1, 1, 1]
+
+
+def test_a_question_that_cannot_be_meant_is_an_error_that_says_so(servers: Servers) -> None:
+    with pytest.raises(ServersError, match="which has 74"):
+        servers.pull([(0, np.array([74]))])
+    bad = Gradients(0, np.array([1]), np.full((1, 3), np.nan, np.float32))
+    with pytest.raises(ServersError, match="not finite"):
+        servers.push(0, [bad], None)
+    assert len(servers.pull(EVERYTHING)) == 2, "the connections are as good as before"
+
+
+def test_servers_that_stay_away_are_an_error_in_the_end(there: Standing) -> None:
+    servers = Servers(SPEC, TOKEN, "worker-0.0", there.present, give_up_seconds=0.3)
+    there.kill(2)
+    with pytest.raises(ServersError, match=r"no answer from the parameter servers for 0 s: .*"):
+        servers.pull(EVERYTHING)
+    assert servers.lost == {there.servers[2].id}
+    servers.close()
+
+
+def test_another_token_is_an_error_in_the_end(there: Standing) -> None:
+    servers = Servers(SPEC, "other", "worker-0.0", there.present, give_up_seconds=0.1)
+    with pytest.raises(ServersError, match="token"):
+        servers.begin(0)
+
+
+@pytest.mark.parametrize("staleness", [0, 3])
+def test_the_bound_on_staleness_holds_over_several_workers(there: Standing, staleness: int) -> None:
+    began: dict[int, int] = {}
+    ended: list[int] = []
+    first = there.servers[0]._holding
+
+    def work(slots: range) -> None:
+        servers = Servers(SPEC, TOKEN, f"worker-{slots.start}", there.present)
+        for slot in slots:
+            assert servers.begin(slot, staleness) is not None
+            began[slot] = servers._versions[there.servers[0].id]
+            push(servers, slot)
+        ended.append(1)
+        servers.close()
+
+    threads = [threading.Thread(target=work, args=(range(n * 10, n * 10 + 10),)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(ended) == 3
+    store = first._store
+    assert store is not None
+    assert store.pushes == 30
+    if staleness == 0:
+        assert sorted(began.values()) == list(range(30)), "each began after the one before it"
+
+
+def test_a_model_is_saved_while_it_is_trained_on_and_filled_in_again(
+    there: Standing, servers: Servers, tmp_path: Path
+) -> None:
+    files = ModelFiles(tmp_path, SPEC, DATA)
+    for slot in range(5):
+        push(servers, slot)
+    saved = alone()
+    for slot in range(5):
+        push(saved, slot)
+    there.snapshot(5)
+    save = Save(SPEC, TOKEN, "worker-0.0", files, there.present(), 5)
+    push(servers, 5)
+    save.wait(10)
+    assert (save.ended, save.error, save.slots) == (True, None, 5)
+    assert servers.applied()[0].pushes == 6
+
+    there.start(3)
+    there.kill(0)
+    there.fill(lambda layout: filler(files).fill(layout, 5), 1, 3)
+    assert_same(servers, saved)
+    assert push(servers, 5)
+    push(saved, 5)
+    assert_same(servers, saved)
+
+
+def test_a_save_whose_servers_go_is_an_error_and_leaves_no_file(
+    there: Standing, servers: Servers, tmp_path: Path
+) -> None:
+    files = ModelFiles(tmp_path, SPEC, DATA)
+    save = Save(SPEC, TOKEN, "worker-0.0", files, there.present(), 77)
+    save.wait(10)
+    assert "no snapshot 77" in str(save.error)
+    there.kill(1)
+    save = Save(SPEC, TOKEN, "worker-0.0", files, there.present(), 77)
+    save.wait(10)
+    assert save.ended
+    assert save.error is not None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_that_is_gone_is_said(there: Standing, tmp_path: Path) -> None:
+    files = ModelFiles(tmp_path, SPEC, DATA)
+    with pytest.raises(CheckpointError, match="no checkpoint of 12 slots"):
+        filler(files).fill(there.present(), 12)
