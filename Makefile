@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 
+# Each writes files that follow from the code, or with --check compares them.
+GENERATORS := "-m penstock.api.openapi" "-m penstock.cli.reference" \
+  "-m penstock.scheduler.dashboards" charts/generate.py docs/reference/generate.py
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -40,22 +44,12 @@ check: $(STAMP) ## Lint, types, layer contracts, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/penstock crds --check
-	@$(BIN)/python -m penstock.api.openapi --check docs/openapi.json
-	@$(BIN)/python charts/generate.py --check
-	@$(BIN)/python -m penstock.cli.reference --check
+	@for one in $(GENERATORS); do $(BIN)/python $$one --check || exit 1; done
 
-.PHONY: openapi
-openapi: $(STAMP) ## Regenerate docs/openapi.json from the service
-	@$(BIN)/python -m penstock.api.openapi > docs/openapi.json.new
-	@mv docs/openapi.json.new docs/openapi.json
-
-.PHONY: chart
-chart: $(STAMP) ## Regenerate what is generated in charts/penstock
-	@$(BIN)/python charts/generate.py
-
-.PHONY: reference
-reference: $(STAMP) ## Regenerate docs/reference from the code
-	@$(BIN)/python docs/reference/generate.py
+.PHONY: generated
+generated: $(STAMP) ## Regenerate all files that follow from the code
+	@$(BIN)/penstock crds --write
+	@for one in $(GENERATORS); do $(BIN)/python $$one || exit 1; done
 
 .PHONY: docs
 docs: $(STAMP) ## Build the documentation as a site, build/docs/index.html

@@ -5,7 +5,6 @@ are that text in tables. They are committed, so that a change of them is seen in
 holds them against the code.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from penstock.controller.metrics import Metrics as ControllerMetrics
 from penstock.crds import environment, manifests
 from penstock.crds.conditions import JobReason, ScaleReason
 from penstock.crds.events import EventReason
+from penstock.crds.generated import command
 from penstock.scheduler.metrics import Metrics as SchedulerMetrics
 
 Json = Mapping[str, Any]
@@ -320,24 +320,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write or check all pages; 1 where one differs."""
-    parser = argparse.ArgumentParser(description="Write the reference from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing, say what differs")
-    options = parser.parse_args(arguments)
-    stale = []
-    for name, render in PAGES.items():
-        path, text = HERE / name, render()
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(name)
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-    if stale and options.check:
-        sys.stderr.write(f"out of date: {', '.join(stale)}: run make reference\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command({HERE / name: render for name, render in PAGES.items()}))

@@ -46,7 +46,7 @@ def test_a_stale_file_is_named_and_written(
     assert generate.main(["--check"]) == 1
     said = capsys.readouterr().err
     assert "+| `controller.workers` | `17`" in said
-    assert "run 'make chart'" in said
+    assert "run 'make generated'" in said
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
 

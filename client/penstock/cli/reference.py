@@ -1,12 +1,7 @@
-"""Writes the reference part of docs/cli.md from the commands themselves.
-
-python -m penstock.cli.reference            prints the page with its reference made anew
-python -m penstock.cli.reference --check    compares, and fails where they differ
-"""
+"""Writes the reference part of docs/cli.md: ``python -m penstock.cli.reference [--check]``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +12,7 @@ from typer.main import get_command
 from penstock.cli.exits import INTERRUPTED, Exit
 from penstock.cli.main import OWN, app
 from penstock.cli.session import SHARED
+from penstock.crds import generated
 
 PAGE: Final = Path("docs/cli.md")
 MARK: Final = "<!-- What follows is made by `python -m penstock.cli.reference`; do not edit. -->"
@@ -61,22 +57,10 @@ def _default(option: Any) -> str:
     return f" Default: `{getattr(value, 'value', value)}`."
 
 
-def page(present: str) -> str:
+def page() -> str:
     """The page with its reference made anew; what stands before the mark is kept."""
-    return present.partition(MARK)[0] + reference()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=str(__doc__))
-    parser.add_argument("--check", action="store_true", help="only compare")
-    checked = parser.parse_args().check
-    present = PAGE.read_text(encoding="utf-8")
-    made = page(present)
-    if not checked:
-        sys.stdout.write(made)
-    elif made != present:
-        sys.exit(f"{PAGE} is not what the commands say: run `python -m penstock.cli.reference`")
+    return PAGE.read_text(encoding="utf-8").partition(MARK)[0] + reference()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(generated.command({PAGE: page}))

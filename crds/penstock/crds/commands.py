@@ -32,6 +32,7 @@ def crds(
     ] = None,
 ) -> None:
     """Print the CRDs and the trainer's policies, ready for kubectl apply -f -."""
+    from penstock.crds.generated import drift
     from penstock.crds.manifests import MANIFESTS, SOURCE_FOLDER
 
     chosen = [manifest for manifest in MANIFESTS if kind is None or manifest.name == kind]
@@ -47,8 +48,8 @@ def crds(
         try:
             if write:
                 path.write_text(manifest.render(), encoding="utf-8")
-            elif drift := manifest.drift(place):
-                sys.stderr.write(drift)
+            elif said := drift(path, manifest.render()):
+                sys.stderr.write(said)
                 outdated.append(str(path))
         except OSError as error:
             _fail(f"{path}: {error.strerror}; --folder names where the committed files are")

@@ -1,4 +1,4 @@
-"""The generated YAML files: what is in each, and whether the committed ones are up to date.
+"""The generated YAML files: what is in each.
 
 The files in the source tree are for people and for ``kubectl apply``; programs call
 `Manifest.objects`. One test, and ``penstock crds --check``, hold the two together.
@@ -6,7 +6,6 @@ The files in the source tree are for people and for ``kubectl apply``; programs 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,21 +36,6 @@ class Manifest:
             self.objects(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True
         )
         return _HEADER + documents
-
-    def drift(self, folder: Path) -> str:
-        """What of the file in that folder is out of date, as a unified diff; empty: nothing.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        committed = (folder / self.file_name).read_text(encoding="utf-8")
-        lines = unified_diff(
-            committed.splitlines(keepends=True),
-            self.render().splitlines(keepends=True),
-            fromfile=str(folder / self.file_name),
-            tofile="generated",
-        )
-        return "".join(lines)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,7 +1,7 @@
 """The Grafana dashboards, generated: names of metrics are spelt once.
 
-``python -m penstock.scheduler.dashboards charts/penstock/dashboards`` writes them; tests compare
-the committed files and run every query against a Prometheus that scrapes the running processes.
+``python -m penstock.scheduler.dashboards`` writes them (``make generated``); tests compare the
+committed files and run every query against a Prometheus that scrapes the running processes.
 """
 
 import json

@@ -1,20 +1,14 @@
-"""Writes all dashboards into a folder."""
+"""Writes the dashboards into the chart: ``python -m penstock.scheduler.dashboards [--check]``."""
 
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Final
 
+from penstock.crds.generated import command
 from penstock.scheduler.dashboards import DASHBOARDS, render
 
-
-def main(arguments: list[str]) -> int:
-    """The exit code."""
-    if len(arguments) != 1:
-        print("usage: python -m penstock.scheduler.dashboards FOLDER", file=sys.stderr)  # noqa: T201
-        return 2
-    for name in DASHBOARDS:
-        (Path(arguments[0]) / name).write_text(render(name), encoding="utf-8")
-    return 0
-
+FOLDER: Final = Path("charts/penstock/dashboards")
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command({FOLDER / name: partial(render, name) for name in DASHBOARDS}))
