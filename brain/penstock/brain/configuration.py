@@ -88,6 +88,8 @@ class LimitSettings(Settings):
     """Most CPU of one pod."""
     pod_memory: PositiveQuantity | None = None
     """Most memory of one pod."""
+    core_milli_cpu: Annotated[int, Field(ge=10, le=1000)] = 1000
+    """What algorithms take for one core: less, where whole cores are too many for the machine."""
 
     @property
     def pod_milli_cpu(self) -> int:

@@ -153,18 +153,22 @@ class Limits:
     `milli_cpu` and `memory_bytes` are the job-wide caps (C_total for CPU), None where the job has
     none. `pod_milli_cpu` is C_max: the least of 32 cores, the largest allocatable CPU of a node
     that the job's pods may run on, and the job's own cap. `pod_memory_bytes` likewise.
+    `core_milli_cpu` is what an algorithm takes for one core (`penstock.brain.grain`): algorithms
+    themselves always see 1000.
     """
 
     milli_cpu: int | None = None
     memory_bytes: int | None = None
     pod_milli_cpu: int = DEFAULT_POD_MILLI_CPU
     pod_memory_bytes: int | None = None
+    core_milli_cpu: int = 1000
 
     def __post_init__(self) -> None:
         _positive("milli_cpu", self.milli_cpu)
         _positive("memory_bytes", self.memory_bytes)
         _positive("pod_milli_cpu", self.pod_milli_cpu)
         _positive("pod_memory_bytes", self.pod_memory_bytes)
+        _in_range("core_milli_cpu", self.core_milli_cpu, 10, 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

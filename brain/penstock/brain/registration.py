@@ -35,6 +35,7 @@ class Registration:
             memory_bytes=memory_bytes,
             pod_milli_cpu=min(cap for cap in pod_caps if cap),
             pod_memory_bytes=min(memory_caps, default=None),
+            core_milli_cpu=settings.core_milli_cpu,
         )
 
     def dump(self) -> str:

@@ -14,6 +14,7 @@ import sys
 from typing import BinaryIO, Final
 
 from penstock.brain.executor.task import HEADER, Task, encode_failure, encode_plan
+from penstock.brain.grain import plan_in_grain
 from penstock.brain.planning import Plan
 
 _GRACE_SECONDS: Final = 5.0
@@ -53,7 +54,7 @@ def _read(tasks: BinaryIO) -> bytes | None:
 def _run(frame: bytes) -> bytes:
     try:
         task: Task = pickle.loads(frame)  # noqa: S301 - from our own parent, through our own pipe
-        plan = task.entry.plan(task.record.history(), task.job, task.limits)
+        plan = plan_in_grain(task.entry, task.record.history(), task.job, task.limits)
         if plan is not None and not isinstance(plan, Plan):
             return encode_failure(f"answered a {type(plan).__name__}: expected a Plan or None")
         return encode_plan(plan)
