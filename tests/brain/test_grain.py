@@ -96,7 +96,7 @@ def test_the_templates_own_size_stays_what_it_is() -> None:
     made = plan_in_grain(entry, History(now_seconds=NOW), job, limits(0.1))
     assert made is not None
     assert made.roles[Role.WORKER].milli_cpu == 300
-    assert made.roles[Role.PS].milli_cpu == 400
+    assert made.roles[Role.PS].milli_cpu == 600
 
 
 def test_no_plan_and_nonsense_pass() -> None:
