@@ -91,7 +91,9 @@ class ServedModel:
     def load(self, dense: Floats) -> None:
         """Give the dense parameters these values."""
         flat = torch.from_numpy(dense)
-        for (_, parameter), values in zip(self._parameters, flat.split_with_sizes(self._sizes), strict=True):
+        for (_, parameter), values in zip(
+            self._parameters, flat.split_with_sizes(self._sizes), strict=True
+        ):
             parameter.copy_(values.view(parameter.shape))
 
     @torch.no_grad()

@@ -373,10 +373,10 @@ class Session:
 def session(
     model: torch.nn.Module,
     optimizer: Optimizer,
-    *,
     dataset_size: int | Sized,
     batch_size: int,
     epochs: int = 1,
+    *,
     seed: int = 0,
     shuffle: bool = True,
     staleness: int | None = None,
