@@ -159,7 +159,7 @@ def _template(text: str, component: str, *, extra: str = "") -> str:
     if "{{" in text:
         raise ValueError(f"what begins {text[:60]!r} holds '{{{{', which Helm would carry out")
     text = "".join(line for line in text.splitlines(keepends=True) if "do not edit" not in line)
-    text = text.replace(_NAMESPACE, "  namespace: {{ $.Release.Namespace }}\n")
+    text = text.replace(_NAMESPACE, "  namespace: {{ $.Release.Namespace | quote }}\n")
     labels = _LABELS.replace("COMPONENT", component)
     return _NAMED.sub(lambda found: found.group() + labels + extra, text)
 

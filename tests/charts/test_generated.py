@@ -64,7 +64,8 @@ def test_schema_and_values_name_the_same_keys() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
     components = ("brain", "controller", "scheduler")
-    open_ended = {".brain.config", *(f".{one}.resources" for one in components)}
+    open_ended = {".brain.config"}
+    open_ended |= {f".{one}.{part}" for one in components for part in ("resources", "affinity")}
 
     def compare(part: Any, given: Any, path: str) -> None:
         while reference := part.get("$ref"):

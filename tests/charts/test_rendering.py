@@ -288,3 +288,43 @@ def test_people_see_and_edit_jobs_by_the_clusters_own_roles() -> None:
     for name in ("penstock-viewer", "penstock-editor"):
         labels = named(alone, "ClusterRole", name)["metadata"]["labels"]
         assert not [label for label in labels if label.startswith(prefix)]
+
+
+@pytest.mark.usefixtures("_reads_schemas_once")
+def test_a_name_of_digits_stays_a_name() -> None:
+    values: Json = {
+        "brain": {
+            "database": {"sqlite": {"existingClaim": "123"}},
+            "priorityClassName": "true",
+        },
+        "image": {"pullSecrets": ["1e3"]},
+    }
+    for document in [
+        *render(values, "123"),
+        *render({"brain": {"database": {"sqlite": {"storageClass": "1"}}}}),
+        *render(
+            {
+                "brain": {
+                    "database": {
+                        "kind": "postgresql",
+                        "postgresql": {"secretName": "1", "secretKey": "2"},
+                    }
+                }
+            }
+        ),
+    ]:
+        kubernetes_validate.validate(document, NEWEST, strict=True)
+
+
+def test_another_address_of_the_database_restarts_the_brain() -> None:
+    """A process reads its environment once."""
+
+    def pods(url: str) -> Json:
+        database = {"kind": "postgresql", "postgresql": {"url": f"postgresql+asyncpg://{url}"}}
+        objects = render({"brain": {"database": database}})
+        metadata: Json = named(objects, "Deployment", "penstock-brain")["spec"]["template"]
+        return metadata["metadata"]["annotations"]  # type: ignore[no-any-return]
+
+    assert pods("me:one@db/penstock") == pods("me:one@db/penstock")
+    assert pods("me:one@db/penstock") != pods("me:two@db/penstock")
+    assert "two" not in str(pods("me:two@db/penstock"))

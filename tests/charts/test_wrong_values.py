@@ -40,6 +40,9 @@ WRONG: list[tuple[Json, str]] = [
     ({"scheduler": {"allocation": "Best"}}, "/scheduler/allocation"),
     ({"scheduler": {"placement": "Best"}}, "/scheduler/placement"),
     ({"scheduler": {"accelerators": ["gpu"]}}, "/scheduler/accelerators/0"),
+    ({"image": {"registry": "a: b"}}, "/image/registry"),
+    ({"image": {"control": {"repository": '"q'}}}, "/image/control/repository"),
+    ({"scheduler": {"affinity": {"node": {}}}}, "node"),
     ({"image": {"control": {"digest": "abc"}}}, "/image/control/digest"),
     ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
     ({"image": {"pullSecrets": [{"name": "x"}]}}, "/image/pullSecrets/0"),
@@ -51,6 +54,27 @@ WRONG: list[tuple[Json, str]] = [
     ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "/serviceMonitor/interval"),
     ({"monitoring": {"dashboards": {"labels": {"a": 1}}}}, "/dashboards/labels/a"),
 ]
+
+NEEDED = [
+    *("image", "crds", "roles", "controller", "brain", "scheduler", "monitoring", "logFormat"),
+    *("networkPolicy", "podDisruptionBudget", "listenAddress"),
+    *("controller.workers", "brain.database", "brain.database.sqlite.size", "brain.config"),
+    *("scheduler.interval", "image.control.repository", "networkPolicy.apiServerPorts"),
+    *("brain.database.postgresql.secretKey", "monitoring.serviceMonitor.interval"),
+]
+
+
+@pytest.mark.parametrize("path", NEEDED)
+def test_what_is_needed_cannot_be_taken_away(path: str) -> None:
+    """Helm takes a null for "without the default": the templates would stumble over it."""
+    *above, name = path.split(".")
+    values: Json = {name: None}
+    for each in reversed(above):
+        values = {each: values}
+    with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmValuesError) as refused:
+        chart.render(values, name="penstock", namespace="penstock-system")
+    assert f"missing property '{name}'" in str(refused.value)
+    assert "/".join(above) in str(refused.value)
 
 
 @pytest.mark.parametrize(("values", "path"), WRONG, ids=[path for _, path in WRONG])

@@ -3,7 +3,7 @@
 
 {{- define "penstock.selector" -}}
 app.kubernetes.io/name: penstock
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 

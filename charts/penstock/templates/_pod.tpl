@@ -6,6 +6,9 @@ labels:
   {{- include "penstock.labels" . | nindent 2 }}
 annotations:
   kubectl.kubernetes.io/default-container: {{ .component }}
+  {{- with .restartWith }}
+  penstock.dev/restart-with: {{ . | sha256sum | trunc 8 }}
+  {{- end }}
 {{- end }}
 
 {{- define "penstock.podPlacement" -}}
@@ -23,11 +26,11 @@ enableServiceLinks: false
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with $own.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $own.nodeSelector }}
 nodeSelector:
