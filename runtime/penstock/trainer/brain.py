@@ -186,7 +186,7 @@ class BrainLink:
             epoch=committed // order.steps_per_epoch if order else 0,
             steps_per_second=speed,
             samples_per_second=speed * order.samples_per_step if order else 0.0,
-            world_size=coordinator.world_size() or self._running_workers(),
+            world_size=coordinator.world_size(now) or self._running_workers(),
             interval_seconds=max(interval, 0.001),
             roles=self._ranks(now),
             queue=self._queue(now),

@@ -15,6 +15,15 @@ from penstock.crds.enums import Guarantee, Role
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
 from penstock.trainer.groupleases import GroupLeases, unusable
 from penstock.trainer.holders import Holders, holder_name
+from penstock.trainer.parameters.audits import audits_of
+from penstock.trainer.parameters.fleet import Fleet
+from penstock.trainer.parameters.protocol import (
+    ServerReply,
+    ServerReport,
+    WorkerReply,
+    WorkerReport,
+)
+from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.protocol import (
     AgentReply,
     AgentReport,
@@ -99,6 +108,7 @@ class Coordinator:
         self.shares: tuple[int, ...] = ()
         self.hang_seconds = HANG_SECONDS
         self.holders = Holders(lambda options: Ledger(options, fence_floor))
+        self.fleet = Fleet(identity, fence_floor)
         self._shares_at = float("-inf")
 
     # ------------------------------------------------------------------ sessions
@@ -109,6 +119,8 @@ class Coordinator:
         Raises:
             RefusedError: the report does not fit the job, for instance another dataset size.
         """
+        if self.fleet.active:
+            raise RefusedError("data: this job's slots belong to its parameter servers' workers")
         if self.facts.guarantee is Guarantee.UNSHARDED:
             raise RefusedError(
                 "input.guarantee: Unsharded; workers that share their steps cannot each have all "
@@ -140,6 +152,8 @@ class Coordinator:
         if leases is not None and self.rendezvous.training and not self.holders.active:
             leases.extend(now, self.progress.steps_per_second(now, 30.0))
         self._balance(now)
+        if self.fleet.active:
+            self._advance_servers(now)
 
     def _open_data(self, data: DataSpec) -> None:
         if self.data is not None:
@@ -176,7 +190,8 @@ class Coordinator:
 
         A group's model takes its history along, so that it always has each sample exactly once.
         """
-        weaker = self.holders.active and self.facts.guarantee is Guarantee.AT_MOST_ONCE
+        alone = self.holders.active and not self.fleet.active  # servers take each slot once
+        weaker = alone and self.facts.guarantee is Guarantee.AT_MOST_ONCE
         return LedgerOptions(
             total_slots=order.total_slots,
             lease_seconds=self.facts.lease_seconds,
@@ -283,11 +298,100 @@ class Coordinator:
             raise RefusedError(
                 "holder: this job's slots belong to its sessions; lease none of them"
             )
+        if self.fleet.active:
+            raise RefusedError(
+                "holder: this job's slots belong to the workers of its parameter servers"
+            )
         self.holders.active = True
         self._open_data(request.data)
         assert self.ledger is not None
         assert self.order is not None
         return self.holders.serve(request, self.ledger, self.order, self.facts.guarantee, now)
+
+    # ------------------------------------------------------------------ parameter servers
+
+    def server(self, report: ServerReport, now: float) -> ServerReply | None:
+        """Take in a parameter server's report and give its orders; None: it is to ask again."""
+        accepted = self.fleet.server(report, now)
+        self._advance_servers(now)
+        self._note_updates(report, now)
+        return None if self.fleet.recovering else self.fleet.server_reply(report, accepted)
+
+    def worker(self, report: WorkerReport, now: float) -> WorkerReply | None:
+        """Take in the report of a worker of parameter servers; None: it is to ask again.
+
+        Raises:
+            RefusedError: another model or other data, or the model does not fit the servers.
+            LedgerError: an acknowledgement cannot be true, or the epoch cannot end.
+        """
+        self._refuse_worker(report)
+        self.fleet.active = self.holders.active = True
+        self._open_data(report.lease.data)
+        assert self.ledger is not None
+        assert self.order is not None
+        before = self.fleet.crew.workers.get(report.member.rank)
+        if not self.fleet.worker(report, now):
+            raise RefusedError(f"{report.member} was replaced by a newer process")
+        if before is not None and before.id != report.member:
+            self.ledger.release(before.report.lease.holder)
+        self._advance_servers(now)
+        if self.fleet.recovering:
+            return None
+        if self.fleet.refusal:
+            raise RefusedError(self.fleet.refusal)
+        if report.result is not None:
+            self.result = report.result
+        request = report.lease
+        if self.fleet.paused:
+            request = request.model_copy(update={"max_slots": 0})
+        lease = self.holders.serve(request, self.ledger, self.order, Guarantee.EXACTLY_ONCE, now)
+        self._advance_servers(now)
+        if self.fleet.paused and lease.fence is not None:  # what came back allowed a halt
+            self.ledger.give_back(lease.fence)
+            lease = lease.model_copy(update={"fence": None, "start": 0, "stop": 0})
+        lease = lease.model_copy(update={"finished": self.fleet.settled})
+        return self.fleet.worker_reply(report, lease, now)
+
+    def _refuse_worker(self, report: WorkerReport) -> None:
+        if self.rendezvous.members:
+            raise RefusedError("member: this job's slots belong to its sessions")
+        if self.facts.guarantee is Guarantee.UNSHARDED:
+            raise RefusedError(
+                "input.guarantee: Unsharded; parameter servers take each slot once: choose another "
+                "guarantee"
+            )
+        if report.lease.data.slots_per_step != 1:
+            raise RefusedError(
+                f"data.slots_per_step: {report.lease.data.slots_per_step}; with parameter servers "
+                "a batch is one slot, so it must be 1"
+            )
+        known: ModelSpec | None = self.fleet.spec
+        if known is not None and (difference := known.difference(report.spec)):
+            raise RefusedError(f"spec: another model than this job's: {difference}")
+
+    def _advance_servers(self, now: float) -> None:
+        fleet, ledger = self.fleet, self.ledger
+        before = ledger.watermark if ledger is not None else 0
+        fleet.decide(ledger, now)
+        if ledger is None or self.order is None:
+            return
+        if ledger.watermark < before:
+            epoch = ledger.watermark // self.order.steps_per_epoch
+            self.audits = {n: audit for n, audit in self.audits.items() if n < epoch}
+        self.audits.update(audits_of(self.order, fleet.applied(), ledger, self.audits.keys()))
+        if self.done() and not self.latecomers(now):
+            fleet.finish(now)
+
+    def farewell(self, now: float) -> bool:
+        """Whether all who wait for orders know that the job is done."""
+        return not self.fleet.active or self.fleet.farewell(now)
+
+    def _note_updates(self, report: ServerReport, now: float) -> None:
+        """One server's count of updates is that of the whole job: every push goes to all."""
+        layout = self.fleet.layout
+        first = layout is not None and layout.servers[0].id == report.server
+        if first and self.fleet.opened and report.layout == layout:
+            self.progress.note(now, report.applied.slots)
 
     # ------------------------------------------------------------------ agents and pods
 
@@ -304,6 +408,11 @@ class Coordinator:
             self.rendezvous.process_ended(report.rank, report.incarnation)
         if report.role == Role.WORKER and self.ledger is not None and self.holders.active:
             self.holders.look_after(report, self.ledger, now)
+        if report.role == Role.WORKER and self.fleet.active:
+            if report.state is ProcessState.EXITED:
+                self.fleet.crew.ended(report.rank, report.incarnation)
+            else:
+                self.fleet.crew.vouch(report.rank, report.incarnation, now)
         hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
         return AgentReply(trainer=self.identity, hung_seconds=hung.get(report.rank))
 
@@ -347,8 +456,10 @@ class Coordinator:
             return 0
         return self.ledger.watermark // self.order.slots_per_step
 
-    def world_size(self) -> int:
-        """Members of the group that trains now."""
+    def world_size(self, now: float) -> int:
+        """Workers that train now."""
+        if self.fleet.active:
+            return self.fleet.crew.training(now)
         group = self.rendezvous.group
         return len(group.members) if group and self.rendezvous.training else 0
 
@@ -356,6 +467,8 @@ class Coordinator:
         """Whether the data are exhausted and every session has said that it is through."""
         if self.data is None or self.ledger is None:
             return self._programs_ended()
+        if self.fleet.active:
+            return self.ledger.finished and self.fleet.through
         if self.holders.active:
             return self.holders.finished(self.ledger) and self._programs_ended()
         if not self.ledger.finished:
@@ -379,9 +492,8 @@ class Coordinator:
                 live.add(process)
             elif agent.report.state is ProcessState.EXITED:
                 ended.add(process)
-        return {
-            rank for rank, number in live - ended if not self.rendezvous.has_asked(rank, number)
-        }
+        asked = self.fleet.crew if self.fleet.active else self.rendezvous
+        return {rank for rank, number in live - ended if not asked.has_asked(rank, number)}
 
     def _programs_ended(self) -> bool:
         """For programs that do not use the API: every worker that is expected has ended well."""
@@ -401,14 +513,15 @@ class Coordinator:
     def summary(self, now: float) -> Summary:
         """The figures of the job so far."""
         audits = self.audits.values()
+        fleet = self.fleet
         committed = self.committed_steps()
         return Summary(
             data=self.data,
             total_steps=self.order.total_steps if self.order else 0,
             committed_steps=committed,
             epoch=committed // self.order.steps_per_epoch if self.order else 0,
-            world_size=self.world_size(),
-            training=self.rendezvous.training,
+            world_size=self.world_size(now),
+            training=self.rendezvous.training or (fleet.active and not fleet.paused),
             group=self.rendezvous.group.number if self.rendezvous.group else 0,
             samples_seen=sum(audit.samples_seen for audit in audits),
             samples_lost=sum(audit.samples_lost for audit in audits),
@@ -417,7 +530,8 @@ class Coordinator:
             quarantined=self.ledger.quarantine if self.ledger else [],
             stragglers=self.stragglers(),
             result=self.result,
-            message=self.rendezvous.waiting_message(now),
+            message=fleet.message(now) if fleet.active else self.rendezvous.waiting_message(now),
+            servers=fleet.summary(now) if fleet.active else None,
         )
 
     def extra(self) -> dict[str, Any] | None:
@@ -430,6 +544,7 @@ class Coordinator:
             "slots_per_step": self.order.slots_per_step,
             "group": group.number if group else 0,
             "holders": self.holders.active,
+            "servers": self.fleet.extra(),
             "audits": [audit.model_dump() for audit in self.audits.values()],
             "result": self.result,
         }
@@ -440,6 +555,7 @@ class Coordinator:
             data = DataSpec.model_validate(extra["data"])
             audits = [EpochAudit.model_validate(audit) for audit in extra["audits"]]
             slots, number = int(extra["slots_per_step"]), int(extra["group"])
+            self.fleet.recover(extra.get("servers"))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error
         self.data, self.order, self.ledger = data, data.order(slots), ledger
@@ -453,12 +569,14 @@ class Coordinator:
     def await_survivors(self, now: float) -> None:
         """Form no group from nothing for a while: this job may have been running before us."""
         self.rendezvous.recovering_until = now + RECOVERY_SECONDS
+        self.fleet.await_survivors()
 
     def ledger_options(self, extra: Mapping[str, Any]) -> LedgerOptions:
         """The options of the ledger that a saved state belongs to."""
         try:
             data = DataSpec.model_validate(extra["data"])
             self.holders.active = bool(extra["holders"])
+            self.fleet.active = extra.get("servers") is not None
             return self._options(data.order(int(extra["slots_per_step"])))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error

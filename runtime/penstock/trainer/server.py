@@ -26,6 +26,12 @@ from penstock.data.dispatcher import Dispatcher
 from penstock.data.dispatcher import routes as data_routes
 from penstock.data.ledger import LedgerError
 from penstock.trainer.coordinator import Coordinator, RefusedError
+from penstock.trainer.parameters.protocol import (
+    SERVER_PATH,
+    WORKER_PATH,
+    ServerReport,
+    WorkerReport,
+)
 from penstock.trainer.protocol import (
     AGENT_PATH,
     CONTENT_TYPE,
@@ -49,19 +55,27 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("penstock.trainer")
 
+HELD_SECONDS = 1.0
+"""How long a report is held at most: a server that is silent for longer may be dead."""
+FREE_SLOT_SECONDS = 0.25
+"""The same for a worker that waits for slots, which come back without a change of orders."""
+
 
 class Changes:
     """Wakes those who wait for the coordinator's next revision."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._revision = coordinator.rendezvous.revision
+        self._revision = self._present()
         self._event = asyncio.Event()
+
+    def _present(self) -> tuple[int, int]:
+        return self._coordinator.rendezvous.revision, self._coordinator.fleet.revision
 
     def publish(self) -> None:
         """Wake everybody if the coordinator's revision moved on."""
-        if self._coordinator.rendezvous.revision != self._revision:
-            self._revision = self._coordinator.rendezvous.revision
+        if (present := self._present()) != self._revision:
+            self._revision = present
             self._event.set()
             self._event = asyncio.Event()
 
@@ -98,6 +112,8 @@ class Endpoints:
                 Route(SESSION_PATH, self._guarded(self.session), methods=["POST"]),
                 Route(AGENT_PATH, self._guarded(self.agent), methods=["POST"]),
                 Route(LEASE_PATH, self._guarded(self.lease), methods=["POST"]),
+                Route(SERVER_PATH, self._guarded(self.parameter_server), methods=["POST"]),
+                Route(WORKER_PATH, self._guarded(self.worker), methods=["POST"]),
                 Route(SUMMARY_PATH, self._guarded(self.summary), methods=["GET"]),
                 *data_routes(self._dispatcher, self._guarded),
             ]
@@ -131,6 +147,34 @@ class Endpoints:
         """A holder on its own acknowledges and leases."""
         wanted = decode(LeaseRequest, await _body(request))
         return _message(self._coordinator.lease(wanted, time.monotonic()))
+
+    async def parameter_server(self, request: Request) -> Response:
+        """A parameter server reports; one that has its orders is answered on news."""
+        report = decode(ServerReport, await _body(request))
+        reply = self._coordinator.server(report, time.monotonic())
+        self._changes.publish()
+        if reply is not None and reply.revision == report.seen_revision:
+            await self._changes.wait(min(report.wait_seconds, HELD_SECONDS))
+            reply = self._coordinator.server(report, time.monotonic())
+            self._changes.publish()
+        return _message(reply) if reply is not None else _come_again()
+
+    async def worker(self, request: Request) -> Response:
+        """A worker of parameter servers reports; one with nothing to do is answered on news."""
+        report = decode(WorkerReport, await _body(request))
+        reply = self._coordinator.worker(report, time.monotonic())
+        self._changes.publish()
+        idle = reply is not None and reply.lease.fence is None and not reply.lease.finished
+        if reply is not None and idle and reply.revision == report.seen_revision:
+            held = HELD_SECONDS if reply.paused else FREE_SLOT_SECONDS
+            await self._changes.wait(min(report.wait_seconds, held))
+            refused = reply.lease.refused
+            reply = self._coordinator.worker(_heard(report), time.monotonic())
+            self._changes.publish()
+            if reply is not None and refused:
+                lease = reply.lease.model_copy(update={"refused": refused})
+                reply = reply.model_copy(update={"lease": lease})
+        return _message(reply) if reply is not None else _come_again()
 
     async def summary(self, request: Request) -> Response:
         """The figures of the job, as JSON."""
@@ -170,6 +214,16 @@ async def _body(request: Request) -> bytes:
     except ClientDisconnect as error:  # a program that ends, as any may
         raise ProtocolError("the caller left within its message") from error
     return b"".join(chunks)
+
+
+def _heard(report: WorkerReport) -> WorkerReport:
+    """The same report without what has been taken in already."""
+    said: dict[str, object] = {"completed": (), "failed": (), "returned": ()}
+    return report.model_copy(update={"lease": report.lease.model_copy(update=said)})
+
+
+def _come_again() -> Response:
+    return PlainTextResponse("this trainer has just started: go on, and report again", 503)
 
 
 def _message(message: Message) -> Response:

@@ -41,6 +41,8 @@ LOG = logging.getLogger("penstock.trainer")
 TICK_SECONDS = 0.1
 JOURNAL_SECONDS = 0.2
 LINGER_SECONDS = 2.0
+FAREWELL_SECONDS = 90.0
+"""How long parameter servers get to hear that the job is done."""
 LATECOMER_SECONDS = 60.0
 """How long workers that have just been started get to ask, and to hear that all is done."""
 JOB_READ_SECONDS = 15.0
@@ -68,6 +70,8 @@ class End:
         if self._first_done is None:
             self._first_done = now
         if now - self._done_since <= LINGER_SECONDS:
+            return False
+        if not coordinator.farewell(now) and now - self._done_since <= FAREWELL_SECONDS:
             return False
         late = coordinator.latecomers(now)
         if late and now - self._first_done <= LATECOMER_SECONDS:

@@ -271,6 +271,11 @@ class Ledger:
         return done.watermark
 
     @property
+    def frontier(self) -> int:
+        """Slots from it on were never handed out."""
+        return self._frontier
+
+    @property
     def consumed(self) -> int:
         """How many slots are consumed."""
         return self._consumed.total

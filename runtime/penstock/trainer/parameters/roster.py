@@ -1,0 +1,216 @@
+"""The servers that a trainer knows: who they are, who still lives, and who should own parameters.
+
+A server is one life of one process (rank, incarnation, nonce). A newer process of the same pod
+takes the place of an older one, which has lost what it held. Two incarnations of a rank may live
+side by side while one replaces the other: the newer one is wanted as soon as it reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId
+from penstock.trainer.parameters.protocol import ServerReport
+
+Key = tuple[int, int]
+"""Rank and incarnation: one pod."""
+
+MAX_SERVERS = 8192
+MAX_REPLACED = 4096
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How patient the trainer is with servers and workers, in seconds."""
+
+    settle: float = 0.5
+    """How long after a newcomer others are waited for, where nobody says how many there will be."""
+    expected: float = 60.0
+    """How long servers whose pods exist are waited for before there is a layout without them."""
+    accused: float = 5.0
+    """An owner that has been silent for so long, and does not answer a worker either, is lost."""
+    silent: float = 15.0
+    """An owner that has been silent for so long is lost."""
+    gone: float = 2.0
+    """The same where its pod is gone, or where it does not hold what it should."""
+    halt: float = 10.0
+    """How long workers may take to end what they have begun before their leases are ended."""
+    freeze: float = 10.0
+    build: float = 30.0
+    """How long servers may take to build a layout from others before the present one goes on."""
+    fill: float = 600.0
+    """How long the chief may take to fill a layout, or to save a snapshot."""
+    filler: float = 60.0
+    """How long a chief that fills a layout may say nothing, where no agent speaks for it."""
+    retry: float = 5.0
+    """The pause after a change that failed; doubles with each failure, up to `retry_limit`."""
+    retry_limit: float = 60.0
+    mend: float = 10.0
+    """How long the training goes on, at most, to complete what a dead worker left half done."""
+    recover: float = 15.0
+    """How long a trainer that was restarted waits for all owners of the layout to report."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPod:
+    """What the cluster says of a server's pod."""
+
+    leaving: bool = False
+    milli_cpu: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass
+class Server:
+    """The newest report of one server."""
+
+    report: ServerReport
+    since: float
+    seen: float
+    odd_since: float | None = None  # it does not hold what it should
+
+    @property
+    def id(self) -> ServerId:
+        """Which process it is."""
+        return self.report.server
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where workers reach it."""
+        return ServerAddress(id=self.id, address=self.report.address)
+
+
+@dataclass
+class Roster:
+    """The servers of one job."""
+
+    patience: Patience
+    pods: Mapping[Key, ServerPod] | None = None  # that live; None: outside a cluster
+    ended: frozenset[Key] = frozenset()
+    at_least: int = 1  # outside a cluster: how many to wait for at the beginning
+    cap: int | None = None  # ranks from it on are to go
+    servers: dict[Key, Server] = field(default_factory=dict)
+    _replaced: dict[str, None] = field(default_factory=dict)
+
+    def take(self, report: ServerReport, now: float) -> bool:
+        """Take in a report; False if a newer process has taken the caller's place."""
+        key = (report.server.rank, report.server.incarnation)
+        if report.server.nonce in self._replaced or key in self.ended:
+            return False
+        known = self.servers.get(key)
+        if known is None or known.id != report.server:
+            if known is not None:
+                self._replace(known.id.nonce)
+            elif len(self.servers) >= MAX_SERVERS:
+                return False
+            self.servers[key] = Server(report, now, now)
+        else:
+            known.seen = now
+            if report.serial >= known.report.serial:  # a held report may be older than another
+                known.report = report
+        return True
+
+    def learn(self, pods: Mapping[Key, ServerPod], ended: frozenset[Key]) -> bool:
+        """The cluster's pods of servers, by rank and incarnation; says whether that is news."""
+        news = pods != self.pods or ended != self.ended
+        self.pods, self.ended = pods, ended
+        return news
+
+    def get(self, server: ServerId) -> Server | None:
+        """What is known of a server; None if it has not reported, or was replaced."""
+        known = self.servers.get((server.rank, server.incarnation))
+        return known if known is not None and known.id == server else None
+
+    def is_lost(self, server: ServerId, accused: bool, since: float, now: float) -> bool:
+        """Whether what a server holds is lost.
+
+        ``since``: from when on reports can be expected.
+        """
+        key = (server.rank, server.incarnation)
+        if key in self.ended or server.nonce in self._replaced:
+            return True
+        known = self.get(server)
+        silent = now - (known.seen if known is not None else since)
+        if self.pods is not None and key not in self.pods and silent >= self.patience.gone:
+            return True
+        odd = known.odd_since if known is not None else None
+        if odd is not None and now - odd >= self.patience.gone:
+            return True
+        return silent >= (self.patience.accused if accused else self.patience.silent)
+
+    def wanted(self, layout: Layout | None, now: float) -> list[ServerAddress]:
+        """The servers that should own the parameters now, of those that are there.
+
+        Where all are about to go, those that own something stay.
+        """
+        newest: dict[int, Server] = {}
+        leaving: list[Server] = []
+        for (rank, incarnation), server in self.servers.items():
+            if not self._is_there(server, now):
+                continue
+            pod = self.pods.get((rank, incarnation)) if self.pods is not None else None
+            if server.report.draining or (pod is not None and pod.leaving):
+                leaving.append(server)
+            elif self.cap is None or rank < self.cap:
+                before = newest.get(rank)
+                if before is None or before.id.incarnation < incarnation:
+                    newest[rank] = server
+        if not newest and layout is not None:
+            newest = {s.id.rank: s for s in leaving if layout.index_of(s.id) is not None}
+        return [newest[rank].address for rank in sorted(newest)]
+
+    def missing(self, wanted: list[ServerAddress]) -> set[int]:
+        """Ranks whose pods exist and are to stay, but of which no server is there."""
+        if self.pods is None:
+            return set()
+        expected = {
+            rank
+            for (rank, _), pod in self.pods.items()
+            if not pod.leaving and (self.cap is None or rank < self.cap)
+        }
+        return expected - {server.id.rank for server in wanted}
+
+    def memory_bytes(self, servers: list[ServerAddress]) -> int | None:
+        """The memory of some servers together; None where one's is not known."""
+        total = 0
+        for server in servers:
+            limit = self.memory_limit(server.id)
+            if limit is None:
+                return None
+            total += limit
+        return total
+
+    def memory_limit(self, server: ServerId) -> int | None:
+        """The memory that a server may use, if anybody says."""
+        pod = (self.pods or {}).get((server.rank, server.incarnation))
+        if pod is not None and pod.memory_bytes is not None:
+            return pod.memory_bytes
+        known = self.get(server)
+        return known.report.memory_limit_bytes if known is not None else None
+
+    def believe(self) -> None:
+        """Begin anew to judge who holds what: something else is to be held from now on."""
+        for server in self.servers.values():
+            server.odd_since = None
+
+    def newest_since(self) -> float:
+        """When the newest of the present servers came."""
+        return max((server.since for server in self.servers.values()), default=float("-inf"))
+
+    def forget(self, keep: set[ServerId], now: float) -> None:
+        """Drop the servers that have been silent for long and own nothing."""
+        for key, server in list(self.servers.items()):
+            silent = now - server.seen > 4 * self.patience.silent or key in self.ended
+            if silent and server.id not in keep:
+                del self.servers[key]
+
+    def _is_there(self, server: Server, now: float) -> bool:
+        key = (server.id.rank, server.id.incarnation)
+        listed = self.pods is None or key in self.pods
+        return listed and key not in self.ended and now - server.seen < self.patience.accused
+
+    def _replace(self, nonce: str) -> None:
+        self._replaced[nonce] = None
+        while len(self._replaced) > MAX_REPLACED:
+            del self._replaced[next(iter(self._replaced))]

@@ -1,0 +1,123 @@
+"""When servers are halted, moved, saved and restored: from reports and time alone."""
+
+from __future__ import annotations
+
+from penstock.trainer.parameters.protocol import Stage
+from tests.trainer.parameters.fleet_world import World
+
+
+def running(servers: int = 2, workers: int = 2, **more: int) -> World:
+    world = World(**more)  # type: ignore[arg-type]
+    for rank in range(servers):
+        world.add_server(rank)
+    for rank in range(workers):
+        world.add_worker(rank)
+    for _ in range(20):
+        world.round()
+        world.check()
+        if world.trainer.fleet.opened:
+            return world
+    raise AssertionError(world.trainer.fleet.summary(world.now))
+
+
+def test_a_job_runs_to_its_end() -> None:
+    world = running()
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 0
+
+
+def test_without_checkpoints_too() -> None:
+    world = World(saves=False)
+    world.add_server(0)
+    world.add_worker(0)
+    world.run()
+    world.check_end()
+    assert not world.files
+
+
+def test_servers_come_while_the_training_goes_on() -> None:
+    world = running(slots=80)
+    world.add_server(2)
+    world.add_server(3)
+    world.run()
+    world.check_end()
+    layout = world.trainer.fleet.layout
+    assert layout is not None
+    assert len(layout.servers) == 4
+    assert world.trainer.fleet.restores == 0
+    kinds = [each.what for each in world.trainer.fleet.transitions.kept]
+    assert "servers 2 -> 4" in kinds
+
+
+def test_servers_go_when_they_own_nothing_any_more() -> None:
+    world = running(servers=4, slots=200)
+    assert world.trainer.fleet.consent(3, world.now) is None
+    world.set_cap(3)
+    for _ in range(40):
+        world.round()
+        world.check()
+        if world.trainer.fleet.consent(3, world.now):
+            break
+    assert world.trainer.fleet.consent(3, world.now) is True
+    assert world.servers[3].stage is Stage.EMPTY
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 0
+
+
+def test_a_draining_server_hands_over_and_goes() -> None:
+    world = running(slots=100)
+    world.servers[0].draining = True
+    world.run()
+    world.check_end()
+    assert not world.servers[0].alive
+    assert world.trainer.fleet.restores == 0
+
+
+def test_a_replacement_takes_over() -> None:
+    world = running(slots=100)
+    world.add_server(1, incarnation=1)
+    world.run()
+    world.check_end()
+    assert world.servers[1].stage is Stage.EMPTY
+    assert world.trainer.fleet.restores == 0
+
+
+def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
+    world = running(slots=60)
+    while not world.files:
+        world.round()
+    world.servers[1].alive = False
+    world.add_server(1, incarnation=1)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 1
+
+
+def test_a_dead_server_without_a_checkpoint_takes_all_back_to_the_beginning() -> None:
+    world = World(slots=30, saves=False)
+    world.add_server(0)
+    world.add_server(1)
+    world.add_worker(0)
+    for _ in range(25):
+        world.round()
+    assert world.trainer.ledger is not None
+    assert world.trainer.ledger.consumed > 0
+    world.servers[0].alive = False
+    world.run()
+    world.check_end()
+
+
+def test_a_worker_that_dies_between_two_servers_is_made_up_for() -> None:
+    world = running(slots=60)
+    worker = world.workers[0]
+    while worker.to_push is None or len(worker.to_push) != 1:
+        worker.step()
+        if worker.to_push is None:
+            worker.exchange()
+    worker.alive = False
+    world.add_server(2)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 0
