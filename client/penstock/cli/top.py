@@ -86,7 +86,9 @@ def top_(
 ) -> None:
     """Show live what jobs use and how fast they train; once with -o json or in a pipe."""
     if once or session.output is not output.Format.TABLE or not sys.stdout.isatty():
-        found = look(session, job, all_namespaces)
+        found, left_out = look(session, job, all_namespaces)
+        if left_out:
+            session.note(_left_out(left_out))
         if not found and session.output is output.Format.TABLE:
             session.note("no job runs")
             return
@@ -106,8 +108,9 @@ def _live(session: Session, job: str, everywhere: bool, interval: float) -> None
     with Live(shown, console=session.console, auto_refresh=False, screen=True) as live:
         while True:
             try:
-                shown = top_table(look(session, job, everywhere), everywhere)
-                trouble = ""
+                found, left_out = look(session, job, everywhere)
+                shown = top_table(found, everywhere)
+                trouble = f"\n{_left_out(left_out)}" if left_out else ""
             except (errors.ClusterUnreachableError, errors.BrainUnavailableError) as error:
                 trouble = f"\nas it was; {error}"
             clock = time.strftime("%H:%M:%S")
@@ -116,8 +119,15 @@ def _live(session: Session, job: str, everywhere: bool, interval: float) -> None
             time.sleep(interval)
 
 
-def look(session: Session, name: str, everywhere: bool) -> list[Usage]:
-    """The jobs that have not ended, busiest first."""
+def _left_out(jobs: int) -> str:
+    return f"{jobs} jobs more are not shown: name one, or choose a namespace"
+
+
+def look(session: Session, name: str, everywhere: bool) -> tuple[list[Usage], int]:
+    """The jobs that have not ended, busiest first, and how many were too many to ask for.
+
+    Each is a call to the Brain, so there is a bound; those that run come before those that wait.
+    """
     from penstock.client import errors, jobcalls, resources
 
     if name:
@@ -125,6 +135,7 @@ def look(session: Session, name: str, everywhere: bool) -> list[Usage]:
     else:
         listed = session.cluster.list(resources.JOBS, None if everywhere else session.namespace)
         jobs = [job for job in listed if not any(jobcalls.holds(job, e) for e in jobcalls.ENDED)]
+        jobs.sort(key=lambda job: not jobcalls.holds(job, "Running"))
     now = time.time()
     found = []
     for job in jobs[:MOST_JOBS]:
@@ -135,7 +146,8 @@ def look(session: Session, name: str, everywhere: bool) -> list[Usage]:
         except errors.NotFoundError:  # its trainer has not registered it yet
             samples = []
         found.append(usage(job, samples, now))
-    return sorted(found, key=lambda each: -(each.cpu_cores or 0.0))
+    found.sort(key=lambda each: -(each.cpu_cores or 0.0))
+    return found, max(0, len(jobs) - MOST_JOBS)
 
 
 def top_table(found: list[Usage], namespaces: bool) -> RenderableType:

@@ -81,7 +81,10 @@ class AsyncPenstock:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections, and a port forwarded to the Brain."""
+        """Close the connections, and a port forwarded to the Brain.
+
+        Who still waits in another task then gets a RuntimeError, as does any later call.
+        """
         if self._brain is not None:
             await self._brain.aclose()
         if self._address is not None:

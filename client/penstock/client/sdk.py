@@ -80,7 +80,10 @@ class Penstock:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, and a port forwarded to the Brain."""
+        """Close the connections, and a port forwarded to the Brain.
+
+        Who still waits in another thread then gets a RuntimeError, as does any later call.
+        """
         if self._brain is not None:
             self._brain.close()
         if self._address is not None:
