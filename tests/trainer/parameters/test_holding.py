@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.parameters.orders import eventually, random_model
 from penstock.trainer.parameters import holding as module
 from penstock.trainer.parameters.holding import Answer, Holding
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId, assign
@@ -39,7 +40,6 @@ from penstock.trainer.parameters.wire import (
     WRITE,
     Away,
 )
-from tests.trainer.parameters.orders import eventually, random_model
 
 ME = ServerId(rank=0, incarnation=0, nonce="me")
 SPEC = ModelSpec(

@@ -12,6 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchmarks.parameters.orders import (
+    TOKEN,
+    Trainer,
+    eventually,
+    process,
+    random_model,
+    write,
+)
 from penstock.crds import environment as names
 from penstock.crds import ports
 from penstock.data import frame
@@ -32,14 +40,6 @@ from penstock.trainer.parameters.spec import (
 from penstock.trainer.parameters.store import Store
 from penstock.trainer.parameters.wire import BEGIN, PULL, PUSH, READ, STATE, Away
 from penstock.trainer.settings import SettingsError
-from tests.trainer.parameters.orders import (
-    TOKEN,
-    Trainer,
-    eventually,
-    process,
-    random_model,
-    write,
-)
 
 SPEC = ModelSpec(
     spaces=(SpaceSpec(dim=8, tables=(TableSpec(name="t", rows=900),)),),

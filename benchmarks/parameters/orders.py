@@ -1,4 +1,7 @@
-"""A trainer that says to each server what a test tells it to, and real servers that ask it."""
+"""A trainer that says to each server what it is told to, and real servers that ask it.
+
+For tests and measurements of servers alone, without the decisions of a real trainer.
+"""
 
 from __future__ import annotations
 

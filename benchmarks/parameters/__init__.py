@@ -1,0 +1,1 @@
+"""Parameter servers, ours and others, doing the same exchange."""
