@@ -1,7 +1,8 @@
-# Two images from one file, with the versions of requirements.lock:
+# Three images from one file, with the versions of requirements.lock:
 #
-#   docker build --target control --tag penstock/control .   controller, Brain, scheduler
-#   docker build --target runtime --tag penstock/runtime .   trainer, agent, data worker
+#   docker build --target control --tag penstock/control .     controller, Brain, scheduler
+#   docker build --target runtime --tag penstock/runtime .     trainer, agent, data worker
+#   docker build --target examples --tag penstock/examples .   the same with PyTorch and examples/
 #
 # The second holds no operator, web or database framework, and is what training images build on. A
 # release names the base image by digest: --build-arg PYTHON_IMAGE=python@sha256:...
@@ -40,6 +41,13 @@ RUN python -m venv --without-pip /opt/penstock \
       "$1[runtime]" \
  && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
 
+FROM build AS examples-environment
+RUN python -m venv --without-pip /opt/penstock \
+ && set -- /wheels/*.whl \
+ && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
+      "$1[runtime,examples]" \
+ && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
+
 FROM ${PYTHON_IMAGE} AS base
 ENV PATH=/opt/penstock/bin:${PATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
@@ -48,6 +56,11 @@ CMD ["penstock", "--help"]
 
 FROM base AS runtime
 COPY --from=runtime-environment /opt/penstock /opt/penstock
+
+# Its jobs name their programs from the folder that they start in, and write beside them.
+FROM base AS examples
+COPY --from=examples-environment /opt/penstock /opt/penstock
+COPY examples examples
 
 FROM base AS control
 COPY --from=control-environment /opt/penstock /opt/penstock

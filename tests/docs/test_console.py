@@ -13,10 +13,11 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from tests.charts.rendering import render
 from tests.docs.pages import ROOT, Typed, blocks, typed
 from tests.docs.shell import Shell
 from tests.e2e.control_plane import ControlPlane, control_plane, needs_kubectl
@@ -58,9 +59,11 @@ JOB_OF: Final = {
     "docs/brain.md": "digits",
     "docs/cli.md": "",
     "docs/tasks/heatmap.md": "",
+    "docs/tasks/parameter-servers.md": "clicks",
     "docs/tasks/pin.md": "digits",
     "docs/tasks/pytorch.md": "mine",
     "docs/tasks/sizing.md": "sized",
+    "examples/criteo/README.md": "",
     "examples/digits/README.md": "",
     "examples/images/README.md": "",
 }
@@ -94,14 +97,35 @@ def test_every_command_is_typed_or_left_out_for_a_reason() -> None:
         assert any(one.startswith(start) for one in block_commands), (page, start)
 
 
+def test_the_values_that_helm_is_given_exist() -> None:
+    given = [
+        dict(pair.split("=", 1) for pair in re.findall(r"--set (\S+=\S+)", one.command))
+        for block in blocks("console")
+        for one in typed(block)
+        if one.command.startswith("helm ")
+    ]
+    assert len([values for values in given if values]) > 2
+    for values in given:
+        document: dict[str, Any] = {}
+        for path, value in values.items():
+            place = document
+            *parts, last = path.split(".")
+            for part in parts:
+                place = place.setdefault(part, {})
+            place[last] = True if value == "true" else value
+        assert render(document)  # Helm refuses values that the chart does not have
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the examples, as a clone has them."""
     folder = tmp_path_factory.mktemp("desk")
     shutil.copytree(ROOT / "examples", folder / "examples")
-    for program in folder.glob("examples/*/train*.py"):
-        text = re.sub(r'("--epochs", type=int, default=)\d+', r"\g<1>1", program.read_text())
-        program.write_text(re.sub(r'("--crops", type=int, default=)\d+', r"\g<1>16", text))
+    for program in folder.glob("examples/*/*.py"):
+        text = program.read_text()
+        for option, few in ("epochs", 1), ("crops", 16), ("samples", 4000):
+            text = re.sub(rf'("--{option}", type=int, default=)[\d_]+', rf"\g<1>{few}", text)
+        program.write_text(text)
     job = folder / "examples" / "digits" / "job.yaml"
     job.write_text(job.read_text().replace("--epochs=40", "--epochs=4000"))
     for name in ("train.py", "train_elastic.py"):

@@ -40,13 +40,14 @@ def chain(name: str) -> list[tuple[str, str]]:
 
 
 def test_the_targets_run_as_nobody_and_find_penstock() -> None:
-    for target in ("control", "runtime"):
+    for target in ("control", "runtime", "examples"):
         steps = chain(target)
         [user] = [rest for name, rest in steps if name == "USER"]
         assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
         assert any("/opt/penstock/bin" in rest for name, rest in steps if name == "ENV")
-        [copied] = [rest for name, rest in steps if name == "COPY"]
+        copied, *own = [rest for name, rest in steps if name == "COPY"]
         assert copied == f"--from={target}-environment /opt/penstock /opt/penstock"
+        assert own == (["examples examples"] if target == "examples" else [])
         assert not [rest for name, rest in steps if name == "RUN"]
         base, _ = stages()["base"]
         assert base == "${PYTHON_IMAGE}"
@@ -60,7 +61,7 @@ def test_the_user_is_that_of_the_chart() -> None:
 
 def test_every_installation_is_held_to_the_lock_file() -> None:
     runs = [rest for name, rest in instructions() if name == "RUN" and " install " in rest]
-    assert len(runs) == 3
+    assert len(runs) == 4
     for run in runs:
         assert "--constraint requirements.lock" in run
     copied = [rest for name, rest in stages()["build"][1] if name == "COPY"]
@@ -72,8 +73,10 @@ def test_each_target_has_the_extras_of_its_roles() -> None:
         "optional-dependencies"
     ]
     for target, expected in (
-        ("control", ["controller", "brain", "scheduler"]), ("runtime", ["runtime"])
-    ):  # fmt: skip
+        ("control", ["controller", "brain", "scheduler"]),
+        ("runtime", ["runtime"]),
+        ("examples", ["runtime", "examples"]),
+    ):
         [(_, run)] = [one for one in stages()[f"{target}-environment"][1] if one[0] == "RUN"]
         [listed] = re.findall(r'"\$1\[([a-z,]+)\]"', run)
         assert listed.split(",") == expected
@@ -86,7 +89,7 @@ def test_what_is_copied_is_there_and_let_through() -> None:
         for line in (ROOT / ".dockerignore").read_text().splitlines()
         if line.startswith("!")
     }
-    rest = [rest for name, rest in stages()["build"][1] if name == "COPY"]
+    rest = [rest for name, rest in instructions() if name == "COPY" and "--from" not in rest]
     sources = {source for one in rest for source in one.split()[:-1]}
     assert sources == let_through
     for source in sources:
