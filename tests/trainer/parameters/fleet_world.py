@@ -451,7 +451,7 @@ class World:
     def run(self, rounds: int = 2000) -> None:
         """Until the job is done."""
         for _ in range(rounds):
-            if self.trainer.done():
+            if self.trainer.done() or self.lost_at_the_end():
                 return
             self.round()
             self.check()
@@ -487,12 +487,16 @@ class World:
         if self.trainer.ledger is not None:
             self.trainer.ledger.check_invariants()
 
+    def lost_at_the_end(self) -> bool:
+        """A server died after the last batch, nobody saves, and somebody wants the model yet."""
+        return not self.saves and "lost after the end" in self.trainer.fleet.refusal
+
     def check_end(self) -> None:
         """Everything was applied once to every partition of the layout."""
-        fleet = self.trainer.fleet
-        layout = fleet.layout
-        assert layout is not None
-        for partition, owner in enumerate(layout.owners):
+        layout = self.trainer.fleet.layout
+        assert layout is not None or self.trainer.fleet.settled
+        for partition, owner in enumerate(layout.owners if layout is not None else ()):
+            assert layout is not None
             server = next(s for s in self.servers if s.id == layout.servers[owner].id)
             if server.layout is None:
                 continue  # it was told that all is done, and has gone

@@ -115,6 +115,7 @@ class Fleet:
         self._retry_at = float("-inf")
         self._failures = 0  # changes that failed one after the other
         self._save_at = float("-inf")
+        self._save_retry_at = float("-inf")
         self._save_since = 0.0
         self._save_after_move = False
         self._mends = 0
@@ -165,7 +166,8 @@ class Fleet:
     @property
     def recovering(self) -> bool:
         """Whether nobody can be told anything yet; see `ServerReport`."""
-        return self._fresh and (self._survivors or self._heard_at is not None)
+        heard = self._survivors or self._heard_at is not None
+        return self._fresh and heard and not self.finished
 
     @property
     def paused(self) -> bool:
@@ -266,6 +268,7 @@ class Fleet:
             "present": self._present_number,
             "saved": self.saved,
             "settled": self._final_slots if self.settled else None,
+            "closed": self.crew.any_closed,
         }
 
     def recover(self, extra: Mapping[str, Any] | None) -> None:
@@ -275,6 +278,7 @@ class Fleet:
         self.active = True
         self._number, self._present_number = int(extra["number"]), int(extra["present"])
         self.saved = None if extra["saved"] is None else int(extra["saved"])
+        self.crew.any_closed = bool(extra["closed"])
         if extra["settled"] is not None:
             self.settled, self._final_slots = True, int(extra["settled"])
 
@@ -312,7 +316,7 @@ class Fleet:
 
     def decide(self, ledger: Ledger | None, now: float) -> None:
         """Look at everything anew; may end leases and take the ledger back."""
-        self.through = self.settled and self.crew.through(now)
+        self.through = self.finished or (self.settled and self.crew.through(now))
         if not self.active or self.finished:
             return
         self._begin(now)
@@ -463,12 +467,12 @@ class Fleet:
         if self._doubtful:
             return Goal.VERIFY
         chief = self.crew.chief(now)
-        if self.snapshot is not None or now < self._save_at:
+        if self.snapshot is not None or now < self._save_retry_at:
             return None
         if ledger.finished:  # where all workers died at the end, others will come and save
             there = chief is not None or self.crew.any_closed
             return Goal.END if there and not self.settled else None
-        if chief is None or not chief.report.saves:
+        if chief is None or not chief.report.saves or now < self._save_at:
             return None
         every = chief.report.save_every_slots
         return Goal.SAVE if every and ledger.consumed - (self.saved or 0) >= every else None
@@ -688,12 +692,12 @@ class Fleet:
         elif chief.report.failed and chief.report.seen_revision >= self._saver_since:
             LOG.warning("%s could not save: %s", chief.id, chief.report.failed)
             self._failed_saves += 1
-            self._save_at = now + self.patience.retry
+            self._save_retry_at = now + self.patience.retry
             self.crew.pass_over(chief.id, now + self.patience.fill)
         elif now - self._save_since >= self.patience.fill:
             LOG.warning("%s did not save in %d s", chief.id, self.patience.fill)
             self._failed_saves += 1
-            self._save_at = now + self.patience.retry
+            self._save_retry_at = now + self.patience.retry
             self.crew.pass_over(chief.id, now + self.patience.fill)
         else:
             return
