@@ -1,4 +1,4 @@
-"""``top`` where there are more jobs than one looks at: those that run come first, the rest is told."""
+"""``top`` where there are more jobs than it looks at: those that run come first."""
 
 from __future__ import annotations
 
