@@ -7,9 +7,12 @@ a job has to last. `NOT_TYPED` names every command that is left out, and why.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +117,20 @@ def test_the_values_that_helm_is_given_exist() -> None:
                 place = place.setdefault(part, {})
             place[last] = True if value == "true" else value
         assert render(document)  # Helm refuses values that the chart does not have
+
+
+def test_the_backup_holds_what_is_not_in_the_file_yet(tmp_path: Path) -> None:
+    lines = [one.command for block in blocks("console") for one in typed(block)]
+    [program] = [found[1] for line in lines if (found := re.search(r"python -c +'(.+)'", line))]
+    with contextlib.closing(sqlite3.connect(tmp_path / "brain.sqlite")) as brain:
+        brain.execute("PRAGMA journal_mode = WAL")
+        brain.execute("CREATE TABLE plans (id)")
+        brain.execute("INSERT INTO plans VALUES (7)")
+        brain.commit()
+        program = program.replace("/tmp/copy", str(tmp_path / "copy"))
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=30)
+    with contextlib.closing(sqlite3.connect(tmp_path / "copy")) as copy:
+        assert copy.execute("SELECT id FROM plans").fetchall() == [(7,)]
 
 
 @pytest.fixture(scope="module")
