@@ -1,4 +1,4 @@
-"""A job of plain processes: one trainer and its workers, run as a cluster would run its pods.
+"""A job of plain processes: a trainer, workers and servers, run as a cluster would run its pods.
 
 Shared by the benchmarks and the tests: what is measured is what is tested.
 """
@@ -36,6 +36,8 @@ class Job:
         self.trainer: subprocess.Popen[bytes] | None = None
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
         self.incarnations: dict[int, int] = {}
+        self.servers: dict[int, subprocess.Popen[bytes]] = {}
+        self.server_incarnations: dict[int, int] = {}
         self.started: list[subprocess.Popen[bytes]] = []
         self._trainer_lives = 0
 
@@ -67,6 +69,32 @@ class Job:
             **(environ or {}),
         }
         self.workers[rank] = self._popen(["run", "--", *command], own, self.log_path(rank))
+
+    def start_server(self, rank: int, *options: str) -> None:
+        """Start the next incarnation of a parameter server."""
+        incarnation = self.server_incarnations.get(rank, -1) + 1
+        self.server_incarnations[rank] = incarnation
+        environ = {
+            names.JOB_TOKEN: TOKEN,
+            names.TRAINER_ADDRESS: self.address,
+            names.ROLE: "ps",
+            names.RANK: str(rank),
+            names.INCARNATION: str(incarnation),
+            names.POD_IP: f"127.0.{10 + incarnation % 200}.{rank + 1}",
+        }
+        log = self.folder / f"ps-{rank}-{incarnation}.log"
+        self.servers[rank] = self._popen(["ps", *options], environ, log)
+
+    def kill_server(self, rank: int) -> None:
+        """Kill a parameter server at once."""
+        self.servers[rank].kill()
+        self.servers.pop(rank).wait(10)
+
+    def drain_server(self, rank: int) -> subprocess.Popen[bytes]:
+        """Ask a parameter server to go."""
+        process = self.servers.pop(rank)
+        process.send_signal(signal.SIGTERM)
+        return process
 
     def log_path(self, rank: int, incarnation: int | None = None) -> Path:
         """The log of a worker: of its newest incarnation unless told otherwise."""

@@ -134,6 +134,11 @@ class Servers:
         """Servers of the layout that was used last."""
         return len(self._routes.servers) if self._routes else 0
 
+    @property
+    def layout(self) -> int:
+        """Number of the layout that was used last; 0: none was."""
+        return self._routes.layout.number if self._routes else 0
+
     def begin(self, slot: int | None, staleness: int | None = None) -> Floats | None:
         """Begin a batch: all dense parameters. None when nothing may begin now.
 

@@ -23,6 +23,7 @@ from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles
 from penstock.trainer.parameters.chief import Filler, Save
 from penstock.trainer.parameters.client import (
     GIVE_UP_SECONDS,
+    AppliedSlots,
     ParametersError,
     Servers,
     ServersError,
@@ -199,6 +200,8 @@ class Worker:
         self._asked = time.monotonic()
         self._saving: Save | None = None
         self._save_failed = -SAVE_RETRY_SECONDS  # when
+        self._trained = 0  # slots that the model had seen at the end of the loop
+        self._trained_in = 0  # and the layout in which that is known
         self.dropped: dict[str, int] = {}
         """Batches without their gradients, by the parameter whose gradient was not finite."""
 
@@ -249,11 +252,14 @@ class Worker:
         """The dense parameters as they are now."""
         dense = self._servers.begin(None)
         assert dense is not None, "reading is refused to nobody"
+        self._check_trained()
         return dense
 
     def pull(self, wanted: Any) -> list[NDArray[np.float32]]:
         """As `Servers.pull`."""
-        return self._servers.pull(wanted)
+        values = self._servers.pull(wanted)
+        self._check_trained()
+        return values
 
     def push(self, slot: int, sparse: Any, dense: NDArray[np.float32] | None) -> bool:
         """As `Servers.push`; the slot is acknowledged with the next exchange."""
@@ -267,6 +273,8 @@ class Worker:
 
     def finish(self) -> None:
         """The loop has ended: the trainer is to know, and the chief to hear that it is it."""
+        self._trained = _slots_of(self._servers.applied())
+        self._trained_in = self._servers.layout
         self._report = self._report.model_copy(update={"phase": WorkerPhase.FINISHED})
         self._exchange()
 
@@ -279,7 +287,7 @@ class Worker:
         """Chief: wait until the trained model is on disk, if there is a folder for it."""
         if self._files is None or not self.chief:
             return
-        wanted = sum(stop - start for start, stop in self._servers.applied()[0].ranges)
+        wanted = _slots_of(self._servers.applied())
         deadline = time.monotonic() + SAVE_SECONDS
         while (self._report.checkpoint or 0) < wanted:
             if self._leaving():
@@ -307,6 +315,17 @@ class Worker:
             self._saving.stop()
         self._servers.close()
         self._client.close()
+
+    def _check_trained(self) -> None:
+        """After the loop: what is read must be the trained model, not one that went back."""
+        if self._servers.layout == self._trained_in or not self._trained:
+            return
+        if _slots_of(self._servers.applied()) < self._trained:
+            raise WorkerError(
+                "a server was lost after the last batch, and the trained parameters with it: give "
+                "the job a checkpoint_dir, so that they outlive the servers"
+            )
+        self._trained_in = self._servers.layout
 
     # ------------------------------------------------------------------ the trainer
 
@@ -345,12 +364,6 @@ class Worker:
         self._slots.take(reply.lease)
         for fence in reply.lease.refused:
             LOG.warning("lease %d had expired: others will do its samples again", fence)
-        finished = self._report.phase is WorkerPhase.FINISHED
-        if finished and not reply.lease.finished:
-            raise WorkerError(
-                "parameters were lost after the last batch, with a server: give the job a "
-                "checkpoint_dir, so that the trained model outlives its servers"
-            )
         self._do_duties(reply)
         return reply
 
@@ -441,3 +454,8 @@ class Worker:
             changes["checkpoint"] = self._saving.slots
         self._saving = None
         self._report = self._report.model_copy(update=changes)
+
+
+def _slots_of(applied: list[AppliedSlots]) -> int:
+    """Slots that all servers have applied."""
+    return min(sum(stop - start for start, stop in part.ranges) for part in applied)
