@@ -182,6 +182,43 @@ def test_a_plan_becomes_one_scale_however_often_it_is_written(
     assert stored["spec"]["policy"] == "Apply"
 
 
+def test_conditions_of_a_scale_are_written_only_as_of_the_version_that_was_read(
+    cluster: RunningCluster, access: ClusterAccess, identity: PodIdentity
+) -> None:
+    scale = scale_of(plan(identity, 77), identity)
+    assert scale is not None
+    name = scale["metadata"]["name"]
+    stamp = "2026-01-01T12:00:00Z"
+    asked = [
+        {"type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": stamp}
+        for kind, status in (("Admitted", "True"), ("Prepared", "Unknown"))
+    ]
+
+    async def write() -> list[int]:
+        kube = client(access, identity)
+        codes = []
+        try:
+            await kube.create_scale(scale)
+            items, _ = await kube.list(f"{kube._root}/scales", {})
+            first = next(one for one in items if one["metadata"]["name"] == name)
+            version = first["metadata"]["resourceVersion"]
+            for conditions in (asked, [asked[0], {**asked[1], "status": "True"}]):
+                try:
+                    await kube.set_scale_conditions(name, version, conditions)
+                except KubeError as error:
+                    codes.append(error.code)
+        finally:
+            await kube.close()
+        return codes
+
+    assert asyncio.run(write()) == [409]
+    [stored] = [
+        one for one in cluster.list("scales.penstock.dev", "default")
+        if one["metadata"]["name"] == name
+    ]  # fmt: skip
+    assert [one["status"] for one in stored["status"]["conditions"]] == ["True", "Unknown"]
+
+
 def test_the_names_of_scales_sort_as_their_plans(identity: PodIdentity) -> None:
     scales = [scale_of(plan(identity, number), identity) for number in (1, 2, 10)]
     names = [scale["metadata"]["name"] for scale in scales if scale]

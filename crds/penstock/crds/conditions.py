@@ -219,6 +219,16 @@ class ScaleReason(ConditionReason):
         "Prepared=Unknown Applied=False",
         "The trainer is asked to get the training ready.",
     )
+    SERVERS_READY = (
+        "ServersReady",
+        "Prepared=True",
+        "Parameter servers that are to go own nothing any more; others may come at once.",
+    )
+    SERVERS_TOO_SMALL = (
+        "ServersTooSmall",
+        "Prepared=False",
+        "The model does not fit the parameter servers that would be left.",
+    )
     NOT_PREPARED = (
         "NotPrepared",
         "Applied=False Failed=True",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from penstock.api.schemas import JobRegistration, Plan
 from penstock.api.schemas.samples import QueueSample, RankSample, Sample
@@ -25,6 +26,9 @@ from penstock.crds.enums import Role
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger.journal import begin
 from penstock.trainer.coordinator import Coordinator
+from penstock.trainer.jobview import PodLimits
+from penstock.trainer.parameters.layout import ServerId
+from penstock.trainer.parameters.protocol import ServerFigures
 
 LOG = logging.getLogger("penstock.trainer")
 
@@ -56,6 +60,9 @@ class BrainLink:
         self._coordinator = coordinator
         self._dispatcher = dispatcher
         self._buffer = SampleBuffer()
+        self.limits: Mapping[tuple[Role, int], PodLimits] = {}
+        """Of the pods, by role and rank."""
+        self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
         self._registered = asyncio.Event()
         self._sequence = 0
         self._troubles: set[str] = set()
@@ -216,7 +223,7 @@ class BrainLink:
         known = {role.value: role for role in Role}
         found: dict[Role, dict[int, RankSample]] = {}
         speeds = {m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members}
-        slots = self._coordinator.slots_by_rank()
+        slots, crew = self._coordinator.slots_by_rank(), self._coordinator.fleet.crew
         waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
         for (name, rank), usage in self._coordinator.usage(now).items():
             report = self._coordinator.agents[name, rank].report
@@ -224,14 +231,21 @@ class BrainLink:
                 continue
             trains = known[name] is Role.WORKER
             slot_seconds = speeds.get(rank) if trains else None
+            alone = crew.workers.get(rank) if trains else None
+            own = alone.report.lease.slot_seconds if alone is not None else None
+            step_seconds = slot_seconds * slots.get(rank, 0) if slot_seconds else own
             found.setdefault(known[name], {})[rank] = RankSample(
                 cpu_cores=usage.cpu_cores,
                 memory_bytes=usage.memory_bytes,
-                step_seconds=slot_seconds * slots.get(rank, 0) if slot_seconds else None,
+                **self._limits_of(known[name], rank),
+                steps_per_second=1 / own if own else None,
+                step_seconds=step_seconds,
                 wait_share=waits.get(rank) if trains else None,
                 node=report.node,
                 incarnation=report.incarnation,
             )
+        if (servers := self._servers()) is not None:
+            found[Role.PS] = servers
         for worker in self._dispatcher.workers(now) if self._dispatcher is not None else ():
             found.setdefault(Role.DATA_WORKER, {})[worker.rank] = RankSample(
                 cpu_cores=worker.cpu_cores,
@@ -240,6 +254,45 @@ class BrainLink:
                 incarnation=worker.incarnation,
             )
         return found
+
+    def _servers(self) -> dict[int, RankSample] | None:
+        """The servers of the layout that is served; None for a job without servers.
+
+        A server's step is one update: the time for which it was at work for each.
+        """
+        fleet = self._coordinator.fleet
+        if not fleet.active:
+            return None
+        found: dict[int, RankSample] = {}
+        before, self._figures = self._figures, {}
+        for owner in fleet.layout.servers if fleet.layout is not None else ():
+            known = fleet.roster.get(owner.id)
+            if known is None or known.report.usage is None:
+                continue
+            report, figures = known.report, known.report.figures
+            self._figures[owner.id] = figures
+            last = before.get(owner.id)
+            updates = figures.pushes - last.pushes if last is not None else 0
+            if last is None or known.report.usage is None:
+                continue  # a row is of a server that was there through the whole interval
+            busy = figures.busy_seconds - last.busy_seconds
+            found[owner.id.rank] = RankSample(
+                cpu_cores=known.report.usage.cpu_cores,
+                memory_bytes=known.report.usage.memory_bytes,
+                **self._limits_of(Role.PS, owner.id.rank),
+                step_seconds=busy / updates if updates > 0 else None,
+                node=report.node,
+                incarnation=owner.id.incarnation,
+            )
+        return found
+
+    def _limits_of(self, role: Role, rank: int) -> dict[str, Any]:
+        """The limits of a pod, where it has any."""
+        limits = self.limits.get((role, rank))
+        if limits is None:
+            return {}
+        cpu = limits.milli_cpu / 1000 if limits.milli_cpu else None
+        return {"cpu_limit_cores": cpu, "memory_limit_bytes": limits.memory_bytes or None}
 
     def _ledger_copy(self) -> bytes | None:
         ledger, extra = self._coordinator.ledger, self._coordinator.extra()

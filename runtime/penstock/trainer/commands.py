@@ -19,6 +19,9 @@ def trainer(
     workers: Annotated[
         int | None, typer.Option(help="Outside a cluster: how many workers to expect.")
     ] = None,
+    servers: Annotated[
+        int | None, typer.Option(help="The same of parameter servers: begin only with this many.")
+    ] = None,
     min_workers: Annotated[int | None, typer.Option(help="Train only with this many.")] = None,
     slots: Annotated[int | None, typer.Option(help="Micro-batches per step.")] = None,
     lease_seconds: Annotated[float | None, typer.Option(help="Term of a lease.")] = None,
@@ -49,6 +52,7 @@ def trainer(
         "port": port,
         "state_dir": state_dir,
         "workers": workers,
+        "servers": servers,
         "min_workers": min_workers,
         "slots_per_step": slots,
         "lease_seconds": lease_seconds,

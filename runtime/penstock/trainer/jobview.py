@@ -14,6 +14,7 @@ from penstock.crds.group import API_VERSION, SCALE_KIND
 from penstock.crds.replicaspec import ReplicaSpec
 from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
 from penstock.trainer.coordinator import DEFAULT_SLOTS_PER_STEP, JobFacts
+from penstock.trainer.parameters.roster import ServerPod
 from penstock.trainer.settings import PodIdentity
 
 Json = dict[str, Any]
@@ -51,6 +52,62 @@ def worker_pods(pods: Iterable[Mapping[str, Any]]) -> WorkerPods:
             if phase == _RUNNING:
                 running.add((int(rank), int(incarnation)))
     return WorkerPods(frozenset(expected), tuple(ended), frozenset(running))
+
+
+@dataclass(frozen=True)
+class PodLimits:
+    """What one pod of a role may use; None: no limit."""
+
+    milli_cpu: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class RolePods:
+    """The job's live pods of all roles with their limits, and its servers' pods."""
+
+    limits: Mapping[tuple[Role, int], PodLimits]
+    servers: Mapping[tuple[int, int], ServerPod]
+    """By rank and incarnation: those that live."""
+    ended_servers: frozenset[tuple[int, int]]
+
+
+def role_pods(pods: Iterable[Mapping[str, Any]]) -> RolePods:
+    """Read the pods' limits, of each rank those of the newest incarnation, and the servers."""
+    by_name = {role.in_names: role for role in Role}
+    newest: dict[tuple[Role, int], int] = {}
+    limits: dict[tuple[Role, int], PodLimits] = {}
+    servers: dict[tuple[int, int], ServerPod] = {}
+    ended = set()
+    for pod in pods:
+        metadata = pod["metadata"]
+        tags = metadata.get("labels") or {}
+        role = by_name.get(tags.get(labels.ROLE, ""))
+        written = (tags.get(labels.RANK, ""), tags.get(labels.INCARNATION, ""))
+        if role is None or not all(each.isdecimal() for each in written):
+            continue
+        rank, incarnation = int(written[0]), int(written[1])
+        own = _limits(pod)
+        if (pod.get("status") or {}).get("phase") in _ENDED:
+            if role is Role.PS:
+                ended.add((rank, incarnation))
+            continue
+        if incarnation >= newest.get((role, rank), -1):
+            newest[role, rank], limits[role, rank] = incarnation, own
+        if role is Role.PS:
+            leaving = "deletionTimestamp" in metadata
+            servers[rank, incarnation] = ServerPod(leaving, own.memory_bytes)
+    return RolePods(limits, servers, frozenset(ended))
+
+
+def _limits(pod: Mapping[str, Any]) -> PodLimits:
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    stated = (containers[0].get("resources") or {}).get("limits") or {}
+    cpu, memory = _stated(stated.get("cpu")), _stated(stated.get("memory"))
+    return PodLimits(
+        quantity.parse_milli_cpu(cpu) if cpu is not None else None,
+        quantity.parse_bytes(memory) if memory is not None else None,
+    )
 
 
 def facts_of(job: ElasticJob) -> JobFacts:

@@ -1,7 +1,7 @@
 """The trainer's line to the Kubernetes API: a few calls through httpx with its projected token.
 
-A trainer creates Scales and watches its own job and pods. That needs no client library, which a
-training image would have to carry.
+A trainer creates Scales, consents to them, and watches its own job and pods. That needs no client
+library, which a training image would have to carry.
 """
 
 from __future__ import annotations
@@ -106,6 +106,15 @@ class KubeClient:
             raise
         return True
 
+    async def set_scale_conditions(self, name: str, version: str, conditions: list[Json]) -> None:
+        """Write a Scale's conditions, if it is still as of that version. Raises KubeError."""
+        body = {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+        await self._call("PATCH", f"{self._root}/{SCALE_PLURAL}/{name}/status", body)
+
+    def watch_scales(self, changed: Callable[[list[Json]], None]) -> Reflector:
+        """Follow the Scales of the job's namespace."""
+        return Reflector(self, f"{self._root}/{SCALE_PLURAL}", {}, changed)
+
     def watch_job(self, changed: Callable[[list[Json]], None]) -> Reflector:
         """Follow the job's ElasticJob."""
         query = {"fieldSelector": f"metadata.name={self._job}"}
@@ -160,9 +169,12 @@ class KubeClient:
         body: Json | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Json:
+        headers = self._headers()
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
         try:
             response = await self._http.request(
-                method, path, json=body, params=query, headers=self._headers()
+                method, path, json=body, params=query, headers=headers
             )
         except httpx.HTTPError as error:
             raise KubeError(0, f"{method} {path}: {error!r}") from error

@@ -24,13 +24,21 @@ from pydantic import ValidationError
 from penstock.api.schemas import JobRegistration, Plan
 from penstock.client import AsyncBrainClient, TokenFile
 from penstock.crds.elasticjob import ElasticJob
+from penstock.crds.enums import Strategy
 from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
 from penstock.trainer.brain import SHORT, BrainLink
+from penstock.trainer.consent import Consent
 from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.jobview import facts_of, registration_of, scale_of, worker_pods
+from penstock.trainer.jobview import (
+    facts_of,
+    registration_of,
+    role_pods,
+    scale_of,
+    worker_pods,
+)
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
 from penstock.trainer.server import Changes, Endpoints, make_server
@@ -101,6 +109,7 @@ class TrainerService:
             self._coordinator.hang_seconds = settings.hang_seconds
         self._coordinator.rendezvous.balance = not settings.static_shares
         self._stop = asyncio.Event()
+        self._has_servers = asyncio.Event()  # by the job's spec
         self._saved_extra: object = None
         self._journal_failing = False  # said in the log
         self._waiting_plan: int | None = None  # said in the log
@@ -124,6 +133,10 @@ class TrainerService:
             loop.add_signal_handler(number, self._stop.set)
         await self._read_job()
         journal = await self._take_up_state()
+        if self._kube is not None:
+            self._coordinator.fleet.roster.pods = {}  # none, until they are known
+        elif self._settings.servers is not None:
+            self._coordinator.fleet.roster.at_least = self._settings.servers
         if self._settings.workers is not None:
             self._coordinator.rendezvous.expect(range(self._settings.workers))
         endpoints = Endpoints(
@@ -152,6 +165,7 @@ class TrainerService:
         if self._kube is not None:
             works.append(self._kube.watch_job(self._job_changed).run())
             works.append(self._kube.watch_pods(self._pods_changed).run())
+            works.append(self._follow_scales(self._kube))
         if self._brain is not None:
             works.append(self._brain.register(self._describe))
             works.append(self._brain.send_samples())
@@ -202,16 +216,34 @@ class TrainerService:
                 LOG.warning("the job's spec cannot be read: %s", error)
                 continue
             self._coordinator.learn(facts_of(self._job))
+            if self._job.spec.strategy is Strategy.PARAMETER_SERVER:
+                self._has_servers.set()
 
     def _pods_changed(self, pods: list[Json]) -> None:
         seen = worker_pods(pods)
         rendezvous = self._coordinator.rendezvous
         rendezvous.expect(seen.expected)
         self._coordinator.running = seen.running
+        crew, roster = self._coordinator.fleet.crew, self._coordinator.fleet.roster
         for rank, incarnation in seen.ended:
             rendezvous.process_ended(rank, incarnation)
+            crew.ended(rank, incarnation)
+        roles = role_pods(pods)
+        roster.learn(roles.servers, roles.ended_servers)
+        if self._brain is not None:
+            self._brain.limits = roles.limits
         self._coordinator.advance(time.monotonic())
         self._changes.publish()
+
+    async def _follow_scales(self, kube: KubeClient) -> None:
+        """Answer what the cluster asks about parameter servers; other jobs are not asked."""
+        await self._has_servers.wait()
+        consent = Consent(self._coordinator.fleet, self._identity.uid)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(kube.watch_scales(consent.changed).run())
+            while True:
+                await consent.answer(kube, time.monotonic())
+                await asyncio.sleep(TICK_SECONDS)
 
     def _input_options(self) -> InputOptions:
         facts = self._coordinator.facts
@@ -276,7 +308,8 @@ class TrainerService:
 
     def _say_news(self, told: str, now: float) -> str:
         summary = self._coordinator.summary(now)
-        news = f"group {summary.group} of {summary.world_size}" if summary.training else ""
+        in_group = summary.training and summary.group
+        news = f"group {summary.group} of {summary.world_size}" if in_group else ""
         news = news or summary.message
         if news and news != told:
             LOG.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
@@ -284,6 +317,8 @@ class TrainerService:
             ratio = summary.stragglers[rank]
             LOG.warning("worker %d is a straggler: %.1f times the usual time per slot", rank, ratio)
         self._stragglers |= summary.stragglers.keys()
+        for transition in self._coordinator.fleet.transitions.untold():
+            LOG.info("%s", transition)
         return news
 
     # ------------------------------------------------------------------ state

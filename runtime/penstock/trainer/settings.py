@@ -73,6 +73,7 @@ def checked_address(name: str, address: str) -> str:
 _BOUNDS: dict[str, tuple[float, float]] = {
     "port": (0, 65535),
     "workers": (1, 16384),
+    "servers": (1, 4096),
     "min_workers": (1, 16384),
     "slots_per_step": (1, 1 << 16),
     "lease_seconds": (1, 3600),
@@ -111,6 +112,7 @@ class TrainerSettings:
     brain_token_file: Path | None = None
     kubernetes_token_file: Path | None = None
     workers: int | None = None  # outside a cluster: how many to wait for; None: whoever joins
+    servers: int | None = None  # the same of parameter servers
     min_workers: int = 1
     slots_per_step: int | None = None
     lease_seconds: float | None = None
@@ -122,6 +124,7 @@ class TrainerSettings:
         check_bounds(
             port=self.port,
             workers=self.workers,
+            servers=self.servers,
             min_workers=self.min_workers,
             slots_per_step=self.slots_per_step,
             lease_seconds=self.lease_seconds,

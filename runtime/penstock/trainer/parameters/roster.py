@@ -57,7 +57,6 @@ class ServerPod:
     """What the cluster says of a server's pod."""
 
     leaving: bool = False
-    milli_cpu: int | None = None
     memory_bytes: int | None = None
 
 
