@@ -5,8 +5,8 @@
 One exchange: read 20,000 dense parameters, pull rows of width 16, push their gradients and the
 dense ones; see `benchmarks.parameters.exchange`. 1, 2 and 4 servers, 2 workers that do nothing
 else. For each number of servers all systems run at once and are asked in turn within each round;
-figures are medians over the rounds. CPU time is that of all servers and workers. ``pulls_per_...``
-and ``pushes_per_...`` are the same number: every batch has one of each.
+figures are medians over the rounds. All have the same allocator settings. CPU time is that of all
+servers and workers. There are as many pushes as pulls: every batch has one of each.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.dataplane.systems import ROOT, System
 from benchmarks.parameters.exchange import exchange_bytes
+from penstock.data.service import ALLOCATOR
 
 SYSTEMS = {"penstock": "ours", "gloo": "gloo", "rpc": "rpc"}
 SERVERS = (1, 2, 4)
@@ -37,12 +38,13 @@ ROWS = (800, 6_000)
 @contextmanager
 def running(name: str, servers: int, errors: Path) -> Iterator[System]:
     """Start a system, wait until it is up, and end it."""
+    environ = {**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"}
     with (errors / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", f"benchmarks.parameters.{SYSTEMS[name]}",
              str(servers), str(WORKERS)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT, start_new_session=True,
+            env=environ, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
         try:
             system = System(name, process)
