@@ -6,7 +6,10 @@
     wire.py      what workers and servers say to each other on a data connection
     protocol.py  what both say to the job's trainer
     server.py    one server (``penstock ps``)
-    fleet.py     the trainer's side: when to halt, move, restore and save
+    fleet.py     the trainer's side: reports in, orders out
+    course.py    what it decides: when to halt, move, restore and save
+    roster.py, crew.py, orders.py, saves.py, survivors.py, transitions.py, audits.py
+                 what it decides that from
     client.py    a worker's connections to all servers
     checkpoint.py  the file that holds a whole model, whatever the number of servers
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId
 from penstock.trainer.parameters.protocol import ServerReport
+from penstock.trainer.parameters.spec import ModelSpec
 
 Key = tuple[int, int]
 """Rank and incarnation: one pod."""
@@ -41,8 +42,6 @@ class Patience:
     """How long servers may take to build a layout from others before the present one goes on."""
     fill: float = 600.0
     """How long the chief may take to fill a layout, or to save a snapshot."""
-    filler: float = 60.0
-    """How long a chief that fills a layout may say nothing, where no agent speaks for it."""
     retry: float = 5.0
     """The pause after a change that failed; doubles with each failure, up to `retry_limit`."""
     retry_limit: float = 60.0
@@ -91,6 +90,7 @@ class Roster:
     cap: int | None = None  # ranks from it on are to go
     servers: dict[Key, Server] = field(default_factory=dict)
     _replaced: dict[str, None] = field(default_factory=dict)
+    _missing_since: float | None = None
 
     def take(self, report: ServerReport, now: float) -> bool:
         """Take in a report; False if a newer process has taken the caller's place."""
@@ -170,6 +170,51 @@ class Roster:
         }
         return expected - {server.id.rank for server in wanted}
 
+    def change(
+        self, layout: Layout, spec: ModelSpec | None, now: float
+    ) -> tuple[list[ServerAddress], str]:
+        """The servers that should own the parameters instead of a layout's, if it is time for that.
+
+        Returns them (none: no change) and, where they are too small, in what.
+        """
+        wanted = self.wanted(layout, now)[: len(layout.owners)]
+        missing = self.missing(wanted)
+        self._missing_since = (self._missing_since or now) if missing else None
+        ids, owners = {s.id for s in wanted}, {s.id for s in layout.servers}
+        if not ids or ids == owners:
+            return [], ""
+        if any(not self._reports(owner, now) for owner in owners - ids):
+            return [], ""  # until it is known whether it is lost
+        if owners <= ids:  # more servers: no hurry
+            if missing and now - (self._missing_since or now) < self.patience.expected:
+                return [], ""
+            if self._settling(now):
+                return [], ""
+        short = self.short(spec, wanted)
+        return ([], short) if short else (wanted, "")
+
+    def founders(self, first: bool, since: float, now: float) -> list[ServerAddress]:
+        """The servers of a layout from nothing; none while others should be waited for."""
+        wanted = self.wanted(None, now)
+        few = first and self.pods is None and len(wanted) < self.at_least
+        if few:
+            return []  # their number was given: fewer are not what was asked for
+        patience = self.patience.expected if first else self.patience.gone
+        if now - since < patience and (self.missing(wanted) or self._settling(now)):
+            return []
+        return wanted
+
+    def short(self, spec: ModelSpec | None, servers: list[ServerAddress]) -> str:
+        """Why a model does not fit these servers; empty: it does, or nobody knows."""
+        memory = self.memory_bytes(servers)
+        if spec is None or memory is None or spec.bytes <= memory:
+            return ""
+        return (
+            f"the model needs {spec.bytes} bytes with its optimizer's state, and {len(servers)} "
+            f"parameter servers have {memory} bytes of memory together: ask for more servers, or "
+            "for more memory for each"
+        )
+
     def memory_bytes(self, servers: list[ServerAddress]) -> int | None:
         """The memory of some servers together; None where one's is not known."""
         total = 0
@@ -193,16 +238,21 @@ class Roster:
         for server in self.servers.values():
             server.odd_since = None
 
-    def newest_since(self) -> float:
-        """When the newest of the present servers came."""
-        return max((server.since for server in self.servers.values()), default=float("-inf"))
-
     def forget(self, keep: set[ServerId], now: float) -> None:
         """Drop the servers that have been silent for long and own nothing."""
         for key, server in list(self.servers.items()):
             silent = now - server.seen > 4 * self.patience.silent or key in self.ended
             if silent and server.id not in keep:
                 del self.servers[key]
+
+    def _settling(self, now: float) -> bool:
+        """Whether more servers may be about to come, where nobody says how many."""
+        newest = max((server.since for server in self.servers.values()), default=float("-inf"))
+        return self.pods is None and now - newest < self.patience.settle
+
+    def _reports(self, server: ServerId, now: float) -> bool:
+        known = self.get(server)
+        return known is not None and now - known.seen < self.patience.accused
 
     def _is_there(self, server: Server, now: float) -> bool:
         key = (server.id.rank, server.id.incarnation)
