@@ -14,8 +14,10 @@ WITHOUT_TORCH = (
     "penstock.trainer.commands",
     "penstock.trainer.shards",
     "penstock.data.ledger.journal",
+    "penstock.trainer.parameters.server",
+    "penstock.trainer.parameters.worker",
 )
-WITH_TORCH = ("penstock.trainer.elastic", "penstock.trainer.checkpoint")
+WITH_TORCH = ("penstock.trainer.elastic", "penstock.trainer.checkpoint", "penstock.trainer.ps")
 CODE = """
 import importlib, sys
 
