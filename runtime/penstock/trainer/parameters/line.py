@@ -116,10 +116,14 @@ class Line:
 
 
 def tuned(sock: socket.socket) -> None:
-    """Small messages go at once, and a machine that vanished is noticed in time."""
+    """Small messages go at once, and a machine that vanished is noticed in time, idle or not."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TIMEOUT_SECONDS * 1000))
+        seconds = int(TIMEOUT_SECONDS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2 * seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds // 3)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * seconds)
 
 
 def _allocate(size: int) -> memoryview:

@@ -14,6 +14,7 @@ says that it is asked to go, and stays until the trainer has moved what it holds
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import logging
 import os
@@ -54,6 +55,8 @@ RETRY_SECONDS: Final = 0.2
 GIVE_UP_SECONDS: Final = 900.0
 MAX_CONNECTIONS: Final = 2048
 KEPT_BUFFER_BYTES: Final = 8 << 20
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = (-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20)
+"""Parameters of mallopt(3) and their values; see `_keep_freed_memory`."""
 DRAINED, REFUSED, KILLED = 0, 1, 128 + signal.SIGTERM
 
 
@@ -298,6 +301,7 @@ def run(settings: ServerSettings) -> int:
     Raises:
         OSError: it cannot listen on its address.
     """
+    _keep_freed_memory()
     numbers = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before there are threads, so for all
     server = ParameterServer(settings)
@@ -316,6 +320,18 @@ def run(settings: ServerSettings) -> int:
     code = server.wait()
     server.close()
     return KILLED if code is None else code
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep the memory of one question's arrays for the next.
+
+    It gives back what is larger than 128 KiB otherwise, and asks for it again: for exchanges of a
+    megabyte that was a third of a server's work.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library has another allocator
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in (_MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD):
+            mallopt(parameter, value)
 
 
 class _Buffer:

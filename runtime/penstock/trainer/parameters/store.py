@@ -211,7 +211,7 @@ class _Space:
         """Where rows are in the arrays."""
         if not len(rows):
             return rows
-        if rows.min() < 0 or rows.max() >= self._places.rows:
+        if rows.view(np.uint64).max() >= self._places.rows:  # negative ones are beyond, too
             raise QuestionError(
                 f"rows {rows.min()} to {rows.max()} of space {self.number}, which has "
                 f"{self._places.rows}"
