@@ -305,6 +305,8 @@ class Worker:
 
     def close(self, *, failed: bool = False, goodbye_seconds: float = 3.0) -> None:
         """Give back what is held, say good-bye in one attempt, and close all lines."""
+        if self._client.is_closed:
+            return
         self._slots.give_back(failed=failed)
         self._report = self._report.model_copy(update={"phase": WorkerPhase.CLOSED})
         try:

@@ -313,6 +313,9 @@ class Session:
             self._check_model()
             dense = self._running.begin(slot)
             if dense is not None:
+                if not self._batches:
+                    size, servers = self._served.spec.bytes / 1e6, self._running.servers
+                    LOG.info("training %.1f MB on %d servers from batch %d", size, servers, slot)
                 self._served.load(dense)
                 self._served.zero_grad()
                 return Batch(slot)
