@@ -1,6 +1,7 @@
 """The simulated truth agrees with the paper's tables and with itself."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -91,3 +92,25 @@ def test_shares_add_up(servers: int) -> None:
 def test_a_case_does_not_depend_on_how_many_are_drawn() -> None:
     assert random_cases(3, 7) == random_cases(9, 7)[:3]
     assert random_cases(3, 7) != random_cases(3, 8)
+
+
+def test_questions_cost_something_however_small_they_are() -> None:
+    dear = replace(WIDE_DEEP, asking_core_seconds=0.01, answering_core_seconds=0.02)
+    assert dear.worker_work(8) == pytest.approx(WIDE_DEEP.worker_work(8) + 0.08)
+    assert sum(dear.server_work(8)) == pytest.approx(sum(WIDE_DEEP.server_work(8)) + 0.16)
+    config = PAPER_JOBS["wide-deep"].tuned
+    assert speed(dear, config).steps_per_second < speed(WIDE_DEEP, config).steps_per_second
+
+
+def test_with_quotas_waiting_is_hidden_behind_standing_still() -> None:
+    machines = replace(WIDE_DEEP, compute_cores=1.0, io_seconds=0.3, queueing=0.0)
+    quotas = replace(machines, bursts=True)
+    large = (32.0,)
+    for cores, hidden in ((1.0, False), (0.25, True)):
+        config = PsConfig(workers=(cores,), servers=large)
+        slow, quick = (speed(model, config).steps_per_second for model in (machines, quotas))
+        assert (quick > 1.2 * slow) is hidden
+    limited = speed(quotas, PsConfig(workers=(0.25,), servers=large))
+    assert limited.worker_cores[0] == pytest.approx(0.25), "it uses all that it has"
+    full = speed(quotas, PsConfig(workers=(9.0,) * 99, servers=(0.1,)))
+    assert full.server_cores[0] == pytest.approx(0.1, rel=1e-6)

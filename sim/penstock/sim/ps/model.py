@@ -2,13 +2,23 @@
 
 The paper's model (DLRover, section 4.1, equation 1) with what it leaves out:
 
-    t_step = t_io + o N_ps + W_c / min(w - g, P) + max_j r_j
+    t_step = t_io + o N_ps + (W_c + u N_ps) / min(w - g, P) + max_j r_j
     r_j    = theta D_j / min(s_j, c) + v (D_j / s_j) rho_j^e / (1 - rho_j)
-    D_j    = W_u share_j,  rho_j = R D_j / s_j,  R = sum over workers of 1 / t_step
+    D_j    = W_u share_j + h,  rho_j = R D_j / s_j,  R = sum over workers of 1 / t_step
 
 W_c and W_u are core-seconds per step. Each server adds `o` to the worker's graph, each worker burns
 `g` cores beside its computation, an update runs on at most `c` cores of a server and a part `theta`
 of its time is not hidden behind computation, and updates of several workers queue (the last term).
+A question costs whoever asks and answers it something, however little it is about (u and h, in
+core-seconds): nothing for models as large as the paper's, most of a step for small ones.
+
+A pod of w cores is taken for a machine that has no more. Where w is a quota, as CFS has it, a
+process runs at full speed until it has used it up, and what it does not use while it waits it has
+later (``bursts``): then waiting is hidden behind standing still,
+
+    t_step = max((W_c + u N_ps) / P + t_io + o N_ps + max_j r_j,  (W_c + u N_ps) / (w - g))
+
+and r_j has c in place of min(s_j, c).
 Parameters are spread over the servers tensor by tensor, in turn, so that the shares are uneven and
 change with the number of servers.
 """
@@ -41,6 +51,9 @@ class PsJobModel:
     queueing: float
     queueing_exponent: float
     tensors: tuple[float, ...]
+    asking_core_seconds: float = 0.0
+    answering_core_seconds: float = 0.0
+    bursts: bool = False
     parameter_bytes: float
     worker_bytes: float
     steps: int
@@ -56,6 +69,15 @@ class PsJobModel:
         for index, tensor in enumerate(self.tensors):
             loads[index % servers] += tensor
         return tuple(load / self._total for load in loads)
+
+    def worker_work(self, servers: int) -> float:
+        """Core-seconds of a step on the worker."""
+        return self.compute_core_seconds + self.asking_core_seconds * servers
+
+    def server_work(self, servers: int) -> list[float]:
+        """Core-seconds of a step on each server."""
+        part = self.answering_core_seconds
+        return [self.update_core_seconds * share + part for share in self.shares(servers)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +115,24 @@ def residence(model: PsJobModel, work: float, cores: float, speed: float) -> flo
         return math.inf
     queue: float = load**model.queueing_exponent / (1 - load)
     waiting = model.queueing * (work / cores) * queue
-    return model.exposed * work / min(cores, model.update_cores) + waiting
+    at_once = model.update_cores if model.bursts else min(cores, model.update_cores)
+    return model.exposed * work / at_once + waiting
 
 
 def think_seconds(model: PsJobModel, cores: float, servers: int) -> float:
     """Seconds of a step outside the servers, on a worker of `cores` cores."""
     usable = max(min(cores - model.worker_idle_cores, model.compute_cores), 0.05)
     io = model.io_seconds + model.server_io_seconds * servers
-    return io + model.compute_core_seconds / usable
+    return io + model.worker_work(servers) / usable
+
+
+def step_seconds(model: PsJobModel, cores: float, servers: int, wait: float) -> float:
+    """Seconds of a step on a worker of `cores` cores that waits so long for its servers."""
+    if not model.bursts:
+        return think_seconds(model, cores, servers) + wait
+    unhindered = think_seconds(model, math.inf, servers) + wait
+    usable = max(cores - model.worker_idle_cores, 0.05)
+    return max(unhindered, model.worker_work(servers) / usable)
 
 
 def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
@@ -114,11 +146,10 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
     if not workers or not servers:
         nothing = (0.0,) * len(workers)
         return PsSpeed(0.0, nothing, nothing, (0.0,) * len(servers))
-    work = [model.update_core_seconds * share for share in model.shares(len(servers))]
-    think = [think_seconds(model, cores, len(servers)) for cores in workers]
+    work = model.server_work(len(servers))
     counts: dict[float, int] = {}
-    for seconds in think:
-        counts[seconds] = counts.get(seconds, 0) + 1
+    for cores in workers:
+        counts[cores] = counts.get(cores, 0) + 1
     low = 0.0
     high = min(cores / part for cores, part in zip(servers, work, strict=True) if part > 0)
     for _ in range(60):
@@ -126,17 +157,20 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
         wait = max(
             residence(model, part, cores, middle) for part, cores in zip(work, servers, strict=True)
         )
-        reached = sum(count / (seconds + wait) for seconds, count in counts.items())
+        reached = sum(
+            count / step_seconds(model, cores, len(servers), wait)
+            for cores, count in counts.items()
+        )
         low, high = (middle, high) if reached > middle else (low, middle)
     wait = max(residence(model, p, c, low) for p, c in zip(work, servers, strict=True))
-    each = tuple(1 / (seconds + wait) for seconds in think)
+    each = tuple(1 / step_seconds(model, cores, len(servers), wait) for cores in workers)
     # The sum of the workers' speeds is the one that is reported: it and `low` agree to 1e-15.
     total = math.fsum(each)
     return PsSpeed(
         steps_per_second=total,
         worker_steps_per_second=each,
         worker_cores=tuple(
-            model.worker_idle_cores + model.compute_core_seconds * own for own in each
+            model.worker_idle_cores + model.worker_work(len(servers)) * own for own in each
         ),
         server_cores=tuple(total * part for part in work),
     )

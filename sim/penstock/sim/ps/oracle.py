@@ -35,7 +35,7 @@ def exhaustive(case: PsCase) -> Best:
     best_speed, best_key = 0.0, (0, 0, 0)
     most_cores = min(largest, int(np.ceil(model.compute_cores + model.worker_idle_cores)))
     for servers in range(1, min(MOST_SERVERS, quota - 1) + 1):
-        work = model.update_core_seconds * np.asarray(model.shares(servers))
+        work = np.asarray(model.server_work(servers))
         pairs = np.array(
             [
                 (count, cores)
@@ -134,7 +134,7 @@ def _fastest(
 
 def _rebuilt(case: PsCase, servers: int, count: int, size: int, hoped: float) -> Best:
     model = case.model
-    work = model.update_core_seconds * np.asarray(model.shares(servers))
+    work = np.asarray(model.server_work(servers))
     think = think_seconds(model, float(size), servers)
     slack = np.array([count / hoped - think])
     cores = _needed(model, work, np.array([hoped]), slack, case.pod_cores)[0]

@@ -293,11 +293,12 @@ def _worker_rows(
 def _server_rows(
     model: PsJobModel, config: PsConfig, true: PsSpeed, together: float, rng: np.random.Generator
 ) -> dict[int, RankSample]:
+    works = model.server_work(len(config.servers))
     shares = model.shares(len(config.servers))
     jitter = rng.lognormal(0.0, 0.3 * model.noise, (len(config.servers), 2))
     rows = {}
     for rank, cores in enumerate(config.servers):
-        work = model.update_core_seconds * shares[rank]
+        work = works[rank]
         usable = cores * config.slow_servers.get(rank, 1.0)
         seconds = residence(model, work, usable, true.steps_per_second)
         rows[rank] = RankSample(
