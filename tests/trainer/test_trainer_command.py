@@ -17,6 +17,7 @@ import pytest
 
 from penstock.crds import environment
 from penstock.trainer.protocol import PROTOCOL_VERSION, AgentReport, encode, request_headers
+from penstock.trainer.service import bind
 
 ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
 
@@ -50,6 +51,13 @@ def test_it_says_where_it_listens_and_ends_on_sigterm() -> None:
         assert httpx.get(f"{url}/healthz", trust_env=False).text == "ok"
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head() -> None:
+    with bind("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -377,10 +377,14 @@ class TrainerService:
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises SettingsError that names the port when it is in use."""
     try:
-        return socket.create_server((host, port), backlog=1024)
+        listening = socket.create_server((host, port), backlog=1024)
     except OSError as error:
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
         raise SettingsError(f"port {port} on {host} {why}; choose another with --port") from error
+    # Connections inherit it. asyncio sets it on sockets that name their protocol, which these do
+    # not: the body of an answer would wait for the acknowledgement of its head, for 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _say_ready(listening: socket.socket) -> None:
