@@ -75,6 +75,8 @@ class LocalDataPlane:
 
     async def __aenter__(self) -> Self:
         listening = socket.create_server(("127.0.0.1", 0))
+        # As the trainer's: else the body of an answer waits for the acknowledgement of its head.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
         self._server = _server(self.dispatcher, self._token)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
