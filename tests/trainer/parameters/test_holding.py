@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.parameters.orders import eventually, random_model
@@ -298,6 +298,17 @@ def test_a_share_beyond_its_memory_is_refused_with_the_sum() -> None:
     assert reason(server.ask(SEAL, [1, [], 0])) == Away.LAYOUT
 
 
+def test_what_nobody_can_come_back_to_makes_room_for_what_is_built() -> None:
+    server = Server(limit=module.SPARE_BYTES + SPEC.bytes + 1)
+    server.serve(server.fill(1))
+    server.order(ServerOrder.BUILD, layout=alone(1), next=alone(2), source=Source.CHIEF, spec=SPEC)
+    assert f"with {SPEC.bytes} that it holds meanwhile" in server.holding.standing().trouble
+    assert stage(server) is Stage.FROZEN
+    server.serve(server.fill(3))
+    assert server.holding.standing().trouble == ""
+    assert stage(server) is Stage.SERVING
+
+
 def test_the_last_push_of_a_halt_is_news(server: Server) -> None:
     layout = server.fill()
     server.serve(layout)
@@ -375,6 +386,7 @@ HEADER = st.one_of(
     st.one_of(HEADER, HEADER.map(lambda rest: [1, *rest] if isinstance(rest, list) else rest)),
     st.binary(max_size=64),
 )
+@settings(deadline=None)
 def test_whatever_is_asked_there_is_an_answer(kind: int, header: Any, body: bytes) -> None:
     server = Server()
     server.serve(server.fill())
@@ -393,6 +405,7 @@ def test_whatever_is_asked_there_is_an_answer(kind: int, header: Any, body: byte
         (PUSH, [1, 9, 0, [[3, 1]], False], bytes(20), "space 3; the model has 1"),
         (PUSH, [1, 9, 0, [], True], bytes(40) + b"1234", "44 bytes where 40"),
         (PUSH, [1, -1, 0, [], False], b"", "slots are numbered from 0"),
+        (BEGIN, [1, 9, -1], b"", "staleness -1; neither may be below 0"),
         (READ, [1, None, 4], b"", "partition 4 is not here"),
         (7, [], b"", "no question has kind 7"),
     ],

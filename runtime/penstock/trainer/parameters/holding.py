@@ -162,6 +162,8 @@ class Holding:
             return self._values(store, [values])
 
     def _take_turn(self, number: object, slot: int, staleness: int, caller: Hashable) -> None:
+        if slot < 0 or staleness < 0:
+            raise QuestionError(f"slot {slot}, staleness {staleness}; neither may be below 0")
         until = time.monotonic() + BUSY_SECONDS
         with self._turn:
             while True:
@@ -301,8 +303,7 @@ class Holding:
             if reply.order is ServerOrder.IDLE:
                 self._empty()
             elif reply.order is ServerOrder.BUILD:
-                if self._store is not None:
-                    self._enter(Stage.FROZEN)
+                self._keep_present(reply.layout)
                 self._build(reply)
             elif reply.order is not ServerOrder.REFUSED:
                 self._take_up(reply)
@@ -345,10 +346,21 @@ class Holding:
             self._empty()
             self._keep_snapshot(None)
 
-    def _empty(self) -> None:
-        self._abandon()
+    def _keep_present(self, present: Layout | None) -> None:
+        """While another layout is built: frozen, or dropped where nobody can come back to it."""
+        held = self._layout
+        if held is not None and present is not None and held.number == present.number:
+            self._enter(Stage.FROZEN)
+        else:
+            self._drop_present()
+
+    def _drop_present(self) -> None:
         self._enter(Stage.EMPTY)
         self._layout = self._store = None
+
+    def _empty(self) -> None:
+        self._abandon()
+        self._drop_present()
 
     def _abandon(self) -> None:
         if self._building is not None:
@@ -388,16 +400,14 @@ class Holding:
     def _build(self, reply: ServerReply) -> None:
         wanted = reply.next
         present = reply.layout
-        spec = reply.spec or (self._store.spec if self._store is not None else None)
+        spec = reply.spec
         if wanted is None or spec is None or wanted.index_of(self._me) is None:
             self._trouble = "ordered to build without a layout that has this server, or a model"
             return
         if self._building is not None and self._building.layout.number == wanted.number:
             return
         self._abandon()
-        mine = None
-        if present is not None and self._layout is not None:
-            mine = self._store if self._layout.number == present.number else None
+        mine = self._store  # if there is any, it is that of the present layout
         owned = wanted.owned_by(self._me)
         if reply.source is Source.SERVERS and mine is not None and mine.owned == owned:
             store = mine  # nothing moves, so nothing is copied
