@@ -20,7 +20,6 @@ from penstock.trainer.parameters.fleet import Fleet
 from penstock.trainer.parameters.protocol import (
     ServerReply,
     ServerReport,
-    WorkerPhase,
     WorkerReply,
     WorkerReport,
 )
@@ -354,11 +353,6 @@ class Coordinator:
         return self.fleet.worker_reply(report, lease, now)
 
     def _refuse_worker(self, report: WorkerReport) -> None:
-        if self.fleet.finished and report.phase is not WorkerPhase.CLOSED:
-            raise RefusedError(
-                f"{report.member} came too late: the data are exhausted, and the parameter servers "
-                "have been told to go"
-            )
         if self.rendezvous.members:
             raise RefusedError("member: this job's slots belong to its sessions")
         if self.facts.guarantee is Guarantee.UNSHARDED:

@@ -119,7 +119,10 @@ def test_a_worker_that_comes_when_servers_have_gone_is_told_so() -> None:
     world.run()
     world.tick(1.0)
     assert world.trainer.fleet.finished
-    assert "came too late" in refusal(world, report(world))
+    late = world.trainer.worker(report(world), world.now)
+    assert late is not None
+    assert late.over
+    assert late.lease.finished
     world.trainer.worker(report(world, phase=WorkerPhase.CLOSED), world.now)
 
 

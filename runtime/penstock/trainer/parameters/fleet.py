@@ -109,6 +109,7 @@ class Fleet(Course):
             fill=self.next if fill is not None else None,
             fill_checkpoint=fill.checkpoint if fill is not None else None,
             save=self.saves.snapshot if saver else None,
+            over=self.finished,
             message=self.message(now),
         )
 

@@ -198,4 +198,5 @@ class WorkerReply(Message):
     fill: Layout | None = None  # chief: fill this one
     fill_checkpoint: Count | None = None  # from this checkpoint; None: afresh
     save: Count | None = None  # chief: write this snapshot of the present layout to disk
+    over: bool = False  # the job is done and its servers have gone: there is nothing left to do
     message: Text = ""

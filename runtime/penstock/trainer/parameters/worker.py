@@ -66,6 +66,10 @@ class WorkerError(ParametersError):
     """The trainer refuses this worker, or is away for too long."""
 
 
+class OverError(WorkerError):
+    """The job is done, and its servers have gone: this worker came too late."""
+
+
 class LeavingError(Exception):
     """The worker was asked to go while it waited."""
 
@@ -366,6 +370,10 @@ class Worker:
         self._slots.take(reply.lease)
         for fence in reply.lease.refused:
             LOG.warning("lease %d had expired: others will do its samples again", fence)
+        if reply.over:
+            raise OverError(
+                "the data are exhausted, and the parameter servers have been told to go"
+            )
         self._do_duties(reply)
         return reply
 

@@ -30,7 +30,7 @@ from penstock.trainer.holders import holder_name
 from penstock.trainer.logs import configure
 from penstock.trainer.parameters.checkpoint import ModelFiles
 from penstock.trainer.parameters.client import AppliedSlots, Gradients, ParametersError
-from penstock.trainer.parameters.worker import LeavingError, Worker
+from penstock.trainer.parameters.worker import LeavingError, OverError, Worker
 from penstock.trainer.protocol import DataSpec, MemberId
 from penstock.trainer.ps.alone import Alone
 from penstock.trainer.ps.model import ServedModel
@@ -226,6 +226,9 @@ class Session:
                     )
         except LeavingError as error:
             raise DrainedError from error
+        except OverError as error:
+            LOG.warning("%s: this worker came too late for the trained model", error)
+            return
         self._conclude()
 
     def look_up(self, space: int, rows: NDArray[np.int64]) -> torch.Tensor:
