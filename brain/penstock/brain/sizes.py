@@ -15,7 +15,7 @@ MIB: Final = 1024**2
 GIB: Final = 1024**3
 LEAST_MILLI_CPU: Final = 100
 LEAST_MEMORY_BYTES: Final = 64 * MIB
-_MEMORY_STEP_BYTES: Final = 64 * MIB
+MEMORY_STEP_BYTES: Final = 64 * MIB
 
 
 def pod_milli_cpu(need: float, limits: Limits, step: int = 100) -> int:
@@ -26,7 +26,7 @@ def pod_milli_cpu(need: float, limits: Limits, step: int = 100) -> int:
 
 def pod_memory_bytes(need: float, limits: Limits) -> int:
     """`need` rounded up to 64 MiB, within what one pod may have."""
-    rounded = math.ceil(need / _MEMORY_STEP_BYTES) * _MEMORY_STEP_BYTES
+    rounded = math.ceil(need / MEMORY_STEP_BYTES) * MEMORY_STEP_BYTES
     size = max(LEAST_MEMORY_BYTES, rounded)
     return size if limits.pod_memory_bytes is None else min(size, limits.pod_memory_bytes)
 

@@ -1,8 +1,11 @@
 """The first plan of a job of which nothing is known."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.brain.algorithms.cold_create import ColdCreateParams, plan
+from penstock.brain.plancheck import check
 from penstock.brain.planning import Limits, PlanReason, RoleSpec
 from penstock.brain.sizes import GIB
 from penstock.crds.enums import Role, Stage, Strategy
@@ -91,3 +94,12 @@ def test_fixed_counts_are_kept() -> None:
 def test_a_job_with_a_plan_gets_no_other() -> None:
     before = history(plans=(applied(stage=Stage.CREATE, workers=1),))
     assert plan(before, job(), Limits(), PARAMS) is None
+
+
+@given(memory=st.integers(GIB // 2, 64 * GIB), cores=st.integers(6, 200), servers=st.integers(1, 4))
+def test_a_first_plan_keeps_to_the_limits(memory: int, cores: int, servers: int) -> None:
+    limits = Limits(milli_cpu=cores * 1000, memory_bytes=memory, pod_milli_cpu=32_000)
+    wanted = job(Strategy.PARAMETER_SERVER, ps=RoleSpec(maximum=servers))
+    made = plan(history(), wanted, limits, PARAMS)
+    assert made is not None
+    check(made, wanted, limits, history())

@@ -24,7 +24,7 @@ from penstock.brain.planning import (
     RoleSpec,
     Trigger,
 )
-from penstock.brain.sizes import CORE, GIB, pod_memory_bytes, pod_milli_cpu
+from penstock.brain.sizes import CORE, GIB, MEMORY_STEP_BYTES, pod_memory_bytes, pod_milli_cpu
 from penstock.crds.enums import Role, Stage, Strategy
 
 
@@ -76,7 +76,7 @@ def _with_servers(
         cpu = min(cpu, _share(limits.milli_cpu, pods))
     memory = params.memory_bytes
     if limits.memory_bytes is not None:
-        memory = min(memory, limits.memory_bytes // pods)
+        memory = min(memory, _memory_share(limits.memory_bytes, pods))
     return {
         Role.WORKER: _sized(workers, worker, cpu, memory, limits),
         Role.PS: _sized(servers, server, cpu, memory, limits),
@@ -94,7 +94,7 @@ def _workers(job: JobDescription, limits: Limits, params: ColdCreateParams) -> R
         cpu = min(cpu, _share(limits.milli_cpu, count))
     memory = params.worker_memory_bytes
     if limits.memory_bytes is not None:
-        memory = min(memory, limits.memory_bytes // most)
+        memory = min(memory, _memory_share(limits.memory_bytes, most))
     return _sized(count, spec, cpu, memory, limits)
 
 
@@ -107,6 +107,11 @@ def _share(total_milli_cpu: int, pods: int) -> int:
     """An equal share in whole cores where it has one, else in tenths of a core."""
     share = total_milli_cpu // max(pods, 1)
     return share // CORE * CORE if share >= CORE else share // 100 * 100
+
+
+def _memory_share(total_bytes: int, pods: int) -> int:
+    """An equal share, rounded down as sizes are rounded up: together they keep to the quota."""
+    return total_bytes // pods // MEMORY_STEP_BYTES * MEMORY_STEP_BYTES
 
 
 def _sized(
