@@ -46,6 +46,18 @@ def test_a_slow_server_that_is_no_busier_is_moved() -> None:
     assert made.roles[Role.PS].ranks == {1: RankPlan(replace=True, avoid_nodes=("s1",))}
 
 
+def test_a_server_is_not_slow_for_being_larger_than_its_work() -> None:
+    # Four do the same in the same time; where CPU is a quota, more of it makes none faster.
+    assert ask(servers=[(8.0, 2.0), (4.0, 2.0), (4.0, 2.0), (4.0, 2.0)]) is None
+
+
+def test_a_slow_server_is_slow_whatever_its_size() -> None:
+    servers = [(8.0, 2.0), (4.0, 2.0), (4.0, 2.0), (4.0, 2.0)]
+    made = ask(servers=servers, server_seconds={0: 0.08})
+    assert made is not None
+    assert list(made.roles[Role.PS].ranks) == [0]
+
+
 def test_a_hot_server_is_not_slow() -> None:
     servers = [(16.0, 8.0), (16.0, 15.5), (16.0, 8.0), (16.0, 8.0)]
     assert ask(servers=servers, server_seconds={1: 0.3}) is None

@@ -112,12 +112,17 @@ def _worker_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
 
 
 def _server_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
-    """Time of an update over the CPU spent on it: alike for all servers on machines alike."""
-    times, busy = {}, {}
-    for rank, row in ranks.items():
-        if row.step_seconds and row.milli_cpu > 0:
-            busy[rank] = row.milli_cpu / (row.milli_cpu_limit or 1)
-            times[rank] = row.step_seconds / busy[rank]
+    """Time of an update over the CPU spent on it: alike for all servers on machines alike.
+
+    Over the CPU as a part of what the server has, where cores are what makes it fast; over the CPU
+    itself, where they are a quota that an update runs into or not. Slow is what is slow by both,
+    so that a server is not blamed for its size.
+    """
+    rows = {rank: row for rank, row in ranks.items() if row.step_seconds and row.milli_cpu > 0}
+    busy = {rank: row.milli_cpu / (row.milli_cpu_limit or 1) for rank, row in rows.items()}
+    by_share = _to_median({r: (row.step_seconds or 0.0) / busy[r] for r, row in rows.items()})
+    by_cpu = _to_median({r: (row.step_seconds or 0.0) / row.milli_cpu for r, row in rows.items()})
+    times = {rank: min(by_share[rank], by_cpu[rank]) for rank in rows}
     usual = median(busy.values()) if busy else 0.0
     # A server that is busy, or busier than the others, is hot: it counts as one that keeps up.
     unhindered = median(times.values()) if times else 0.0
@@ -125,6 +130,11 @@ def _server_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
         rank: time if busy[rank] <= min(_BUSIER * usual, _BUSY) else min(time, unhindered)
         for rank, time in times.items()
     }
+
+
+def _to_median(values: Mapping[int, float]) -> dict[int, float]:
+    centre = median(values.values()) if values else 1.0
+    return {rank: value / centre for rank, value in values.items()}
 
 
 def _always_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[int, float]:
