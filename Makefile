@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST_WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+# More than there are cores: tests of real processes wait much of their time.
+PYTEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
 
 # Each writes files that follow from the code, or with --check compares them.
 GENERATORS := "-m penstock.api.openapi" "-m penstock.cli.reference" \
