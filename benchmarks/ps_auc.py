@@ -11,6 +11,10 @@ with the same seed; the goal is 0.002. What asynchronous training may change is 
 updates and how old the parameters of a batch are: ``orders`` says what the order alone does, as the
 spread of the AUC between the seeds in one process.
 
+Adagrad begins with an accumulator of 1e-4. With one of 0 (``--accumulator 0 --learning-rate 0.02``)
+its first steps have the full learning rate whatever the gradient, and a gradient that comes late in
+those steps shifts all weights at once: some runs then end far below the others.
+
 Nothing is timed: other work on the machine does no harm.
 """
 
