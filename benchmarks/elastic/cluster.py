@@ -19,7 +19,7 @@ import httpx
 import psutil
 import yaml
 
-from penstock.crds import environment, labels
+from penstock.crds import environment, labels, ports
 from penstock.local.supervisor import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,12 +56,75 @@ class Cluster:
     def set_workers(self, name: str, replicas: int) -> None:
         """Fix a job's number of workers, as ``kubectl scale`` does."""
         path = f"/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs/{name}/scale"
-        response = self._http.patch(
-            path,
-            content=json.dumps({"spec": {"replicas": replicas}}),
-            headers={"Content-Type": "application/merge-patch+json"},
+        self._patch(path, {"spec": {"replicas": replicas}})
+
+    def edit(self, name: str, spec: Json) -> None:
+        """Merge something into a job's spec."""
+        path = f"/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs/{name}"
+        self._patch(path, {"spec": spec})
+
+    def scale(self, job: str, name: str, roles: Json) -> None:
+        """Write a Scale for a job, as a person does."""
+        spec = {
+            "jobRef": {"name": job, "uid": self.job(job)["metadata"]["uid"]},
+            "source": "User",
+            "reason": "Benchmark",
+            "message": "a benchmark",
+            "roles": roles,
+        }
+        document = {
+            "apiVersion": "penstock.dev/v1alpha1",
+            "kind": "Scale",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": spec,
+        }
+        self._ask("POST", "/apis/penstock.dev/v1alpha1/namespaces/default/scales", document)
+
+    def scales(self) -> list[Json]:
+        """All Scales, oldest first."""
+        found = self._ask("GET", "/apis/penstock.dev/v1alpha1/namespaces/default/scales")["items"]
+        return sorted(found, key=lambda scale: scale["metadata"]["creationTimestamp"])
+
+    def delete_job(self, name: str) -> None:
+        """Delete an ElasticJob, and with it all that is its own."""
+        self._ask("DELETE", f"/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs/{name}")
+
+    def summary(self, job: str) -> Json:
+        """The figures that the job's trainer gives; empty while it cannot be asked."""
+        trainers = [
+            pod for pod in self.pods("trainer") if pod["metadata"]["labels"][labels.JOB] == job
+        ]
+        if not trainers:
+            return {}
+        address = trainers[-1]["status"]["podIP"]
+        secret = self._ask("GET", f"/api/v1/namespaces/default/secrets/{job}-token")
+        token = base64.b64decode(secret["data"]["token"]).decode()
+        try:
+            answer = httpx.get(
+                f"http://{address}:{ports.TRAINER}/v1/summary",
+                headers={"Authorization": f"Bearer {token}"},
+                trust_env=False,
+                timeout=5.0,
+            )
+        except httpx.TransportError:
+            return {}
+        found: Json = answer.json() if answer.is_success else {}
+        return found
+
+    def plans(self, job: str) -> list[Json]:
+        """The Brain's plans for a job, oldest first; none before it knows the job."""
+        state = json.loads((self.home / "state.json").read_text())
+        uid = self.job(job)["metadata"]["uid"]
+        answer = httpx.get(
+            f"{state['components']['brain']['url']}/v1/jobs/{uid}/plans",
+            headers={"Authorization": self._http.headers["Authorization"]},
+            trust_env=False,
+            timeout=10.0,
         )
-        response.raise_for_status()
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return []
+        answer.raise_for_status()
+        return sorted(answer.json()["items"], key=lambda plan: plan["created_seconds"])
 
     def pods(self, role: str) -> list[Json]:
         """The pods of a role that run and are to stay, by rank."""
@@ -117,14 +180,25 @@ class Cluster:
         answer: Json = response.json()
         return answer
 
+    def _patch(self, path: str, change: Json) -> None:
+        response = self._http.patch(
+            path,
+            content=json.dumps(change),
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        response.raise_for_status()
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
 
 @contextmanager
-def running_cluster(home: Path, nodes: list[Json]) -> Iterator[Cluster]:
-    """A control plane in a folder of its own, on free ports; gone at the end of the block."""
+def running_cluster(home: Path, nodes: list[Json], *options: str) -> Iterator[Cluster]:
+    """A control plane in a folder of its own, on free ports; gone at the end of the block.
+
+    ``options``: further ones of ``penstock up``.
+    """
     home.mkdir(parents=True, exist_ok=True)
     nodes_file = home / "nodes.yaml"
     nodes_file.write_text(yaml.safe_dump({"nodes": nodes}))
@@ -132,7 +206,7 @@ def running_cluster(home: Path, nodes: list[Json]) -> Iterator[Cluster]:
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "penstock.cli", "up", "--foreground", "--any-ports",
-                f"--home={home}", f"--nodes={nodes_file}",
+                f"--home={home}", f"--nodes={nodes_file}", *options,
             ],
             cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             preexec_fn=die_with_parent,  # noqa: PLW1509  this process has one thread

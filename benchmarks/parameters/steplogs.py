@@ -1,0 +1,47 @@
+"""The step logs of workers that train asynchronously: one line for each batch of each worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True)
+class Step:
+    """One batch that was handed in: when, by which worker, and how many servers there were."""
+
+    time_seconds: float
+    worker: int
+    servers: int
+
+
+def read_steps(folder: Path) -> list[Step]:
+    """All steps that are in the logs now, oldest first."""
+    found = []
+    for path in folder.glob("steps-*.jsonl"):
+        worker = int(path.stem.split("-")[1])
+        for line in path.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # it is being written, or its worker was killed while it wrote
+            found.append(Step(entry["time"], worker, entry["world"]))
+    return sorted(found)
+
+
+def longest_gap(steps: Sequence[Step], begin: float, end: float) -> float:
+    """The longest time between two steps, of any workers, that lies at least partly in a span."""
+    gaps = [
+        later.time_seconds - earlier.time_seconds
+        for earlier, later in pairwise(steps)
+        if later.time_seconds >= begin and earlier.time_seconds <= end
+    ]
+    return max(gaps, default=float("inf"))
+
+
+def speed(steps: Sequence[Step], begin: float, end: float) -> float:
+    """Steps per second of all workers together within a span."""
+    return sum(begin <= step.time_seconds < end for step in steps) / (end - begin)
