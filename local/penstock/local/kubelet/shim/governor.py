@@ -7,8 +7,8 @@ back in the next periods, so that its share is right in the long run however lat
 that was not used up is not carried over, as with CFS.
 
 A slow machine is another matter: there everything takes longer, also what is far from any limit. A
-container slowed to a quarter stands still three times as long as it ran, in slices short enough
-that a single request takes four times as long.
+container slowed to a quarter stands still three times as long as it ran, and it does so while it is
+at work: standing still between two requests would make neither of them longer.
 
 What a process used is its CPU-time clock: exact, one system call, and no file of ``/proc`` read.
 What a process used that came and went between two roll calls nobody sees.
@@ -29,8 +29,12 @@ PHASE_NS = 20_000_000
 """Periods begin on multiples of this, for the same reason."""
 REST_NS = 50_000_000
 """A container that used nothing is looked at on multiples of this only."""
-SLICE_NS = 5_000_000
-"""How long a slowed container runs before it stands still for that."""
+SLICE_NS = 2_000_000
+"""How often a slowed container is looked at."""
+GLANCE_NS = 30_000
+"""Who uses CPU within this time is at work."""
+MOST_BEHIND_NS = 20_000_000
+"""A slowed container stands still for so much at the latest, at work or not."""
 SHORTEST_STOP_NS = 1_000_000
 """Less than this is not worth two signals: it is added to the next time."""
 DEEPEST_DEBT_PERIODS = 10
@@ -97,8 +101,11 @@ class Governor:
         """Charge what was used since the last look, then let the container run or stand still."""
         used, since = self._charge(), now - self._looked_at
         self._looked_at = now
+        at_work = self.percent is not None and not self._is_held and self._glance()
         rests = not used and not self._is_held
-        hold_until = max(self._within_quota(now, used), self._at_speed(now, min(used, since)))
+        hold_until = max(
+            self._within_quota(now, used), self._at_speed(now, min(used, since), at_work)
+        )
         self._hold(hold_until > now)
         self.next_look = hold_until if hold_until > now else self._earliest_excess(now, rests)
 
@@ -136,12 +143,27 @@ class Governor:
             self._balance = min(self._balance, quota)
         return self._period_end if self._balance <= 0 else 0
 
-    def _at_speed(self, now: int, ran: int) -> int:
+    def _glance(self) -> bool:
+        """Whether the container uses CPU at this very moment; what it uses is charged next time."""
+        before, deadline = self._total(), time.monotonic_ns() + GLANCE_NS
+        while time.monotonic_ns() < deadline:
+            pass
+        return self._total() > before
+
+    def _total(self) -> int:
+        total = 0
+        for pid in self._used:
+            with contextlib.suppress(OSError):
+                total += self._read(pid)
+        return total
+
+    def _at_speed(self, now: int, ran: int, at_work: bool) -> int:
         """Until when the container has to stand still for its machine's slowness."""
         if self.percent is None:
             return 0
         self._behind += ran * (100 - self.percent) // self.percent
-        if self._behind >= SHORTEST_STOP_NS and now >= self._still_until:
+        due = self._behind >= (SHORTEST_STOP_NS if at_work else MOST_BEHIND_NS)
+        if due and now >= self._still_until:
             self._still_until = now + min(self._behind, DEEPEST_DEBT_PERIODS * PERIOD_NS)
             self._behind = 0
         return self._still_until
