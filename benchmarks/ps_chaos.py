@@ -1,0 +1,173 @@
+"""Train with parameter servers while everything is killed, frozen, cut off and lost; then count.
+
+    python -m benchmarks.ps_chaos --faults 25 --seed 1 --json
+
+A job of three workers and two servers on the embedded cluster is hit by one random fault after the
+other: those of ``benchmarks.chaos``, and servers killed, frozen, taken away and added. Its table
+counts what each sample did to the model (`benchmarks.elastic.counting`), so in the end it is known
+of every sample how often the parameters that survived have seen it: ``rows_lost`` and
+``rows_repeated`` are read from the table, ``lost`` and ``repeated`` from the servers' own books. A
+server's death takes the model back to its newest checkpoint, and the samples with it: ``restores``
+says how often. What a fault did is printed to stderr as it happens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos import NODES, Chaos
+from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
+from benchmarks.parameters.jobs import server_job
+from benchmarks.parameters.steplogs import longest_gap, read_steps
+
+WORKERS, SERVERS = 3, 2
+SAMPLES, BATCH = 1000, 10
+EPOCHS_PER_FAULT = 8
+RECOVERY_SECONDS = 150.0
+
+
+def manifest(folder: Path, epochs: int) -> dict[str, Any]:
+    """The job that is disturbed."""
+    return server_job(
+        "chaos",
+        "-m",
+        [
+            "benchmarks.elastic.counting", f"--samples={SAMPLES}", f"--batch-size={BATCH}",
+            f"--epochs={epochs}", "--batch-seconds=0.1", f"--hurry={folder}/hurry",
+            "--checkpoint-every=100",
+        ],
+        workers={"replicas": WORKERS, "maxReplicas": 4},
+        servers={"replicas": SERVERS, "maxReplicas": 4},
+        step_log=str(folder / "steps"),
+        checkpoints=str(folder / "checkpoints"),
+        resourceLimits={"cpu": "16", "memory": "32Gi"},
+        input={"leaseSeconds": 20},
+        failurePolicy={"maxRestarts": 1000, "maxPreemptions": 1000},
+    )  # fmt: skip
+
+
+class ServerChaos(Chaos):
+    """The faults of a job without servers, and those of servers."""
+
+    def __init__(self, cluster: Cluster, folder: Path, chance: random.Random) -> None:
+        super().__init__(cluster, folder, chance)
+        self._servers = SERVERS
+        self.kinds |= {
+            "kill-server": lambda: self._cluster.fault("kill_container", name=self._name("ps")),
+            "kill-server-again": self._kill_server_twice,
+            "freeze-server-3s": lambda: self._freeze("ps", 3),
+            "freeze-server-20s": lambda: self._freeze("ps", 20),
+            "change-servers": self._change_servers,
+        }
+
+    def steps(self) -> list[Any]:
+        """The batches that were handed in so far, also those that a restore took back."""
+        return list(read_steps(self._folder / "steps"))
+
+    def _trains_since(self, moment: float) -> bool:
+        fresh = [step for step in self.steps() if step.time_seconds > moment]
+        workers = {step.worker for step in fresh}
+        return len(workers) == WORKERS and fresh[-1].servers == self._servers
+
+    def _kill_script(self) -> None:
+        self._kill_process("benchmarks.elastic.counting", first=False)
+
+    def _kill_server_twice(self) -> None:
+        """The second time while the first is being mended."""
+        self._cluster.fault("kill_container", name=self._name("ps"))
+        time.sleep(self._chance.uniform(0.5, 6.0))
+        self._cluster.fault("kill_container", name=self._name("ps"))
+
+    def _change_servers(self) -> None:
+        self._servers = self._chance.choice([n for n in (1, 2, 3) if n != self._servers])
+        roles = {"ps": {"replicas": self._servers}}
+        self._cluster.edit("chaos", {"replicaSpecs": roles})
+
+
+def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Carry out the faults; the figures."""
+    epochs = 4 + faults * EPOCHS_PER_FAULT
+    done: Counter[str] = Counter()
+    began = time.time()
+    with ExitStack() as stack:
+        cluster = stack.enter_context(running_cluster(folder / "home", NODES))
+        cluster.apply(manifest(folder, epochs))
+        chaos = ServerChaos(cluster, folder, random.Random(seed))
+        wait(lambda: chaos._trains_since(began), 120, "the job trains")
+        disturbed, problem = time.time(), ""
+        for number in range(faults):
+            try:
+                kind = chaos.strike()
+            except (TimeoutError, RuntimeError) as error:
+                problem = str(error)
+                break
+            done[kind] += 1
+            spent = time.time() - began
+            print(f"{spent:6.0f} s  {number + 1:3} {kind:20}", file=sys.stderr)
+        calm = time.time()
+        (folder / "hurry").touch()
+        summary = cluster.summary("chaos")
+        state = wait_for_end(cluster, 200 if not problem else 30)
+        result = result_in_logs(cluster.home)
+        servers = summary.get("servers") or {}
+        return {
+            "faults": sum(done.values()),
+            "kinds": dict(done),
+            "samples_seen": result.get("samples_seen"),
+            "samples_expected": SAMPLES * epochs,
+            "lost": result.get("samples_lost"),
+            "repeated": result.get("samples_repeated"),
+            "rows_lost": result.get("rows_lost"),
+            "rows_repeated": result.get("rows_repeated"),
+            "batches_counted": result.get("batches_counted"),
+            "batches_expected": SAMPLES // BATCH * epochs,
+            "restores": servers.get("restores"),
+            "transitions": len(servers.get("transitions", [])),
+            "longest_stall_seconds": round(longest_gap(chaos.steps(), disturbed, calm), 2),
+            "state": state,
+            "problem": problem,
+            "seconds": round(time.time() - began, 1),
+            "seed": seed,
+        }
+
+
+def wait_for_end(cluster: Cluster, timeout: float) -> str:
+    """The state in which the job ended, or is after so long."""
+
+    def state() -> str:
+        return str(cluster.job("chaos").get("status", {}).get("state", ""))
+
+    try:
+        return str(
+            wait(lambda: state() in ("Succeeded", "Failed") and state(), timeout, "the end", 0.5)
+        )
+    except TimeoutError:
+        return state()
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep logs and state here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = run(options.faults, options.seed, folder.absolute())
+    print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
