@@ -31,6 +31,7 @@ FOLLOWED: Final = "followed from a fresh clone by tests.docs.quickstart, which t
 HELM: Final = "needs the helm command and a cluster of containers; tests/charts does it in process"
 DOCKER: Final = "needs a container runtime; tests/packaging reads the Dockerfile"
 MINUTES: Final = "measures or compares for minutes; "
+EXAMPLE: Final = "trains for a minute; the same is run by tests/examples/"
 NOT_TYPED: Final = {
     ("README.md", ""): FOLLOWED,
     ("docs/quickstart.md", ""): FOLLOWED,
@@ -42,17 +43,19 @@ NOT_TYPED: Final = {
     ("docs/brain.md", "penstock brain"): "stays, on the usual port; tests/api/test_command has it",
     ("docs/controller.md", "penstock controller --brain-url"): "stays; tests/controller has it",
     ("docs/controller.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
+    ("docs/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
+    ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
+    ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
+    ("examples/criteo/README.md", "python"): EXAMPLE + "test_criteo.py",
+    ("examples/digits/README.md", "python"): EXAMPLE + "test_digits_alone.py",
+    ("examples/images/README.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
+    ("examples/images/README.md", "python"): EXAMPLE + "test_images_alone.py, _elastic.py",
 }
 """Page and how its commands begin, to the reason."""
 
-LOCAL: Final = [
-    "docs/data-workers.md",
-    "docs/embedded-cluster.md",
-    "docs/tasks/data-workers.md",
-    "docs/training.md",
-]
+LOCAL: Final = ["docs/embedded-cluster.md", "docs/training.md"]
 """Pages whose commands need no control plane."""
 
 WITHOUT_PENSTOCK: Final = ["docs/controller.md"]
