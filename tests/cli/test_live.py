@@ -41,14 +41,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def heeded_ctrl_c() -> Iterator[None]:
-    """A suite that a shell started in the background ignores SIGINT, and its children with it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture
 def talker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Two workers that talk until they are told to end."""

@@ -31,7 +31,15 @@ from penstock.client.kubeconfig import Json, read_access
 from penstock.client.resources import JOBS, SCALES
 from penstock.client.retry import RetryPolicy
 from penstock.client.token import Token
-from penstock.client.waiting import ACTIVE, POLL_SECONDS, Patience, manifest_of, parsed, targets
+from penstock.client.waiting import (
+    ACTIVE,
+    POLL_SECONDS,
+    Absence,
+    Patience,
+    manifest_of,
+    parsed,
+    targets,
+)
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.enums import Policy, Role
 from penstock.crds.scale import RoleTarget, Scale
@@ -193,26 +201,27 @@ class AsyncPenstock:
     async def watch_plans(self, name: str, *, after: int = 0) -> AsyncIterator[Plan]:
         """Plans with an id above `after` as they are made, until the job ends.
 
-        A stream that breaks is taken up where it was; BrainUnavailableError where that fails too.
+        A stream that breaks is taken up where it was; BrainUnavailableError where the Brain is away
+        for more than half a minute.
         """
         uid = await self._uid(name)
-        brain = await self.brain()
-        failures = 0
+        brain, absence = await self.brain(), Absence(time.monotonic)
         while True:
             try:
                 async for plan in brain.watch_plans(uid, after=after):
-                    failures, after = 0, plan.id
+                    absence.over()
+                    after = plan.id
                     yield plan
-            except BrainUnavailableError:
-                failures += 1
-                if failures > 3:
-                    raise
-            if (await brain.job(uid)).phase != ACTIVE:
-                # What was made between the end of the stream and that of the job.
-                async for plan in brain.plans(uid):
-                    if plan.id > after:
-                        yield plan
-                return
+                if (await brain.job(uid)).phase != ACTIVE:
+                    # What was made between the end of the stream and that of the job.
+                    async for plan in brain.plans(uid):
+                        if plan.id > after:
+                            after = plan.id
+                            yield plan
+                    return
+                absence.over()
+            except BrainUnavailableError as error:
+                absence.bear(error)
             await asyncio.sleep(POLL_SECONDS)
 
     async def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:

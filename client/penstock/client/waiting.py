@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from penstock.client import jobcalls
 from penstock.client.cluster import WHOLE_SECONDS
 from penstock.client.errors import (
+    BrainUnavailableError,
     ClusterError,
     ClusterUnreachableError,
     JobEndedError,
@@ -28,13 +29,13 @@ ACTIVE: Final = "Active"
 
 POLL_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
-"""How long the API server may be away while somebody waits."""
+"""How long the API server, or the Brain, may be away while somebody waits."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Absence:
-    """How long the API server has been away while somebody waits: a restart is borne, no more."""
+    """How long a server has been away while somebody waits: a restart is borne, no more."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -44,7 +45,7 @@ class Absence:
         """It answers."""
         self._since = None
 
-    def bear(self, error: ClusterUnreachableError) -> None:
+    def bear(self, error: ClusterUnreachableError | BrainUnavailableError) -> None:
         """It did not answer. Raises that error when it has been away for `AWAY_SECONDS`."""
         now = self._clock()
         self._since = now if self._since is None else self._since

@@ -150,8 +150,8 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
     counts: dict[float, int] = {}
     for cores in workers:
         counts[cores] = counts.get(cores, 0) + 1
-    low = 0.0
-    high = min(cores / part for cores, part in zip(servers, work, strict=True) if part > 0)
+    bound = min(cores / part for cores, part in zip(servers, work, strict=True) if part > 0)
+    low, high = 0.0, bound
     for _ in range(60):
         middle = (low + high) / 2
         wait = max(
@@ -166,6 +166,9 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
     each = tuple(1 / step_seconds(model, cores, len(servers), wait) for cores in workers)
     # The sum of the workers' speeds is the one that is reported: it and `low` agree to 1e-15.
     total = math.fsum(each)
+    if total > bound:  # without a queue nothing else keeps the workers to what the servers can do
+        each = tuple(own * bound / total for own in each)
+        total = bound
     return PsSpeed(
         steps_per_second=total,
         worker_steps_per_second=each,
