@@ -4,7 +4,7 @@ from penstock.brain.algorithms.straggler import StragglerParams, plan
 from penstock.brain.planning import AppliedPlan, Limits, Plan, PlanReason, RankPlan, RolePlan
 from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW
-from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
+from tests.brain.psjobs import in_force_plan, ps_history, ps_job, ps_sample, run_of
 
 
 def ask(*more: AppliedPlan, **fields: object) -> Plan | None:
@@ -88,3 +88,24 @@ def test_the_same_weights_are_not_planned_again() -> None:
         shard_weights={3: 0.62},
     )
     assert ask(weighed, worker_seconds={3: 0.08 * 1.6}) is None
+
+
+def test_one_noisy_sample_does_not_hide_a_slow_server() -> None:
+    made = [
+        ps_sample(
+            NOW - 15 * (2 - index),
+            speed=50.0,
+            workers=3,
+            worker_cores=3.0,
+            worker_used=1.5,
+            servers=[(1.5, 0.38), (1.5, 0.34), (1.5, 0.33), (1.5, 0.34)],
+            server_seconds=dict(enumerate(times)),
+        )
+        for index, times in enumerate(
+            [(1.7, 0.57, 0.58, 0.53), (1.36, 0.52, 0.54, 0.51), (1.19, 0.40, 0.72, 0.44)]
+        )
+    ]
+    plans = (in_force_plan(3, 3, 4, 1.5, stage=Stage.OPTIMIZE),)
+    found = plan(ps_history(tuple(made), *plans), ps_job(), Limits(), StragglerParams())
+    assert found is not None
+    assert list(found.roles[Role.PS].ranks) == [0]

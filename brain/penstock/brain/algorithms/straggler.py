@@ -38,6 +38,8 @@ _BUSIER: Final = 1.3
 
 _FEWEST_WORKERS: Final = 3
 """Workers of which one can be told to be out of step."""
+_FEWEST_RANKS: Final = 3
+"""Of fewer, a ratio is all there is to go by."""
 _BUSY: Final = 0.5
 """Share of its CPU above which a server that takes long is loaded, not slow."""
 
@@ -138,20 +140,28 @@ def _to_median(values: Mapping[int, float]) -> dict[int, float]:
 
 
 def _always_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[int, float]:
-    """The ranks slow in every row, with the least of their ratios to the median."""
-    slow: dict[int, float] | None = None
-    for times in rows:
-        own = _slow(times, params)
-        slow = (
-            own
-            if slow is None
-            else {rank: min(ratio, own[rank]) for rank, ratio in slow.items() if rank in own}
-        )
-    return slow or {}
+    """The ranks that are outliers over all rows together, and slow by the ratio in each of them.
+
+    With the least of their ratios to the median. Of three or four servers in one short sample any
+    one may differ: what is slow stays so, and what is noise does not.
+    """
+    if not rows:
+        return {}
+    ranks = set(rows[0]).intersection(*rows)
+    together = _slow({rank: median(row[rank] for row in rows) for rank in ranks}, params)
+    least = {rank: min(row[rank] / max(_centre(row), 1e-12) for row in rows) for rank in together}
+    bound = params.replace_ratio if len(ranks) < _FEWEST_RANKS else params.slow_ratio
+    return {rank: ratio for rank, ratio in least.items() if ratio > bound}
+
+
+def _centre(times: Mapping[int, float]) -> float:
+    """What is usual: of two, nothing says which one is out of step, so the quicker one."""
+    few = len(times) < _FEWEST_RANKS
+    return min(times.values()) if few else median(times.values())
 
 
 def _slow(times: Mapping[int, float], params: StragglerParams) -> dict[int, float]:
-    if len(times) < 3:
+    if len(times) < _FEWEST_RANKS:
         # Of two, nothing says which one is out of step; a large ratio does.
         if len(times) < 2:
             return {}
