@@ -32,6 +32,12 @@ def run(story: Any, folder: Path, values: Json | None = None) -> None:
     asyncio.run(main())
 
 
+async def phase_in(brain: httpx.AsyncClient, phase: str) -> bool:
+    """Whether the Brain's only job is in a phase."""
+    [known] = (await brain.get("/v1/jobs")).json()["items"]
+    return bool(known["phase"] == phase)
+
+
 def no_component_was_refused_anything(found: Installed) -> None:
     for component in COMPONENTS:
         account = f"{SYSTEM}:penstock-{component}"
@@ -52,8 +58,8 @@ def test_a_real_job_goes_through(tmp_path: Path) -> None:
         await until("a plan", lambda: found.condition("digits", "Planned"), 40)
         await until("the end", lambda: found.condition("digits", "Succeeded"), 50)
         async with await found.brain() as brain:
+            await until("the Brain hears of it", lambda: phase_in(brain, "Succeeded"), 20)
             [known] = (await brain.get("/v1/jobs")).json()["items"]
-            assert known["phase"] == "Succeeded"
         await prepare(found, await found.create(SCALES, by_its_trainer(known["uid"])))
         account = "default:digits-trainer"
         assert found.recorded.refused_to(account) == []
