@@ -259,6 +259,32 @@ def test_limits_taken_away_from_a_job_that_runs_leave_it_under_control(life: Lif
     assert life.condition("Failed") == ("True", "DeadlineExceeded")
 
 
+def test_a_job_that_asks_for_too_many_servers_keeps_those_it_has(life: Life) -> None:
+    life.create_job(
+        workers={"replicas": 1},
+        strategy="ParameterServer",
+        roles={"ps": {"replicas": 2, "template": template()}},
+        resourceLimits={"cpu": "3"},
+    )
+    life.settle()
+    life.server.advance(2)
+    life.edit_spec(lambda spec: spec["replicaSpecs"]["ps"].update(replicas=3))
+    life.settle()
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    assert "the replicas request 4 of at most 3" in life.message("Accepted")
+    assert "Refused" in life.events()
+    assert life.server.objects["scales"] == {}
+    life.end_pod("job-ps-1-0", 137, pod_reason="Evicted")
+    life.end_pod("job-worker-0-0", 137, pod_reason="Evicted")
+    life.settle()
+    assert life.names("ps") == ["job-ps-0-0", "job-ps-1-1"]
+    assert life.names("worker") == ["job-worker-0-1"]
+    assert life.condition("Accepted") == ("False", "OverQuota")
+    life.edit_spec(lambda spec: spec["replicaSpecs"]["ps"].update(replicas=2))
+    life.settle()
+    assert life.condition("Accepted")[0] == "True"
+
+
 def test_servers_beyond_the_limits_of_a_suspended_job_are_not_prepared(life: Life) -> None:
     life.create_job(
         workers={"replicas": 1},

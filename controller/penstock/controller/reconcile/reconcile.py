@@ -107,7 +107,7 @@ def _go_on(work: Work) -> None:
     observed = work.observed = dataclasses.replace(observed, scales=tuple(scales))
     asked_for = compute_target(spec, scales) if held else target
     work.beyond_limits = acceptance.fault_of_target(spec, asked_for)
-    if work.beyond_limits is not None and not (spec.suspend and job.status.start_time):
+    if work.beyond_limits is not None and not _goes_on(work, spec, target, held):
         _beyond_limits(work, spec, target, work.beyond_limits)
         return
     if job.status.start_time is None:
@@ -146,7 +146,7 @@ def _checks(work: Work, spec: ElasticJobSpec) -> list[CheckTemplate]:
 def _set_accepted(work: Work, spec: ElasticJobSpec) -> None:
     """Accepted, unless the API server refuses something that is still to be created.
 
-    A suspended job may ask for more than its limits: that is told, and keeps it from resuming.
+    A job that goes on may ask for more than its limits: that is told, and has no effect.
     """
     wanted = {
         pod_name(work.job, role, rank, incarnation)
@@ -193,6 +193,17 @@ def _not_accepted(work: Work, fault: acceptance.Fault) -> None:
     ):
         work.conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
     work.write_status(frozenset(), urgent=True)
+
+
+def _goes_on(work: Work, spec: ElasticJobSpec, target: Target, held: Held) -> bool:
+    """Whether a job that asks for more than its limits has a target all the same.
+
+    One that is to be suspended has; and one whose counts in force are within the limits, since the
+    edit that is not takes effect by consent alone: it waits, and what dies meanwhile is replaced.
+    """
+    if work.job.status.start_time is None:
+        return False
+    return spec.suspend or (bool(held) and acceptance.fault_of_target(spec, target) is None)
 
 
 def _beyond_limits(
@@ -285,7 +296,7 @@ def _write_own_scales(
     held: Held,
 ) -> None:
     written = [scale for plan in work.plans.values() for scale in plan.scales]
-    if work.beyond_limits is None:  # else the job is suspended, and such an edit is not prepared
+    if work.beyond_limits is None:  # else such an edit is not prepared
         edit, due = own_scales.spec_edit(work.job, spec, scales, held, work.now)
         work.alarm.at(due)
         if edit is not None:
