@@ -3,12 +3,14 @@
     python -m benchmarks.ps_transition --json
 
 One job on an embedded cluster trains ``examples/criteo/wide_deep.py`` with three workers. In each
-round its servers change while it trains, 2 to 4 and 4 to 2, by Scales; then the job is deleted and
-applied again at once, under another name and with the folder of its checkpoints, which is how
-servers change without this. Steps stop, until steps flow: the longest time between two steps of any
-of the workers, from the moment that the change was asked for. So a restart counts as over with the
-first step of the first worker that is back, and nobody waits for the old job's pods to be gone.
-What the trainer says of the parts of each change is in ``parts_seconds``.
+round its servers change while it trains, 2 to 4 and 4 to 2, by Scales; it is suspended, and resumed
+as soon as its pods are gone; then it is deleted and applied again at once, under another name and
+with the folder of its checkpoints, which is how servers change without this. Steps stop, until
+steps flow: the longest time between two steps of any of the workers, from the moment that the
+change was asked for. So a restart counts as over with the first step of the first worker that is
+back, and nobody waits for the old job's pods to be gone. What the trainer says of the parts of each
+change is in ``parts_seconds``; ``batches_again`` are those that a worker had handed in before, and
+that were done once more.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class Rounds:
         self._steps = folder / "steps"
         self._scales = 0
         self._lives = 0
+        self.suspended_after: list[float] = []
+        """Seconds from the wish to suspend until no pod is left."""
 
     @property
     def name(self) -> str:
@@ -72,6 +76,22 @@ class Rounds:
         target = {"ps": {"replicas": servers}}
         return self._measured(lambda: self._cluster.scale(self.name, name, target), servers)
 
+    def suspend(self) -> float:
+        """Suspend the job, and resume it as soon as no pod is left."""
+
+        def is_suspended() -> bool:
+            status = self._cluster.job(self.name).get("status", {})
+            return bool(status.get("state") == "Suspended")
+
+        def carry_out() -> None:
+            began = time.time()
+            self._cluster.edit(self.name, {"suspend": True})
+            wait(is_suspended, CHANGE_SECONDS, "the job is suspended")
+            self.suspended_after.append(time.time() - began)
+            self._cluster.edit(self.name, {"suspend": False})
+
+        return self._measured(carry_out, 2)
+
     def restart(self) -> float:
         """Delete the job, and apply it again at once."""
 
@@ -81,6 +101,16 @@ class Rounds:
             self.apply()
 
         return self._measured(carry_out, 2)
+
+    def batches_again(self) -> int:
+        """Batches that have been handed in more than once so far."""
+        slots = [
+            json.loads(line)["step"]
+            for path in self._steps.glob("steps-*.jsonl")
+            for line in path.read_text().splitlines()
+            if line.endswith("}")
+        ]
+        return len(slots) - len(set(slots))
 
     def _measured(self, carry_out: Callable[[], None], servers: int) -> float:
         began = time.time()
@@ -109,13 +139,21 @@ def run(cluster: Cluster, folder: Path, rounds: int) -> dict[str, Any]:
     job.apply()
     job.wait_for(2, time.time())
     seconds: dict[str, list[float]] = defaultdict(list)
+    again: dict[str, list[int]] = defaultdict(list)
     transitions: list[dict[str, Any]] = []
+
+    def interrupt(what: str, how: Callable[[], float]) -> None:
+        before = job.batches_again()
+        seconds[what].append(how())
+        again[what].append(job.batches_again() - before)
+
     for _ in range(rounds):
         seconds["servers 2 to 4"].append(job.change(4))
         seconds["servers 4 to 2"].append(job.change(2))
         # The trainer of each round is another one: it tells of this round alone.
         transitions += (cluster.summary(job.name).get("servers") or {}).get("transitions", ())
-        seconds["restart from the checkpoint"].append(job.restart())
+        interrupt("suspend and resume", job.suspend)
+        interrupt("restart from the checkpoint", job.restart)
     cluster.delete_job(job.name)
     changes = [*seconds["servers 2 to 4"], *seconds["servers 4 to 2"]]
     restart = median(seconds["restart from the checkpoint"])
@@ -125,6 +163,8 @@ def run(cluster: Cluster, folder: Path, rounds: int) -> dict[str, Any]:
         "median_seconds": {what: round(median(each), 3) for what, each in seconds.items()},
         "all_seconds": {what: [round(one, 3) for one in each] for what, each in seconds.items()},
         "times_shorter": round(restart / median(changes), 1),
+        "suspended_after_seconds": [round(each, 3) for each in job.suspended_after],
+        "batches_again": dict(again),
         "parts_seconds": parts(transitions),
     }
 

@@ -5,13 +5,16 @@ What it trains counts (`tests.e2e.counting`): a batch lost or applied twice, by 
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.crds.environment import CHECKPOINT_DIR, STEP_LOG
 from tests.e2e.control_plane import ROOT, ControlPlane, Json, needs_kubectl, until
 from tests.e2e.digits import final_result
 
@@ -20,18 +23,22 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 SAMPLES, BATCH, EPOCHS = 2000, 10, 10
 
 
-def counting_job(name: str, hurry: Path, *, workers: int = 3, servers: int = 2) -> Json:
+def counting_job(
+    name: str, hurry: Path, *, workers: int = 3, servers: int = 2, step_log: Path | None = None
+) -> Json:
     program = [
         sys.executable, "-m", "tests.e2e.counting", f"--samples={SAMPLES}",
         f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--batch-seconds=0.06", f"--hurry={hurry}",
     ]  # fmt: skip
-    place = {"name": "PENSTOCK_CHECKPOINT_DIR", "value": "/checkpoints"}
+    env = [{"name": CHECKPOINT_DIR, "value": "/checkpoints"}]
+    if step_log is not None:
+        env.append({"name": STEP_LOG, "value": str(step_log)})
     worker = {
         "name": "main",
         "image": "penstock/examples",
         "command": ["penstock", "run", "--", *program],
         "workingDir": str(ROOT),
-        "env": [place],
+        "env": env,
         "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
     }
     claim = {"name": "checkpoints", "persistentVolumeClaim": {"claimName": f"{name}-checkpoints"}}
@@ -175,3 +182,34 @@ def test_servers_are_lost_while_it_trains(plane: ControlPlane, tmp_path: Path) -
     job.wait_for_servers("0-1", "1-1")
     (tmp_path / "hurry").touch()
     finished(plane, "lost")
+
+
+def test_a_suspended_job_is_saved_goes_at_once_and_resumes_where_it_was(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    steps = tmp_path / "steps"
+
+    def batches() -> list[int]:
+        return [
+            json.loads(line)["step"]
+            for path in steps.glob("steps-*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+
+    def suspend(suspended: bool) -> None:
+        spec = json.dumps({"spec": {"suspend": suspended}})
+        plane.kubectl("patch", "ej", "paused", "--type=merge", "-p", spec)
+
+    plane.apply(claim("paused"))
+    plane.apply(counting_job("paused", tmp_path / "hurry", step_log=steps))
+    until(lambda: len(batches()) >= 100, 60)
+    began = time.monotonic()
+    suspend(True)
+    plane.wait_for("paused", "Suspended", 20)
+    assert time.monotonic() - began < 15, "servers did not wait out their grace period"
+    trained = len(batches())
+    suspend(False)
+    until(lambda: len(batches()) > trained, 60)
+    (tmp_path / "hurry").touch()
+    finished(plane, "paused")
+    assert sorted(batches()) == list(range(EPOCHS * SAMPLES // BATCH)), "each batch was done once"

@@ -7,6 +7,7 @@ and are counted), plans are asked for again, and training does not notice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -65,6 +66,7 @@ class BrainLink:
         self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
         self._registered = asyncio.Event()
         self._sequence = 0
+        self._ledger_kept: bytes | None = None  # the copy that the Brain has
         self._troubles: set[str] = set()
 
     async def stored_ledger(self) -> bytes | None:
@@ -135,22 +137,30 @@ class BrainLink:
 
     async def keep_ledger(self) -> None:
         """Leave a copy of the ledger with the Brain every few seconds while it changes."""
-        kept: bytes | None = None
         while True:
             await asyncio.sleep(LEDGER_SECONDS)
-            content = self._ledger_copy()
-            if content is None or content == kept or not self._registered.is_set():
-                continue
-            self._sequence += 1
-            try:
-                await self._client.put_ledger(self._uid, self._sequence, content)
-                self._well("ledger")
-                kept = content
-            except ConflictError as error:
-                self._trouble("ledger", error)
-                await self.stored_ledger()  # learn the newest number
-            except BrainError as error:
-                self._trouble("ledger", error)
+            await self._send_ledger()
+
+    async def leave_ledger(self) -> None:
+        """Leave the last copy, where the job may go on with another trainer; soon gives up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._send_ledger()
+
+    async def _send_ledger(self) -> None:
+        content = self._ledger_copy()
+        if content is None or content == self._ledger_kept or not self._registered.is_set():
+            return
+        self._sequence += 1
+        try:
+            await self._client.put_ledger(self._uid, self._sequence, content)
+            self._well("ledger")
+            self._ledger_kept = content
+        except ConflictError as error:
+            self._trouble("ledger", error)
+            await self.stored_ledger()  # learn the newest number
+        except BrainError as error:
+            self._trouble("ledger", error)
 
     async def finish(self, message: str) -> None:
         """Say that the job succeeded, with its last samples; gives up after a few seconds."""

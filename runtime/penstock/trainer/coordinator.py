@@ -67,6 +67,7 @@ class JobFacts:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     skip_bad: bool = False
     min_workers: int = 1
+    suspended: bool = False
 
 
 @dataclass
@@ -447,6 +448,7 @@ class Coordinator:
         if self.ledger is not None:
             self.ledger.options = replace(self.ledger.options, skip_bad=facts.skip_bad)
         self.rendezvous.min_workers = facts.min_workers
+        self.fleet.suspension.want(facts.suspended)
 
     # ------------------------------------------------------------------ figures and state
 

@@ -119,6 +119,7 @@ def facts_of(job: ElasticJob) -> JobFacts:
         guarantee=job.spec.input.guarantee,
         skip_bad=job.spec.input.skip_bad,
         min_workers=worker.min_replicas,
+        suspended=job.spec.suspend,
     )
 
 

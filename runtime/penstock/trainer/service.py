@@ -287,6 +287,8 @@ class TrainerService:
                     f"{summary.samples_seen} samples seen, {summary.samples_lost} lost, "
                     f"{summary.samples_repeated} repeated; result {summary.result}"
                 )
+            else:
+                await self._brain.leave_ledger()
             await self._brain.close()
         if self._kube is not None:
             await self._kube.close()

@@ -204,9 +204,14 @@ class SimWorker:
         self.filling: tuple[Layout, Parameters, list[ServerId]] | None = None
         self.failed = ""
         self.seen = 0
+        self.leaving = False
 
     def exchange(self, lose_reply: bool = False) -> None:
         """Report and carry out what comes back; the trainer may be away."""
+        if self.leaving and self.working is None:
+            self.returned |= {fence for fence, _ in self.ahead}
+            self.ahead.clear()
+            self.phase = WorkerPhase.LEAVING
         report = self._report()
         reply = self.world.worker_call(report)
         if reply is None or lose_reply:
@@ -267,7 +272,7 @@ class SimWorker:
             assert not self.ahead
             assert self.working is None
             self.phase = WorkerPhase.FINISHED
-        elif self.phase is WorkerPhase.FINISHED:
+        elif self.phase is WorkerPhase.FINISHED or (self.leaving and not reply.stay):
             self.phase = WorkerPhase.CLOSED
         at_it = self.filling[0].number if self.filling is not None else self.filled
         if reply.fill is not None and reply.fill.number not in (at_it, self.filled):
@@ -325,6 +330,7 @@ class SimWorker:
         answers = [s.begins(self.layout.number) if s is not None else None for s in servers]
         if all(answers):
             self.working = self.ahead.popleft()
+            self.world.begun += 1
             self.to_push = [server.id for server in self.layout.servers]
         elif None in answers:
             self.layout = None  # ask the trainer
@@ -368,12 +374,25 @@ class World:
         self.names = 0
         self.refusals: list[str] = []
         self.cap: int | None = None
+        self.suspended = False
+        self.begun = 0  # batches
         self.trainer = self._new_trainer()
 
     def _new_trainer(self) -> Coordinator:
         self.lives += 1
-        facts = JobFacts(slots_per_step=1, lease_seconds=LEASE_SECONDS)
-        return Coordinator(facts, identity=f"t{self.lives}", fence_floor=self.lives << 24)
+        trainer = Coordinator(
+            self._facts(), identity=f"t{self.lives}", fence_floor=self.lives << 24
+        )
+        trainer.learn(self._facts())
+        return trainer
+
+    def _facts(self) -> JobFacts:
+        return JobFacts(slots_per_step=1, lease_seconds=LEASE_SECONDS, suspended=self.suspended)
+
+    def suspend(self, suspended: bool) -> None:
+        """Edit the job's spec."""
+        self.suspended = suspended
+        self.trainer.learn(self._facts())
 
     def restart_trainer(self, with_journal: bool) -> None:
         ledger, extra = self.trainer.ledger, self.trainer.extra()

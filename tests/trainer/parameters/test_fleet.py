@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.trainer.parameters.protocol import Stage
 from tests.trainer.parameters.fleet_world import World
 
@@ -90,6 +92,35 @@ def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
         world.round()
     world.servers[1].alive = False
     world.add_server(1, incarnation=1)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 1
+
+
+@pytest.mark.parametrize("with_journal", [True, False])
+def test_how_often_it_went_back_is_known_to_the_next_trainer(with_journal: bool) -> None:
+    world = running(slots=200)
+    while not world.files:
+        world.round()
+    for count in (1, 2):
+        world.servers[-1].alive = False
+        world.add_server(1, incarnation=count)
+        while world.trainer.fleet.restores < count or not world.trainer.fleet.opened:
+            world.round()
+        world.restart_trainer(with_journal)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 2
+
+
+def test_servers_and_trainer_lost_together_are_a_restore() -> None:
+    world = running(slots=200)
+    while not world.files or world.begun < max(world.files) + 5:
+        world.round()
+    for server in world.live_servers():
+        server.alive = False
+    world.restart_trainer(with_journal=True)
+    world.add_server(0, incarnation=1)
     world.run()
     world.check_end()
     assert world.trainer.fleet.restores == 1

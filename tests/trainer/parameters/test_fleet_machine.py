@@ -93,6 +93,20 @@ class Chaos:
                     worker.alive = False
             self.world.add_worker(old.rank, newest + pick % 2)
 
+    def worker_leaves(self, pick: int) -> None:
+        if workers := self.world.live_workers():
+            workers[pick % len(workers)].leaving = True
+
+    def job_is_suspended(self, pick: int) -> None:
+        """For a while, as a rule with everybody asked to go."""
+        self.world.suspend(pick % 4 > 0)
+        if pick % 4 > 1:
+            for worker in self.world.live_workers():
+                worker.leaving = True
+        if pick % 4 > 2 and not self.world.live_workers():
+            for server in self.world.live_servers():
+                server.draining = True
+
     def trainer_restarts(self, pick: int) -> None:
         self.world.restart_trainer(with_journal=pick % 3 > 0)
 
@@ -105,6 +119,7 @@ class Chaos:
     def calm(self) -> None:
         """Nothing fails any more, and there is at least one of each."""
         self.world.set_cap(None)
+        self.world.suspend(False)
         if not any(not server.draining for server in self.world.live_servers()):
             self.world.add_server(self.rank)
             self.rank += 1
@@ -120,7 +135,7 @@ CALM = [
 ROUGH = [
     "old_report_arrives", "server_dies", "server_restarts", "server_is_replaced", "server_drains",
     "servers_come", "fewer_are_wanted", "as_many_as_there_are", "worker_dies", "worker_restarts",
-    "trainer_restarts",
+    "trainer_restarts", "worker_leaves", "job_is_suspended",
 ]  # fmt: skip
 
 

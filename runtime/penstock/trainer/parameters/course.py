@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from penstock.data.ledger import Ledger, LedgerError
 from penstock.data.ledger.ranges import RangeSet
 from penstock.trainer.parameters.crew import Crew
+from penstock.trainer.parameters.fill import Fill
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId, assign
 from penstock.trainer.parameters.orders import Orders
 from penstock.trainer.parameters.protocol import (
@@ -31,19 +31,16 @@ from penstock.trainer.parameters.protocol import (
     ServerReport,
     Source,
     Stage,
-    WorkerReport,
 )
 from penstock.trainer.parameters.roster import Patience, Roster
 from penstock.trainer.parameters.saves import Saves
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.survivors import Survivors
+from penstock.trainer.parameters.suspension import Suspension
 from penstock.trainer.parameters.transitions import Transitions
-from penstock.trainer.protocol import MemberId
 
 LOG = logging.getLogger("penstock.trainer")
 
-FILLER_SILENT_SECONDS = 60.0
-"""How long a chief that fills a layout may say nothing, where no agent speaks for it."""
 MENDS = 3
 """After so many attempts to complete what is half done, the checkpoint is used instead."""
 
@@ -55,36 +52,6 @@ class Goal(StrEnum):
     SAVE = "save"
     END = "end"
     VERIFY = "verify"  # a trainer that was restarted makes sure that its ledger is right
-
-
-@dataclass
-class Fill:
-    """The filling of a layout by the chief."""
-
-    number: int
-    by: MemberId
-    checkpoint: int | None  # slots; None: afresh
-    told: int | None = None  # revision at which the chief was told: all servers know of it
-
-    def is_for(self, report: WorkerReport) -> bool:
-        """Whether the sender of a report has yet to do it."""
-        return self.told is not None and report.member == self.by and report.filled != self.number
-
-    def gone(self, crew: Crew, now: float) -> bool:
-        """Whether the chief that should do it is there no more."""
-        filler = crew.get(self.by)
-        gone = filler is None or filler.ended or filler.closed
-        return filler is None or gone or now - filler.seen >= FILLER_SILENT_SECONDS
-
-    def failure(self, crew: Crew, late: bool, now: float) -> str:
-        """Why it will come to nothing; empty: it may yet succeed."""
-        filler = crew.get(self.by)
-        if filler is None or self.gone(crew, now):
-            return f"{self.by} went away"
-        report = filler.report
-        if report.failed and self.told is not None and report.seen_revision >= self.told:
-            return f"{self.by}: {report.failed}"
-        return f"{self.by} was too slow" if late else ""
 
 
 class Course:
@@ -100,6 +67,7 @@ class Course:
         self.orders = Orders(floor + 1)
         self.survivors = Survivors(self.patience)
         self.saves = Saves(self.patience)
+        self.suspension = Suspension()
         self.active = False  # whether this job has servers
         self.spec: ModelSpec | None = None
         self.layout: Layout | None = None  # the present one
@@ -112,7 +80,8 @@ class Course:
         self.finished = False  # servers are told to go
         self.refusal = ""  # why no worker can be served
         self.trouble = ""  # why a change that is wanted is not made
-        self.restores = 0
+        self.restores = 0  # how often the model went back to a checkpoint
+        self._going_back = False  # what the last layout held is lost
         self._goal: Goal | None = None
         self._doubtful = False  # whether the ledger may be ahead of the servers
         self._from_chief = False  # the present layout was filled, the ledger does not know yet
@@ -158,6 +127,7 @@ class Course:
         if newest is not None:
             LOG.info("took up layout %d of %d servers", newest.number, len(newest.servers))
             self.layout, self._doubtful = newest, True
+            self.restores = max(self.restores, newest.restores)
             self.survivors.serve(newest.number)
             self._serve(now)
             self.orders.place(now)
@@ -170,6 +140,9 @@ class Course:
         following = self.next
         if following is not None and self._is_whole(following, now):
             self._switch(now)
+        if self.suspension.wanted and self._may_part(now):
+            self._part(now)
+            return
         lost = self._lost(self.layout, now)
         if lost:
             self._abandon(lost, now)
@@ -232,8 +205,9 @@ class Course:
 
     def _go_back(self, ledger: Ledger, applied: Applied) -> bool:
         """The ledger follows a model that was restored."""
+        apart = ledger.leases() or _booked(ledger).digest != applied.digest
         try:
-            if ledger.frontier or applied.watermark:
+            if apart and (ledger.frontier or applied.watermark):
                 ledger.adopt(applied.watermark)
         except LedgerError as error:
             self.refusal = f"the checkpoint does not belong to these data: {error}"
@@ -264,6 +238,8 @@ class Course:
             return Goal.VERIFY
         if not self.saves.may_begin(now):
             return None
+        if self.suspension.wanted:
+            return None if self.suspension.is_kept(self.saves, self.crew, now) else Goal.SAVE
         if ledger.finished:
             return Goal.END if self._may_settle(now) else None
         return Goal.SAVE if self.saves.is_due(ledger.consumed, self.crew, now) else None
@@ -328,6 +304,7 @@ class Course:
         if target := self._target(now):
             self._move(target, now)
             return
+        self.suspension.stand(applied.slots)
         saves = self.saves.has_saver(self.crew, now) and applied.slots != self.saves.saved
         at_end = ledger.finished and self._may_settle(now)
         wanted = (at_end and not self.saves.given_up) or self._goal is Goal.SAVE
@@ -343,8 +320,7 @@ class Course:
 
     def _verify(self, ledger: Ledger, applied: Applied) -> None:
         """The ledger must not be ahead of the servers; with no lease open that can be told."""
-        ranges = RangeSet((start, stop) for start, stop in ledger.snapshot()["consumed"])
-        ours = Applied.of(ranges, 0)
+        ours = _booked(ledger)
         ahead = ours.slots > applied.slots or ours.watermark > applied.watermark
         if ahead or (self._doubtful and ours.digest != applied.digest):
             LOG.info(
@@ -358,6 +334,11 @@ class Course:
         self._mends += 1
         counts = ", ".join(str(each.slots) for each in applied)
         LOG.info("servers have applied %s slots: what is half done is completed first", counts)
+        if self.suspension.wanted and not self.crew.training(now):
+            LOG.warning("nobody is left to complete it: the newest checkpoint is what will be left")
+            self.suspension.give_up(self.saves)
+            self._serve(now)
+            return
         if self._mends >= MENDS:
             self._abandon([], now)
             return
@@ -371,7 +352,7 @@ class Course:
     def _target(self, now: float) -> list[ServerAddress]:
         """The servers that should own the parameters instead of the present ones; empty: none."""
         assert self.layout is not None
-        if now < self._retry_at:
+        if now < self._retry_at or self.suspension.wanted:
             return []
         target, self.trouble = self.roster.change(self.layout, self.spec, now)
         return target
@@ -382,7 +363,9 @@ class Course:
         self.saves.drop()
         self.saves.after_move = self.saves.has_saver(self.crew, now)
         number = self.survivors.new_number()
-        self.next = assign(number, target, len(self.layout.owners), self.layout)
+        self.next = assign(
+            number, target, len(self.layout.owners), self.layout, restores=self.restores
+        )
         self.source = Source.SERVERS
         self.orders.give(now)
 
@@ -415,6 +398,7 @@ class Course:
         assert self.next is not None
         moved = self.source is Source.SERVERS
         self.layout, self.next = self.next, None
+        self.restores, self._going_back = self.layout.restores, False
         self.survivors.serve(self.layout.number)
         self._failures = 0
         self._from_chief = not moved
@@ -434,6 +418,19 @@ class Course:
 
     # ------------------------------------------------------------------ without a layout
 
+    def _may_part(self, now: float) -> bool:
+        """Whether the servers of a suspended job, all of them asked to go, are needed no more."""
+        assert self.layout is not None
+        leave = all(self.roster.is_leaving(server.id) for server in self.layout.servers)
+        return leave and self.suspension.is_kept(self.saves, self.crew, now)
+
+    def _part(self, now: float) -> None:
+        """Nobody is to come and take over: servers that are to go may go at once."""
+        kept = self.saves.saved
+        what = "nothing was saved" if kept is None else f"the checkpoint of {kept} slots is left"
+        LOG.info("the job is suspended and its servers go: %s", what)
+        self._drop_layout(now)
+
     def _abandon(self, lost: list[ServerId], now: float) -> None:
         """What the layout held is lost as a whole: parameters depend on one another."""
         assert self.layout is not None
@@ -446,7 +443,10 @@ class Course:
         else:
             self.transitions.name(what)
         LOG.warning("%s: going back to the newest checkpoint", what)
-        self.restores += 1
+        self._going_back = True
+        self._drop_layout(now)
+
+    def _drop_layout(self, now: float) -> None:
         self.layout = self.next = None
         self.opened = False
         self._mends, self._mend_to = 0, None
@@ -460,6 +460,11 @@ class Course:
         """Form a layout whose parameters come from a checkpoint, or are the initial ones."""
         if self._found_since is None:
             self._found_since = now
+        if self.suspension.wanted:
+            if self.next is not None:
+                self.next = self._fill = None
+                self.orders.give(now)
+            return
         if self.next is not None and not self._mind_fill(now):
             return
         if now < self._retry_at or self.spec is None:
@@ -483,7 +488,13 @@ class Course:
         self.transitions.begin("first layout", now)
         origin = f"the checkpoint of {newest} slots" if newest is not None else "the beginning"
         LOG.info("%d parameter servers begin at %s, by %s", len(servers), origin, chief.id)
-        self.next = assign(self.survivors.new_number(), servers, self.spec.partitions)
+        back = self._going_back or ledger.consumed > (newest or 0)
+        self.next = assign(
+            self.survivors.new_number(),
+            servers,
+            self.spec.partitions,
+            restores=self.restores + back,
+        )
         self.source = Source.CHIEF
         self._fill = Fill(self.next.number, chief.id, newest)
         self.orders.give(now)
@@ -558,3 +569,9 @@ class Course:
             return []
         known = [self.roster.get(server.id) for server in self.layout.servers]
         return [server.report.applied for server in known if server is not None]
+
+
+def _booked(ledger: Ledger) -> Applied:
+    """The slots that a ledger has for consumed, to be compared with what servers have applied."""
+    ranges = RangeSet((start, stop) for start, stop in ledger.snapshot()["consumed"])
+    return Applied.of(ranges, 0)

@@ -65,7 +65,8 @@ class Fleet(Course):
     @property
     def paused(self) -> bool:
         """Whether workers are to begin nothing."""
-        return not (self.opened and self.order is ServerOrder.SERVE)
+        stands = self.suspension.wanted and self._mend_to is None
+        return stands or not (self.opened and self.order is ServerOrder.SERVE)
 
     def server_reply(self, report: ServerReport, accepted: bool) -> ServerReply:
         """The whole orders for one server."""
@@ -99,6 +100,7 @@ class Fleet(Course):
         there = self.layout is not None and self.opened and self.order is not ServerOrder.FREEZE
         fill = self._fill if self._fill is not None and self._fill.is_for(report) else None
         saver = self.saves.writing and report.member == self.saves.saver
+        awaited = chief and self.suspension.wanted and self.layout is not None
         return WorkerReply(
             trainer=self.identity,
             revision=self.revision,
@@ -109,6 +111,7 @@ class Fleet(Course):
             fill=self.next if fill is not None else None,
             fill_checkpoint=fill.checkpoint if fill is not None else None,
             save=self.saves.snapshot if saver else None,
+            stay=awaited and not self.suspension.is_kept(self.saves, self.crew, now),
             over=self.finished,
             message=self.message(now),
         )
@@ -117,6 +120,8 @@ class Fleet(Course):
         """What goes on, for people; empty when the training runs."""
         if said := self.refusal or self.trouble:
             return said
+        if self.suspension.wanted:
+            return "the job is suspended"
         if self.layout is None:
             if self.next is not None:
                 return f"layout {self.next.number} is being filled"
@@ -155,6 +160,7 @@ class Fleet(Course):
             "number": self.survivors.number,
             "present": self.survivors.present,
             "saved": self.saves.saved,
+            "restores": self.restores,
             "settled": self._final_slots if self.settled else None,
             "closed": self.crew.any_closed,
         }
@@ -167,6 +173,7 @@ class Fleet(Course):
         self.survivors.number = int(extra["number"])
         self.survivors.present = int(extra["present"])
         self.saves.saved = None if extra["saved"] is None else int(extra["saved"])
+        self.restores = int(extra.get("restores", 0))
         self.crew.any_closed = bool(extra["closed"])
         if extra["settled"] is not None:
             self.settled, self._final_slots = True, int(extra["settled"])

@@ -35,11 +35,16 @@ class ServerAddress(Message):
 
 
 class Layout(Message):
-    """Owners of all partitions: ``owners[p]`` is an index into ``servers``."""
+    """Owners of all partitions: ``owners[p]`` is an index into ``servers``.
+
+    ``restores`` is how often the parameters had gone back to a checkpoint when it was formed: what
+    all servers hold and report outlives the trainer that counted it.
+    """
 
     number: Annotated[int, Field(ge=1, lt=1 << 62)]
     servers: Annotated[tuple[ServerAddress, ...], Field(min_length=1, max_length=4096)]
     owners: Annotated[tuple[Count, ...], Field(min_length=1, max_length=4096)]
+    restores: Count = 0
 
     def owned_by(self, server: ServerId) -> tuple[int, ...]:
         """The partitions of one server, in order."""
@@ -74,6 +79,7 @@ def assign(
     partitions: int,
     previous: Layout | None = None,
     weights: Mapping[int, float] | None = None,
+    restores: int = 0,
 ) -> Layout:
     """The next layout: shares by weight (by rank; 1 unless given), the fewest partitions moved.
 
@@ -97,4 +103,5 @@ def assign(
         number=number,
         servers=tuple(servers),
         owners=tuple(next(taken) if owner is None else owner for owner in owners),
+        restores=restores,
     )

@@ -161,6 +161,7 @@ class WorkerPhase(StrEnum):
 
     RUNNING = "running"
     FINISHED = "finished"  # out of the loop, may still evaluate its model
+    LEAVING = "leaving"  # it was asked to go: trains no more, and goes unless it is told to stay
     CLOSED = "closed"
 
 
@@ -198,5 +199,6 @@ class WorkerReply(Message):
     fill: Layout | None = None  # chief: fill this one
     fill_checkpoint: Count | None = None  # from this checkpoint; None: afresh
     save: Count | None = None  # chief: write this snapshot of the present layout to disk
+    stay: bool = False  # if it is leaving: not yet, there is a checkpoint to be written
     over: bool = False  # the job is done and its servers have gone: there is nothing left to do
     message: Text = ""

@@ -138,6 +138,13 @@ class Roster:
             return True
         return silent >= (self.patience.accused if accused else self.patience.silent)
 
+    def is_leaving(self, server: ServerId) -> bool:
+        """Whether a server was asked to go, by what it or its pod says."""
+        known = self.get(server)
+        pod = (self.pods or {}).get((server.rank, server.incarnation))
+        draining = known is not None and known.report.draining
+        return draining or (pod is not None and pod.leaving)
+
     def wanted(self, layout: Layout | None, now: float) -> list[ServerAddress]:
         """The servers that should own the parameters now, of those that are there.
 
@@ -148,8 +155,7 @@ class Roster:
         for (rank, incarnation), server in self.servers.items():
             if not self._is_there(server, now):
                 continue
-            pod = self.pods.get((rank, incarnation)) if self.pods is not None else None
-            if server.report.draining or (pod is not None and pod.leaving):
+            if self.is_leaving(server.id):
                 leaving.append(server)
             elif self.cap is None or rank < self.cap:
                 before = newest.get(rank)

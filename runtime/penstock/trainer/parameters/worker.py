@@ -312,6 +312,8 @@ class Worker:
         if self._client.is_closed:
             return
         self._slots.give_back(failed=failed)
+        if self._leaving() and self._files is not None:
+            self._stay()
         self._report = self._report.model_copy(update={"phase": WorkerPhase.CLOSED})
         try:
             self._post(self._whole(0, wait=False), goodbye_seconds)
@@ -321,6 +323,19 @@ class Worker:
             self._saving.stop()
         self._servers.close()
         self._client.close()
+
+    def _stay(self) -> None:
+        """Asked to go, it first does what is wanted yet: the checkpoint of a job that is suspended."""
+        self._report = self._report.model_copy(update={"phase": WorkerPhase.LEAVING})
+        deadline = time.monotonic() + SAVE_SECONDS
+        try:
+            reply = self._exchange()
+            while reply.stay and time.monotonic() < deadline:
+                if self._saving is not None:
+                    self._saving.wait(LONG_POLL_SECONDS)
+                reply = self._exchange(wait=self._saving is None)
+        except (LeavingError, ParametersError) as error:
+            LOG.warning("it was not to be learnt whether a checkpoint is wanted yet: %s", error)
 
     def _check_trained(self) -> None:
         """After the loop: what is read must be the trained model, not one that went back."""
