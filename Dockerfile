@@ -20,6 +20,7 @@ COPY brain brain
 COPY client client
 COPY controller controller
 COPY crds crds
+COPY kube kube
 COPY local local
 COPY runtime runtime
 COPY scheduler scheduler

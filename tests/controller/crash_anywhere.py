@@ -27,7 +27,8 @@ from typing import Any
 from penstock.controller.metrics import Metrics
 from penstock.controller.operator import Operator, Options
 from penstock.controller.reconcile import Settings, timing
-from penstock.controller.service import connect
+from penstock.controller.service import USER_AGENT
+from penstock.kube.connection import connect
 from tests.controller.scripted_life import Trap, World, install
 from tests.local.cluster import RunningCluster, running_cluster
 
@@ -71,7 +72,7 @@ async def _one_operator(cluster: RunningCluster, trap: Trap, life: Future[None])
 
     trap.kill = ring
     life.add_done_callback(ring)
-    client = await connect(cluster.kubeconfig_path)
+    client = await connect(cluster.kubeconfig_path, USER_AGENT)
     options = Options(Settings(trainer_image="trainer"), namespace=trap.namespace)
     operator = Operator(client, options, Metrics(), random_source=random.Random(1))
     task = asyncio.create_task(operator.run())

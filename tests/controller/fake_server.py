@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import orjson
 
-from penstock.controller.api import ApiRefusedError, ApiUnavailableError, Page
+from penstock.kube.api import Page
+from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -240,7 +241,7 @@ def _keep_admission(before: Json, after: Json) -> None:
 
 
 class FakeApi:
-    """`penstock.controller.api.Api` on a `FakeServer`, with failures on demand.
+    """`penstock.kube.api.Api` on a `FakeServer`, with failures on demand.
 
     ``fault`` is asked before every call with its number; it answers None, or one of: ``refuse``
     (429, nothing done), ``lose`` (nothing done, but the caller cannot know), ``blind`` (done, but

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from penstock.controller.api import Api, ApiError
 from penstock.controller.metrics import Metrics
 from penstock.controller.owned_objects import OwnedObjects
 from penstock.controller.reconcile import Settings
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.store import Store
 from penstock.crds.elasticjob import ElasticJob
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiError
 from tests.controller.fake_server import CrashError, FakeApi, FakeServer, copied
 
 Json = dict[str, Any]

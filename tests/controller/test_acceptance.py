@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.api import ApiRefusedError
 from penstock.controller.reconcile.reading import read_spec
+from penstock.kube.errors import ApiRefusedError
 from tests.controller.life import Life, job, template
 
 Json = dict[str, Any]

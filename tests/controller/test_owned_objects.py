@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.controller.api import Api, ApiRefusedError
 from penstock.controller.owned_objects import SECRETS_AT_A_TIME, OwnedObjects
 from penstock.controller.reconcile import timing
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError
 from tests.controller.fake_server import FakeApi
 from tests.controller.life import Life, job
 

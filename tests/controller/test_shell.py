@@ -18,13 +18,11 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.api import Api
 from penstock.controller.metrics import Metrics
 from penstock.controller.operator import Operator, Options
-from penstock.controller.pod_watch import PodWatch
 from penstock.controller.reconcile import Settings
-from penstock.controller.service import connect
-from penstock.controller.store import Store
+from penstock.controller.service import USER_AGENT
+from penstock.kube.connection import connect
 from penstock.local.engine import errors
 from tests.controller.scripted_life import World, install
 from tests.local.cluster import RunningCluster, running_cluster
@@ -48,7 +46,7 @@ def namespace(server: RunningCluster, request: pytest.FixtureRequest) -> Iterato
 
 @contextlib.asynccontextmanager
 async def operating(server: RunningCluster, namespace: str) -> AsyncIterator[Operator]:
-    client = await connect(server.kubeconfig_path)
+    client = await connect(server.kubeconfig_path, USER_AGENT)
     operator = Operator(
         client, Options(Settings(trainer_image="t"), namespace=namespace), Metrics(),
         random_source=random.Random(1),
@@ -106,7 +104,7 @@ class Failing:
         self._make = make
 
     async def on_request(self, request: Any) -> Any:
-        if self._left and request.user_agent == "penstock-controller" and self._matches(request):
+        if self._left and request.user_agent == USER_AGENT and self._matches(request):
             self._left -= 1
             return self._make()
         return None
@@ -166,58 +164,23 @@ def test_one_bad_object_does_not_hold_up_another(server: RunningCluster, namespa
     assert "job-worker-0-0" in workers(server, namespace)
 
 
-def test_the_watch_of_pods_lists_again_when_its_place_is_forgotten(
+def test_a_pod_lost_while_the_place_of_the_watch_was_forgotten_is_replaced(
     server: RunningCluster, namespace: str
 ) -> None:
-    metrics = Metrics()
+    async def forget() -> None:
+        """Every watch ends and no old place can be taken up again."""
+        server.engine.store.compact_all()
+        server.engine.close_watches()
 
     async def main() -> None:
-        client = await connect(server.kubeconfig_path)
-        seen: list[tuple[str, str]] = []
-        store = Store(seen.append)
-        watch = PodWatch(Api(client, metrics), store, metrics, namespace, random.Random(1))
-        task = asyncio.create_task(watch.run())
-        try:
-            async with asyncio.timeout(20):
-                await watch.synced.wait()
-                server.create("pods", _pod("first"), namespace)
-                await until("the first pod", lambda: store.counts()["pods"] == 1)
-                server.run(_expire(server))
-                server.delete("pods", "first", namespace, gracePeriodSeconds="0")
-                server.create("pods", _pod("second"), namespace)
-                key = (namespace, "job")
-                await until(
-                    "the second pod alone",
-                    lambda: [one.name for one in store.pods(key, "job-uid")] == ["second"],
-                )
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await client.close()  # type: ignore[no-untyped-call]
+        async with operating(server, namespace):
+            make_job(server, namespace, replicas=1)
+            await until("a worker", lambda: workers(server, namespace) == ["job-worker-0-0"])
+            server.run(forget())
+            server.delete("pods", "job-worker-0-0", namespace, gracePeriodSeconds="0")
+            await until("another", lambda: workers(server, namespace) == ["job-worker-0-1"])
 
     asyncio.run(main())
-
-
-async def _expire(server: RunningCluster) -> None:
-    """Every watch ends and no old place can be taken up again."""
-    server.engine.store.compact_all()
-    server.engine.close_watches()
-
-
-def _pod(name: str) -> Json:
-    tags = {
-        "penstock.dev/job": "job",
-        "penstock.dev/job-uid": "job-uid",
-        "penstock.dev/role": "worker",
-        "penstock.dev/rank": "0",
-        "penstock.dev/incarnation": "0",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": tags},
-        "spec": {"containers": [{"name": "main", "image": "image"}]},
-    }
 
 
 def test_a_scale_deleted_while_nobody_watched_is_noticed(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.api import ApiRefusedError
+from penstock.kube.errors import ApiRefusedError
 from tests.controller.life import Life, template
 
 TOLD = 'Pod "job-worker-0-0" is invalid: spec.containers[0].image: Required value'

@@ -4,7 +4,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("api", "brain", "client", "controller", "crds", "local", "runtime", "scheduler", "sim")
+ROOMS = (
+    "api", "brain", "client", "controller", "crds", "kube", "local", "runtime", "scheduler", "sim",
+)  # fmt: skip
 
 
 def test_penstock_is_a_namespace_without_an_init_module() -> None:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
+from penstock.crds.logs import LogFormat
 from penstock.crds.ports import CONTROLLER_METRICS
-
-
-class LogFormat(StrEnum):
-    """How log lines are written to standard error."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def controller(
@@ -75,18 +68,13 @@ def controller(
         return
     import asyncio
 
-    from penstock.controller.election import LeaseName
-    from penstock.controller.health import PortInUseError
-    from penstock.controller.logs import set_up_logging
     from penstock.controller.operator import Options
     from penstock.controller.reconcile import Settings
-    from penstock.controller.service import (
-        ConfigurationError,
-        ServiceOptions,
-        make_identity,
-        own_namespace,
-        serve,
-    )
+    from penstock.controller.service import ServiceOptions, serve
+    from penstock.kube.connection import make_identity, own_namespace
+    from penstock.kube.election import LeaseName
+    from penstock.kube.errors import ConfigurationError, PortInUseError
+    from penstock.kube.logs import set_up_logging
 
     lease_namespace = lease_namespace or own_namespace()
     set_up_logging(log_format)

@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from penstock.controller.api import Api, ApiRefusedError
 from penstock.controller.memory import Memory
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile.acceptance import template_path
@@ -46,6 +45,8 @@ from penstock.controller.tokens import JobTokens
 from penstock.crds import labels, quantity
 from penstock.crds.enums import TRAINER_ROLE
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL, SCALE_PLURAL
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError
 
 LOG_LINES: Final = 20
 _AT_A_TIME: Final = 32

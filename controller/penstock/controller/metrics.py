@@ -67,3 +67,7 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+
+    def count_request(self, verb: str, resource: str, code: str) -> None:
+        """Count a call to the API server."""
+        self.requests.labels(verb, resource, code).inc()

@@ -19,16 +19,18 @@ from typing import Final
 from kubernetes.aio.client import ApiClient
 
 from penstock.controller import framework
-from penstock.controller.api import Api, ApiError, ApiRefusedError
 from penstock.controller.metrics import Metrics
 from penstock.controller.owned_objects import OwnedObjects
-from penstock.controller.pod_watch import PodWatch
 from penstock.controller.queue import KeyedQueue
 from penstock.controller.reconcile import Settings
 from penstock.controller.reconcile.reading import read_time
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.store import JobKey, Store
+from penstock.crds import labels
 from penstock.crds.group import ELASTICJOB_PLURAL, SCALE_PLURAL
+from penstock.kube.api import Api, Page
+from penstock.kube.errors import ApiError, ApiRefusedError
+from penstock.kube.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -99,13 +101,12 @@ class Operator:
         random_source: random.Random | None = None,
         watching: Callable[[], None] = lambda: None,
     ) -> None:
-        self._client = client
         self._watching = watching
         self._options = options
         self._metrics = metrics
         self._clock = clock
         self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
-        self.api = Api(client, metrics)
+        self.api = Api(client, metrics.count_request)
         self.queue: KeyedQueue[JobKey] = KeyedQueue(self._random)
         self.store = Store(self._changed)
         self._reconciler = Reconciler(
@@ -117,26 +118,38 @@ class Operator:
             options.identity,
             options.key_namespace,
         )
-        self._pods = PodWatch(self.api, self.store, metrics, options.namespace, self._random)
+        # Of pods there are many more than of jobs, and kopf's watch costs several times as much.
+        self._pods = Watch(
+            self.api,
+            "pods",
+            replace=self._replace_pods,
+            take=self.store.watched_pod,
+            namespace=options.namespace,
+            selector=labels.JOB_UID,
+            restarted=lambda cause: metrics.watch_restarts.labels(cause).inc(),
+            random_source=self._random,
+        )
         self._owned = OwnedObjects(self.api, options.namespace)
         self._resync_soon = asyncio.Event()
         self.synced = asyncio.Event()
+
+    def _replace_pods(self, page: Page) -> None:
+        self.store.replace_pods(page.items, int(page.resource_version))
 
     def _changed(self, key: JobKey) -> None:
         self.queue.add_after(key, _COALESCE_SECONDS)
 
     async def run(self) -> None:
         """Work until cancelled or told to stop, or until a part of it ends with an error."""
-        pods = self._pods
         stop, ready = asyncio.Event(), asyncio.Event()
         registry = framework.make_registry(
-            self.store, self._client.configuration, self._resync_soon.set
+            self.store, self.api.client.configuration, self._resync_soon.set
         )
         await self._resync_when_possible()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(pods.run(), name="pod watch")
-                await pods.synced.wait()
+                group.create_task(self._pods.run(), name="pod watch")
+                await self._pods.synced.wait()
                 await self._look_at_planner()
                 self.synced.set()
                 for number in range(self._options.workers):
@@ -189,7 +202,7 @@ class Operator:
             jobs.items, int(jobs.resource_version), scales.items, int(scales.resource_version)
         )
         if self._pods.synced.is_set():  # before that, its own first list is still to come
-            await self._pods.compare()
+            self._replace_pods(await self.api.list("pods", namespace, labels.JOB_UID))
         for key in self.store.job_keys():
             self.queue.add(key)
 

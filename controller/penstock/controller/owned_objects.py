@@ -13,11 +13,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.controller.api import Api, ApiRefusedError
 from penstock.controller.reconcile.objects import job_objects
 from penstock.controller.reconcile.observed import Job
 from penstock.controller.store import JobKey
 from penstock.crds import labels
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError
 
 SECRETS_AT_A_TIME: Final = 30
 _LISTED: Final = ("services", "serviceaccounts", "rolebindings")

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from penstock.controller.api import Api, ApiRefusedError
 from penstock.controller.executor import Executor
 from penstock.controller.memory import Memory
 from penstock.controller.metrics import Metrics
@@ -24,6 +23,8 @@ from penstock.controller.store import JobKey, Store
 from penstock.controller.tokens import JobTokens
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.group import ELASTICJOB_PLURAL
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError
 
 _WITHOUT_OBJECTS: Final = (
     JobCondition.SUCCEEDED,

@@ -16,8 +16,9 @@ import hmac
 import secrets
 from typing import Any, Final
 
-from penstock.controller.api import Api, ApiRefusedError
 from penstock.crds import labels
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError
 
 KEY_SECRET: Final = "penstock-job-key"
 _ENTRY: Final = "key"

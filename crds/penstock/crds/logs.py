@@ -12,9 +12,15 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from enum import StrEnum
+from typing import TextIO
 
-FORMATS: Final = ("text", "json")
+
+class LogFormat(StrEnum):
+    """How log lines are written to standard error."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class JsonFormatter(logging.Formatter):
@@ -35,12 +41,12 @@ class JsonFormatter(logging.Formatter):
 
 def stderr_handler(log_format: str) -> logging.StreamHandler[TextIO]:
     """A handler that writes to standard error. Raises ValueError for an unknown format."""
-    if log_format not in FORMATS:
-        raise ValueError(f"--log-format={log_format!r}: must be {' or '.join(FORMATS)}")
+    if log_format not in list(LogFormat):
+        raise ValueError(f"--log-format={log_format!r}: must be {' or '.join(LogFormat)}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         JsonFormatter()
-        if log_format == "json"
+        if log_format == LogFormat.JSON
         else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     )
     return handler

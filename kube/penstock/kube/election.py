@@ -1,8 +1,12 @@
-"""Leader election by a Lease: at most one replica of the controller acts at a time.
+"""Leader election by a Lease: at most one replica acts at a time.
 
 The elector is that of `kubernetes.aio`. What is added: a lost connection counts as a failed attempt
 instead of ending the elector, and a replica that stops in good order gives the Lease back, so that
 the next one need not wait for it to run out.
+
+On losing the Lease the work is cancelled and the process should end with an error, as controllers
+of Kubernetes do: whoever started it starts it again, and nothing that was begun under the lost
+Lease lives on.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, V1Lease, V1ObjectMeta
+from kubernetes.aio.client import V1Lease, V1ObjectMeta
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.leaderelection import electionconfig, leaderelection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
-from penstock.controller.api import Api, ApiError
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +33,8 @@ RENEW_DEADLINE_SECONDS: Final = 8.0
 RETRY_SECONDS: Final = 2.0
 """A replica that dies without a word is followed after LEASE_SECONDS + RETRY_SECONDS at the latest;
 one that cannot renew stops RENEW_DEADLINE_SECONDS after its last success, before that."""
+
+Work = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +83,72 @@ class _PatientLock(LeaseLock):
             return False
 
 
-async def lead(
-    client: ApiClient, lease: LeaseName, identity: str, work: Callable[[], Awaitable[None]]
-) -> bool:
-    """Wait for the Lease, work while it is held, and return when either has ended.
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One replica that would lead.
 
-    Args:
-        client: how to reach the API server.
-        lease: the Lease.
+    Attributes:
+        api: how to reach the API server.
+        lease: the Lease; None: no election, for development with one replica only.
         identity: what tells this replica from the others.
-        work: cancelled when the Lease is lost.
+        show: told 1 when it begins to lead, and 0 when it no longer does.
+    """
+
+    api: Api
+    lease: LeaseName | None
+    identity: str
+    show: Callable[[float], None] = lambda _: None
+
+    async def run(self, work: Work, stop: asyncio.Event) -> bool:
+        """Wait for the Lease and work while it is held, until told to stop.
+
+        Args:
+            work: cancelled when the Lease is lost, and when told to stop.
+            stop: set from outside, by a signal.
+
+        Returns:
+            Whether it ended in good order; False: the Lease was lost.
+
+        Raises:
+            Exception: what the work raised.
+        """
+        leading = asyncio.ensure_future(self._lead(work))
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait((leading, stopped), return_when=asyncio.FIRST_COMPLETED)
+        orderly = stopped.done()
+        stopped.cancel()
+        if orderly:
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
+        else:
+            orderly = await leading
+        if orderly and self.lease is not None:
+            await give_back(self.api, self.lease, self.identity)
+        return orderly
+
+    async def _lead(self, work: Work) -> bool:
+        if self.lease is not None:
+            return await lead(self.api, self.lease, self.identity, lambda: self._work(work))
+        await self._work(work)
+        return True
+
+    async def _work(self, work: Work) -> None:
+        self.show(1)
+        logger.info("leading as %s", self.identity)
+        try:
+            await work()
+        finally:
+            self.show(0)
+
+
+async def lead(api: Api, lease: LeaseName, identity: str, work: Work) -> bool:
+    """Wait for the Lease, work while it is held, and return when either has ended.
 
     Returns:
         Whether the work ended by itself; False: the Lease was lost.
+
+    Raises:
+        Exception: what the work raised.
     """
     finished = asyncio.Event()
     worker: asyncio.Task[None] | None = None
@@ -101,7 +161,7 @@ async def lead(
     async def stopped() -> None:
         logger.error("the Lease %s/%s was lost", lease.namespace, lease.name)
 
-    lock = _PatientLock(lease.name, lease.namespace, identity, client)
+    lock = _PatientLock(lease.name, lease.namespace, identity, api.client)
     config = electionconfig.Config(
         lock, LEASE_SECONDS, RENEW_DEADLINE_SECONDS, RETRY_SECONDS, started, stopped
     )
@@ -122,7 +182,7 @@ async def lead(
                 raise result
 
 
-async def _until_done(work: Callable[[], Awaitable[None]], finished: asyncio.Event) -> None:
+async def _until_done(work: Work, finished: asyncio.Event) -> None:
     try:
         await work()
     finally:

@@ -1,4 +1,4 @@
-"""What the controller logs: everything from level info on, of the HTTP client warnings only."""
+"""What such a process logs: everything from level info on, of the HTTP clients warnings only."""
 
 from __future__ import annotations
 
@@ -10,4 +10,5 @@ from penstock.crds.logs import stderr_handler
 def set_up_logging(log_format: str) -> None:
     """Send the log of the whole process to standard error. Raises ValueError for a wrong format."""
     logging.basicConfig(level=logging.INFO, handlers=[stderr_handler(log_format)], force=True)
-    logging.getLogger("aiohttp").setLevel(logging.WARNING)
+    for library in ("aiohttp", "httpx", "httpcore"):
+        logging.getLogger(library).setLevel(logging.WARNING)

@@ -1,40 +1,52 @@
 """``/healthz``, ``/readyz`` and ``/metrics`` over HTTP.
 
-A replica is ready when it could lead: it reaches the API server. Whether it leads is a metric.
+A replica is ready when it could lead: the API server answers it. Whether it leads is a metric.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from penstock.controller.metrics import Metrics
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiError, PortInUseError
+
+_READY_SECONDS: Final = 5.0
+"""A probe that gets no answer for longer learns nothing."""
 
 
-class PortInUseError(Exception):
-    """The address to listen on is taken; the message names it."""
+class ProbeServer:
+    """An asynchronous context manager; ``url`` is where it listens.
 
-
-class HealthServer:
-    """An asynchronous context manager; ``url`` is where it listens."""
+    Args:
+        host: address to listen on.
+        port: 0: a free one.
+        registry: what ``/metrics`` shows.
+        api: the API server that ``/readyz`` asks.
+        resource: a kind that this process may list.
+        refresh: called before metrics are shown.
+    """
 
     def __init__(
         self,
         host: str,
         port: int,
-        metrics: Metrics,
-        is_ready: Callable[[], Awaitable[bool]],
-        refresh: Callable[[], None],
+        registry: CollectorRegistry,
+        api: Api,
+        resource: str,
+        refresh: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._port = port
-        self._metrics = metrics
-        self._is_ready = is_ready
+        self._registry = registry
+        self._api = api
+        self._resource = resource
         self._refresh = refresh
         self._runner: web.AppRunner | None = None
         self.url = ""
@@ -43,7 +55,7 @@ class HealthServer:
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._serve_metrics)
+        app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
@@ -76,11 +88,17 @@ class HealthServer:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        if await self._is_ready():
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="the API server cannot be reached\n")
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._api.ping(self._resource)
+        except ApiError as error:
+            return web.Response(status=503, text=f"the API server does not answer us: {error}\n")
+        except TimeoutError:
+            text = f"the API server has not answered within {_READY_SECONDS:.0f} s\n"
+            return web.Response(status=503, text=text)
+        return web.Response(text="ok\n")
 
-    async def _serve_metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, _: web.Request) -> web.Response:
         self._refresh()
-        body = generate_latest(self._metrics.registry)
+        body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,15 +1,14 @@
 """Calls to the Kubernetes API with plain JSON in and out.
 
 A thin layer over `kubernetes.aio`, whose typed models cost a millisecond of CPU for each object and
-whose configuration, authentication and connection pool are what is wanted. Two kinds of failure
-matter to a controller and are told apart here: `ApiRefusedError`, a definite answer that nothing
-was done, and `ApiUnavailableError`, after which nobody knows whether anything was.
+whose configuration, authentication and connection pool are what is wanted. Every call ends: with an
+answer, with `ApiRefusedError` or with `ApiUnavailableError`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,13 +17,15 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
-from penstock.controller.metrics import Metrics
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL, VERSION
+from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
 
 Json = dict[str, Any]
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+_DEVICES: Final = "/apis/resource.k8s.io/v1"
 _PREFIXES: Final[Mapping[str, str]] = {
+    "nodes": "/api/v1",
     "pods": "/api/v1",
     "secrets": "/api/v1",
     "services": "/api/v1",
@@ -32,6 +33,8 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "events": "/api/v1",
     "rolebindings": _RBAC,
     "leases": "/apis/coordination.k8s.io/v1",
+    "resourceslices": _DEVICES,
+    "resourceclaims": _DEVICES,
     ELASTICJOB_PLURAL: f"/apis/{GROUP}/{VERSION}",
     SCALE_PLURAL: f"/apis/{GROUP}/{VERSION}",
 }
@@ -47,30 +50,8 @@ _NOT_EXECUTED: Final = frozenset({429})
 """Of the codes from 429 up, those that say that the request was not tried at all."""
 
 
-class ApiError(Exception):
-    """A call to the API server that did not succeed."""
-
-    def __init__(self, message: str, *, code: int, reason: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-
-
-class ApiRefusedError(ApiError):
-    """The API server answered that it did nothing.
-
-    ``retry_after`` is the number of seconds to wait where the server named one.
-    """
-
-    def __init__(
-        self, message: str, *, code: int, reason: str, retry_after: float | None = None
-    ) -> None:
-        super().__init__(message, code=code, reason=reason)
-        self.retry_after = retry_after
-
-
-class ApiUnavailableError(ApiError):
-    """No answer, or one (5xx) that leaves open whether anything was done."""
+Count = Callable[[str, str, str], None]
+"""Told of every call but watches: verb, resource, and the status, or "none" without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +63,16 @@ class Page:
 
 
 class Api:
-    """The API server, as one user sees it."""
+    """The API server, as one user sees it.
 
-    def __init__(self, client: ApiClient, metrics: Metrics) -> None:
-        self._client = client
-        self._metrics = metrics
+    Args:
+        client: how to reach it.
+        count: told of every call; see `Count`.
+    """
+
+    def __init__(self, client: ApiClient, count: Count = lambda *_: None) -> None:
+        self.client = client
+        self._count = count
 
     async def get(
         self, resource: str, namespace: str, name: str, *, metadata_only: bool = False
@@ -147,7 +133,11 @@ class Api:
         subresource: str = "",
         strategic: bool = False,
     ) -> Json:
-        """Merge a patch into an object or one of its subresources."""
+        """Merge a patch into an object or one of its subresources.
+
+        A ``metadata.uid`` or ``metadata.resourceVersion`` in it is a condition. Lists are replaced;
+        with ``strategic``, which only the kinds of Kubernetes know, merged by their keys.
+        """
         return await self._call(
             "PATCH",
             resource,
@@ -158,14 +148,27 @@ class Api:
             content_type=_STRATEGIC if strategic else _MERGE,
         )
 
-    async def delete(self, resource: str, namespace: str, name: str, uid: str) -> Json:
-        """Delete an object, if it is still the one of that uid; its dependents follow."""
-        body = {
+    async def delete(
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        grace_seconds: int | None = None,
+    ) -> Json:
+        """Delete an object, if it is still the one of that uid; its dependents follow.
+
+        ``grace_seconds`` overrules a pod's own.
+        """
+        body: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
         }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         return await self._call("DELETE", resource, namespace, name, body=body)
 
     async def log(self, namespace: str, pod: str, container: str, lines: int) -> str:
@@ -241,7 +244,11 @@ class Api:
             verb=verb,
             accept=accept,
         )
-        result: Json = json.loads(raw)
+        try:
+            result: Json = json.loads(raw)
+        except ValueError as error:
+            text = f"{verb or method.lower()} {resource}: the answer is no JSON: {raw[:200]!r}"
+            raise ApiUnavailableError(text, code=0, reason="Unreadable") from error
         return result
 
     async def _request(
@@ -270,7 +277,7 @@ class Api:
             text = f"{method} {path}: {_text(error)}"
             raise ApiUnavailableError(text, code=0, reason="Disconnected") from error
         finally:
-            self._metrics.requests.labels(verb or method.lower(), counted, code).inc()
+            self._count(verb or method.lower(), counted, code)
         if not 200 <= answer.status < 300:
             raise _failure(answer, raw)
         return raw
@@ -284,15 +291,13 @@ class Api:
         timeout: aiohttp.ClientTimeout,
         accept: str = _JSON,
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, **self._client.default_headers}
+        headers = {"Accept": accept, **self.client.default_headers}
         if content_type:
             headers["Content-Type"] = content_type
-        await self._client.update_params_for_auth(
-            headers, None, ["BearerToken"], path, method, body
-        )
-        answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+        await self.client.update_params_for_auth(headers, None, ["BearerToken"], path, method, body)
+        answer = await self.client.rest_client.request(  # type: ignore[no-untyped-call]
             method,
-            self._client.configuration.host + path,
+            self.client.configuration.host + path,
             headers=headers,
             body=body,
             _request_timeout=timeout,

@@ -1,0 +1,177 @@
+"""One replica leads at a time, the next one follows, and what was begun without the Lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.kube import election
+from penstock.kube.api import Api
+from penstock.kube.connection import connect
+from penstock.kube.election import Candidate, LeaseName
+from penstock.local.engine import errors
+from tests.local.cluster import RunningCluster, running_cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def lease(
+    cluster: RunningCluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LeaseName]:
+    """A Lease of the test's own, soon lost by who cannot renew it."""
+    monkeypatch.setattr(election, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(election, "RENEW_DEADLINE_SECONDS", 3.0)
+    namespace = cluster.namespace(f"ns-{abs(hash(request.node.name)) % 10**8}")
+    yield LeaseName(namespace, "lease")
+    cluster.engine.interceptor = None
+
+
+def holder(cluster: RunningCluster, lease: LeaseName) -> str:
+    found = cluster.get("leases.coordination.k8s.io", lease.name, lease.namespace)
+    return str(found["spec"].get("holderIdentity") or "")
+
+
+class Replica:
+    """A candidate whose work is to wait, or to fail."""
+
+    def __init__(self, api: Api, lease: LeaseName | None, identity: str) -> None:
+        self.shown: list[float] = []
+        self.candidate = Candidate(api, lease, identity, self.shown.append)
+        self.stop = asyncio.Event()
+        self.working = asyncio.Event()
+        self.end = asyncio.Event()
+        self.error: Exception | None = None
+        self.task = asyncio.create_task(self.candidate.run(self._work, self.stop))
+
+    async def _work(self) -> None:
+        self.working.set()
+        try:
+            await self.end.wait()
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.working.clear()
+
+    async def leads(self, within: float = 10.0) -> None:
+        async with asyncio.timeout(within):
+            await self.working.wait()
+
+
+@contextlib.asynccontextmanager
+async def replicas(
+    cluster: RunningCluster, lease: LeaseName | None, count: int = 1
+) -> AsyncIterator[list[Replica]]:
+    """So many; the first leads."""
+    client = await connect(cluster.kubeconfig_path, "tests")
+    found: list[Replica] = []
+    try:
+        for number in range(count):
+            found.append(Replica(Api(client), lease, f"replica-{number}"))
+            await found[0].leads()
+        yield found
+    finally:
+        for one in found:
+            one.task.cancel()
+        await asyncio.gather(*(one.task for one in found), return_exceptions=True)
+        await client.close()  # type: ignore[no-untyped-call]
+
+
+def test_one_leads_and_hands_over_when_told_to_stop(
+    cluster: RunningCluster, lease: LeaseName
+) -> None:
+    async def main() -> None:
+        async with replicas(cluster, lease, 2) as (first, second):
+            assert holder(cluster, lease) == "replica-0"
+            begun = time.monotonic()
+            first.stop.set()
+            assert await first.task is True
+            assert not first.working.is_set()
+            await second.leads()
+            assert time.monotonic() - begun < election.LEASE_SECONDS / 2, "it need not run out"
+            assert holder(cluster, lease) == "replica-1"
+            assert (first.shown, second.shown) == ([1, 0], [1])
+
+    asyncio.run(main())
+
+
+def test_who_stops_while_waiting_takes_nothing_along(
+    cluster: RunningCluster, lease: LeaseName
+) -> None:
+    async def main() -> None:
+        async with replicas(cluster, lease, 2) as (_, second):
+            second.stop.set()
+            assert await second.task is True
+            assert holder(cluster, lease) == "replica-0"
+            assert second.shown == []
+
+    asyncio.run(main())
+
+
+class Failing:
+    """Refuses what is written to Leases."""
+
+    async def on_request(self, request: Any) -> Any:
+        if request.resource == "leases" and request.verb in {"update", "patch"}:
+            return errors.internal("etcd is away")
+        return None
+
+    def on_watch_event(self, request: Any, event: Any) -> bool:
+        return True
+
+
+def test_the_work_ends_when_the_lease_is_lost(cluster: RunningCluster, lease: LeaseName) -> None:
+    async def main() -> None:
+        async with replicas(cluster, lease) as [first]:
+            cluster.engine.interceptor = Failing()
+            async with asyncio.timeout(10):
+                assert await first.task is False
+            assert not first.working.is_set()
+            assert first.shown == [1, 0]
+
+    asyncio.run(main())
+
+
+def test_work_that_ends_gives_the_lease_back(cluster: RunningCluster, lease: LeaseName) -> None:
+    async def main() -> None:
+        async with replicas(cluster, lease) as [first]:
+            first.end.set()
+            assert await first.task is True
+            assert holder(cluster, lease) == ""
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("elected", [True, False])
+def test_what_the_work_raises_is_raised(
+    cluster: RunningCluster, lease: LeaseName, elected: bool
+) -> None:
+    async def main() -> None:
+        async with replicas(cluster, lease if elected else None) as [first]:
+            first.error = LookupError("fault")
+            first.end.set()
+            with pytest.raises(LookupError, match="fault"):
+                await first.task
+            assert first.shown == [1, 0]
+
+    asyncio.run(main())
+
+
+def test_without_a_lease_nobody_is_asked(cluster: RunningCluster, lease: LeaseName) -> None:
+    async def main() -> None:
+        async with replicas(cluster, None) as [alone]:
+            alone.stop.set()
+            assert await alone.task is True
+            assert alone.shown == [1, 0]
+
+    asyncio.run(main())
+    assert cluster.list("leases.coordination.k8s.io", lease.namespace) == []
