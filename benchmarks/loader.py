@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks.dataplane.systems import OURS, running
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
-from penstock.data.service import ALLOCATOR
+from penstock.data.allocator import ALLOCATOR
 
 PEERS = ("torch", "tfdata", "ray")
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.dataplane.systems import ROOT, System
 from benchmarks.parameters.exchange import exchange_bytes
-from penstock.data.service import ALLOCATOR
+from penstock.data.allocator import ALLOCATOR
 
 SYSTEMS = {"penstock": "ours", "gloo": "gloo", "rpc": "rpc"}
 SERVERS = (1, 2, 4)

@@ -26,8 +26,8 @@ import numpy as np
 import psutil
 
 from penstock.data import Loader
+from penstock.data.allocator import ALLOCATOR
 from penstock.data.consumer import Consumer
-from penstock.data.service import ALLOCATOR
 
 TOKEN = "benchmark"
 WORKER = """

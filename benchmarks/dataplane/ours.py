@@ -21,10 +21,10 @@ from benchmarks.dataplane.measure import (
     serve,
 )
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
+from penstock.data.allocator import ALLOCATOR
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
-from penstock.data.service import ALLOCATOR
 from penstock.data.stream import Batches, Stream, StreamOptions
 from penstock.data.worker import DataWorker, work
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.data.service import ALLOCATOR
+from penstock.data.allocator import ALLOCATOR
 
 ROOT = Path(__file__).parents[2]
 PEERS_FOLDER = ROOT / ".penstock" / "peers"

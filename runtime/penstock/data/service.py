@@ -8,17 +8,10 @@ import sys
 
 from penstock.crds import environment as names
 from penstock.crds.logs import stderr_handler
+from penstock.data.allocator import ALLOCATOR
 from penstock.data.process import dispatcher_address, job_token, number_in
 from penstock.data.readiness import announce
 from penstock.data.worker import DataWorker, work
-
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
-"""glibc gives back and asks again for every array of a batch otherwise: up to a third of the work
-of a data worker that decodes images is then page faults."""
 
 
 def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
