@@ -19,7 +19,8 @@ from benchmarks.parameters.exchange import (
     work,
 )
 from benchmarks.parameters.orders import TOKEN, Trainer, process
-from penstock.trainer.parameters.client import Gradients, Servers
+from penstock.trainer.parameters.arrays import Gradients
+from penstock.trainer.parameters.client import Servers
 from penstock.trainer.parameters.layout import Layout
 from penstock.trainer.parameters.spec import (
     DenseSpec,

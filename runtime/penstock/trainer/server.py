@@ -153,7 +153,8 @@ class Endpoints:
         report = decode(ServerReport, await _body(request))
         reply = self._coordinator.server(report, time.monotonic())
         self._changes.publish()
-        if reply is not None and reply.revision == report.seen_revision:
+        has_orders = reply is not None and reply.revision == report.seen_revision
+        if has_orders and report.wait_seconds > 0:
             await self._changes.wait(min(report.wait_seconds, HELD_SECONDS))
             reply = self._coordinator.server(report, time.monotonic())
             self._changes.publish()
@@ -165,7 +166,8 @@ class Endpoints:
         reply = self._coordinator.worker(report, time.monotonic())
         self._changes.publish()
         idle = reply is not None and reply.lease.fence is None and not reply.lease.finished
-        if reply is not None and idle and reply.revision == report.seen_revision:
+        may_wait = report.wait_seconds > 0 and idle
+        if reply is not None and may_wait and reply.revision == report.seen_revision:
             held = HELD_SECONDS if reply.paused else FREE_SLOT_SECONDS
             await self._changes.wait(min(report.wait_seconds, held))
             refused = reply.lease.refused

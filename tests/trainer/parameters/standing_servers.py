@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from benchmarks.parameters.orders import eventually
 from penstock.trainer.parameters.layout import Layout, ServerAddress, assign
 from penstock.trainer.parameters.protocol import ServerOrder, ServerReply, Source
 from penstock.trainer.parameters.server import ParameterServer
@@ -87,7 +87,7 @@ class Standing:
         present = [] if self.layout is None else [s.id.rank for s in self.layout.servers]
         self.order(ServerOrder.FREEZE, present)
         self.order(ServerOrder.BUILD, ranks, following)
-        wait(lambda: all(self.built(rank) == following.number for rank in ranks))
+        eventually(lambda: all(self.built(rank) == following.number for rank in ranks))
         self._serve(following)
 
     def built(self, rank: int) -> int:
@@ -97,7 +97,7 @@ class Standing:
     def snapshot(self, number: int) -> None:
         """Have all take a snapshot, and serve on."""
         self.order(ServerOrder.FREEZE, snapshot=number)
-        wait(
+        eventually(
             lambda: all(
                 server._holding.standing().snapshot == number for server in self.servers.values()
             )
@@ -129,11 +129,3 @@ def standing(spec: ModelSpec) -> Iterator[Standing]:
         yield found
     finally:
         found.close()
-
-
-def wait(look: Callable[[], object], timeout: float = 10.0) -> None:
-    """Poll until something is so."""
-    deadline = time.monotonic() + timeout
-    while not look():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.01)

@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock.data.ledger.ranges import RangeSet
-from penstock.trainer.parameters.checkpoint import (
-    CheckpointError,
-    ModelFiles,
-    Saved,
-    sizes_of,
-)
+from penstock.trainer.parameters.arrays import sizes_of
+from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles, Saved
 from penstock.trainer.parameters.spec import (
     DenseSpec,
     ModelSpec,
@@ -144,6 +140,19 @@ def test_only_the_newest_stay(tmp_path: Path) -> None:
     assert [saved.slots for saved in files.list()] == [8, 7]
     with pytest.raises(ValueError, match="keep: 0"):
         ModelFiles(tmp_path, store.spec, DATA, keep=0)
+
+
+def test_damaged_files_that_saw_more_push_out_nothing_newer(tmp_path: Path) -> None:
+    store = trained(model())
+    files = ModelFiles(tmp_path, store.spec, DATA, keep=2)
+    good = save(files, store)
+    damaged = [tmp_path / f"slots-{slots:012d}.penstock" for slots in (20, 30, 40)]
+    for path in damaged:
+        path.write_bytes(good.path.read_bytes()[:-1])
+    store.push(10, [], None)
+    newer = save(files, store)
+    assert files.newest() == newer
+    assert sorted(tmp_path.iterdir()) == sorted([good.path, newer.path, *damaged])
 
 
 def test_another_model_and_other_data_are_refused_by_name(tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from penstock.data.errors import TooLargeError
+from penstock.trainer.parameters.arrays import Gradients, Rows
 from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles
 from penstock.trainer.parameters.chief import Filler, Save
-from penstock.trainer.parameters.client import Gradients, Servers, ServersError
+from penstock.trainer.parameters.client import Routes, Servers, ServersError
 from penstock.trainer.parameters.layout import Layout
+from penstock.trainer.parameters.line import Line
 from penstock.trainer.parameters.protocol import ServerOrder
 from penstock.trainer.parameters.spec import (
     DenseSpec,
@@ -23,6 +28,7 @@ from penstock.trainer.parameters.spec import (
     SpaceSpec,
     TableSpec,
 )
+from penstock.trainer.parameters.staleness import Gate
 from penstock.trainer.parameters.store import Store
 from penstock.trainer.protocol import DataSpec
 from tests.trainer.parameters.standing_servers import TOKEN, Standing, standing
@@ -185,6 +191,22 @@ def test_a_server_that_died_is_named_and_its_successor_asked(
     assert_same(servers, store)
 
 
+def test_rows_that_are_pushed_as_they_were_pulled_are_divided_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divide, spaces = Routes._divided, list[int]()
+
+    def divided(routes: Routes, space: int, rows: Rows) -> Any:
+        spaces.append(space)
+        return divide(routes, space, rows)
+
+    monkeypatch.setattr(Routes, "_divided", divided)
+    sparse, dense = gradients(0)
+    servers.pull([(part.space, part.rows) for part in sparse])
+    assert servers.push(0, sparse, dense)
+    assert spaces == [0, 1]
+
+
 def test_a_push_that_reached_one_server_only_is_completed_and_counted_once(
     there: Standing, servers: Servers
 ) -> None:
@@ -207,6 +229,27 @@ def test_a_question_that_cannot_be_meant_is_an_error_that_says_so(servers: Serve
     assert len(servers.pull(EVERYTHING)) == 2, "the connections are as good as before"
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TooLargeError])
+def test_what_breaks_off_between_two_servers_leaves_no_answer_behind(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    sends = []
+    send = Line.send
+
+    def broken_off(line: Line, *question: Any) -> None:
+        sends.append(line)
+        if len(sends) == 2:
+            raise error
+        send(line, *question)
+
+    servers.begin(None)
+    with monkeypatch.context() as patched:
+        patched.setattr(Line, "send", broken_off)
+        with pytest.raises((KeyboardInterrupt, ServersError)):
+            servers.begin(None)
+    assert_same(servers, alone())
+
+
 def test_servers_that_stay_away_are_an_error_in_the_end(there: Standing) -> None:
     servers = Servers(SPEC, TOKEN, "worker-0.0", there.present, give_up_seconds=0.3)
     there.kill(2)
@@ -223,31 +266,40 @@ def test_another_token_is_an_error_in_the_end(there: Standing) -> None:
 
 
 @pytest.mark.parametrize("staleness", [0, 3])
-def test_the_bound_on_staleness_holds_over_several_workers(there: Standing, staleness: int) -> None:
+def test_the_bound_on_staleness_holds_over_several_workers(
+    there: Standing, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = there.servers[0]._holding._store
     began: dict[int, int] = {}
-    ended: list[int] = []
-    first = there.servers[0]._holding
+    found: list[int] = []
+    let_begin, apply = Gate.begin, Store.push
+
+    def begin(gate: Gate, slot: int, bound: int, version: int, *rest: Any) -> bool:
+        fits = let_begin(gate, slot, bound, version, *rest)
+        if fits:
+            began[slot] = version
+        return fits
+
+    def applied(store: Store, slot: int, *rest: Any) -> bool:
+        if store is first:
+            found.append(store.version - began[slot])
+        return apply(store, slot, *rest)
+
+    monkeypatch.setattr(Gate, "begin", begin)
+    monkeypatch.setattr(Store, "push", applied)
 
     def work(slots: range) -> None:
         servers = Servers(SPEC, TOKEN, f"worker-{slots.start}", there.present)
         for slot in slots:
             assert servers.begin(slot, staleness) is not None
-            began[slot] = servers._versions[there.servers[0].id]
             push(servers, slot)
-        ended.append(1)
         servers.close()
 
-    threads = [threading.Thread(target=work, args=(range(n * 10, n * 10 + 10),)) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(ended) == 3
-    store = first._store
-    assert store is not None
-    assert store.pushes == 30
-    if staleness == 0:
-        assert sorted(began.values()) == list(range(30)), "each began after the one before it"
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(work, range(n * 10, n * 10 + 10)) for n in range(3)]:
+            done.result(30)
+    assert len(found) == 30
+    assert max(found) <= staleness
 
 
 def test_a_model_is_saved_while_it_is_trained_on_and_filled_in_again(

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from benchmarks.parameters.orders import eventually, random_model
 from penstock.trainer.parameters import holding as module
-from penstock.trainer.parameters.holding import Answer, Holding
+from penstock.trainer.parameters.holding import Holding
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId, assign
 from penstock.trainer.parameters.protocol import ServerOrder, ServerReply, Source, Stage
+from penstock.trainer.parameters.questions import Answer
+from penstock.trainer.parameters.snapshots import Snapshots
 from penstock.trainer.parameters.spec import (
     DenseSpec,
     ModelSpec,
@@ -86,7 +88,7 @@ class Server:
         gradients = np.ones((3, 3), np.float32)
         dense = np.ones(10, np.float32)
         body = ROWS.tobytes() + gradients.tobytes() + dense.tobytes()
-        return self.ask(PUSH, [number, slot, 0, [[0, 3]], True], body)
+        return self.ask(PUSH, [number, slot, [[0, 3]], True], body)
 
     def partitions(self, snapshot: int | None = None, number: int = 1) -> list[bytes]:
         answers = [self.ask(READ, [number, snapshot, p]) for p in range(SPEC.partitions)]
@@ -261,6 +263,44 @@ def test_a_snapshot_that_something_changed_under_is_none(
     eventually(lambda: server.holding.standing().snapshot == 5)
 
 
+def test_a_snapshot_that_was_withdrawn_is_none_though_the_same_is_ordered_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = server.fill()
+    server.serve(layout)
+    go_on = [threading.Event(), threading.Event()]
+    copied: list[Store] = []
+    ended = threading.Semaphore(0)
+    make = Snapshots._make
+    really = Store.snapshot
+
+    def slow(store: Store) -> Store:
+        copied.append(store)
+        turn = len(copied) - 1
+        copy = really(store)
+        assert go_on[turn].wait(10)
+        return copy
+
+    def told(*known: Any) -> None:
+        make(*known)
+        ended.release()
+
+    monkeypatch.setattr(Store, "snapshot", slow)
+    monkeypatch.setattr(Snapshots, "_make", told)
+    server.order(ServerOrder.FREEZE, layout=layout, snapshot=5)
+    eventually(lambda: len(copied) == 1)
+    server.serve(layout, snapshot=5)
+    server.push(9)
+    server.order(ServerOrder.FREEZE, layout=layout, snapshot=5)
+    eventually(lambda: len(copied) == 2)
+    go_on[0].set()
+    assert ended.acquire(timeout=10)
+    assert server.holding.standing().snapshot is None
+    go_on[1].set()
+    eventually(lambda: server.holding.standing().snapshot == 5)
+    assert server.partitions(5) == server.partitions()
+
+
 def test_no_memory_for_a_snapshot_is_said(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Store) -> Store:
         raise MemoryError
@@ -402,9 +442,9 @@ def test_whatever_is_asked_there_is_an_answer(kind: int, header: Any, body: byte
         (PULL, [1, [[0, 1]]], ROWS.tobytes(), "a body of 24 bytes where 8 were announced"),
         (PULL, [1, [[0, -1]]], b"", "-1 rows"),
         (PULL, [1, [[0, 1]]], np.array([40]).tobytes(), "which has 40"),
-        (PUSH, [1, 9, 0, [[3, 1]], False], bytes(20), "space 3; the model has 1"),
-        (PUSH, [1, 9, 0, [], True], bytes(40) + b"1234", "44 bytes where 40"),
-        (PUSH, [1, -1, 0, [], False], b"", "slots are numbered from 0"),
+        (PUSH, [1, 9, [[3, 1]], False], bytes(20), "space 3; the model has 1"),
+        (PUSH, [1, 9, [], True], bytes(40) + b"1234", "44 bytes where 40"),
+        (PUSH, [1, -1, [], False], b"", "slots are numbered from 0"),
         (BEGIN, [1, 9, -1], b"", "staleness -1; neither may be below 0"),
         (READ, [1, None, 4], b"", "partition 4 is not here"),
         (7, [], b"", "no question has kind 7"),

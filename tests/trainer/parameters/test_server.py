@@ -24,6 +24,7 @@ from penstock.crds import environment as names
 from penstock.crds import ports
 from penstock.data import frame
 from penstock.data.errors import FrameError, HandshakeError
+from penstock.trainer.parameters.arrays import shapes_of
 from penstock.trainer.parameters.layout import Layout, ServerAddress, assign
 from penstock.trainer.parameters.line import AwayError, Line
 from penstock.trainer.parameters.protocol import ServerOrder, Source, Stage
@@ -101,7 +102,7 @@ def push(layout: Layout, model: Store, slot: int) -> list[int]:
         mine = np.isin(partition, owned)
         pieces = [dense[slice(*SPEC.dense_range(p))] for p in owned]
         line = Line.connect(server.address, TOKEN, "worker")
-        header = [layout.number, slot, 0, [[0, int(mine.sum())]], True]
+        header = [layout.number, slot, [[0, int(mine.sum())]], True]
         body = [rows[mine], gradients[mine], *pieces]
         applied.append(line.ask(PUSH, header, body).header[0])
         line.close()
@@ -117,7 +118,7 @@ def content(layout: Layout) -> Store:
         for partition in layout.owned_by(server.id):
             body = line.ask(READ, [layout.number, None, partition]).body
             arrays, at = [], 0
-            for shape in store.shapes(partition):
+            for shape in shapes_of(SPEC, partition):
                 size = int(np.prod(shape))
                 arrays.append(np.frombuffer(body, np.float32, size, at))
                 at += 4 * size
@@ -245,7 +246,7 @@ def test_a_worker_killed_in_the_middle_of_a_push_changes_nothing(
     layout = trainer.fill(1, servers.start(0), model)
     line = Line.connect(layout.servers[0].address, TOKEN, "worker")
     ours, theirs = socket.socketpair()
-    frame.send(theirs, PUSH, [1, 30, 0, [], True], [np.ones(150, np.float32)])
+    frame.send(theirs, PUSH, [1, 30, [], True], [np.ones(150, np.float32)])
     message = ours.recv(1 << 16)
     ours.close()
     theirs.close()

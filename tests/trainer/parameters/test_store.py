@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.trainer.parameters.arrays import Sparse, shapes_of
 from penstock.trainer.parameters.spec import (
     DenseSpec,
     ModelSpec,
@@ -17,7 +18,7 @@ from penstock.trainer.parameters.spec import (
     SpaceSpec,
     TableSpec,
 )
-from penstock.trainer.parameters.store import Gradients, QuestionError, Store
+from penstock.trainer.parameters.store import QuestionError, Store
 
 SGD = OptimizerSpec(kind=OptimizerKind.SGD, learning_rate=0.1)
 ADAGRAD = OptimizerSpec(
@@ -94,7 +95,7 @@ def random_push(
     return gradients, generator.standard_normal(spec.dense_size, np.float32)
 
 
-def share_of(store: Store, gradients: Gradients, dense: np.ndarray) -> tuple[Gradients, np.ndarray]:
+def share_of(store: Store, gradients: Sparse, dense: np.ndarray) -> tuple[Sparse, np.ndarray]:
     """What of a push to the whole model belongs to a store."""
     spec = store.spec
     mine = []
@@ -204,7 +205,7 @@ def test_arrays_that_are_left_out_get_their_initial_content_again() -> None:
     fresh = whole(model(ADAGRAD))
     store.push(0, *random_push(store.spec, 0))
     kept = store.partition(2)[0].copy()
-    arrays: list[np.ndarray | None] = [None] * len(store.shapes(2))
+    arrays: list[np.ndarray | None] = [None] * len(shapes_of(store.spec, 2))
     arrays[0] = kept
     store.set_partition(2, arrays)
     assert np.array_equal(store.partition(2)[0], kept)
@@ -213,7 +214,7 @@ def test_arrays_that_are_left_out_get_their_initial_content_again() -> None:
 
 
 ONE = np.ones((1, 4), np.float32)
-BAD: list[tuple[str, Gradients, np.ndarray | None]] = [
+BAD: list[tuple[str, Sparse, np.ndarray | None]] = [
     ("is there twice", [(0, np.array([5, 2, 5]), np.ones((3, 4), np.float32))], None),
     ("space that is there twice", [(0, np.array([5]), ONE), (0, np.array([6]), ONE)], None),
     ("shape", [(0, np.array([5]), np.ones((1, 3), np.float32))], None),
@@ -229,9 +230,7 @@ BAD: list[tuple[str, Gradients, np.ndarray | None]] = [
 
 
 @pytest.mark.parametrize(("text", "gradients", "dense"), BAD)
-def test_a_bad_push_changes_nothing(
-    text: str, gradients: Gradients, dense: np.ndarray | None
-) -> None:
+def test_a_bad_push_changes_nothing(text: str, gradients: Sparse, dense: np.ndarray | None) -> None:
     store = whole(model())
     before = store.snapshot()
     with pytest.raises(QuestionError, match=text):
@@ -255,7 +254,7 @@ def test_rows_of_other_servers_are_refused() -> None:
     with pytest.raises(QuestionError, match="partition 2 is not here"):
         store.partition(2)
     with pytest.raises(QuestionError, match="numbers where"):
-        store.set_partition(0, [np.zeros(1, np.float32)] * len(store.shapes(0)))
+        store.set_partition(0, [np.zeros(1, np.float32)] * len(shapes_of(store.spec, 0)))
 
 
 def test_a_store_without_partitions_or_parameters_works() -> None:

@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 
 from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.parameters import worker as module
+from penstock.trainer.parameters.arrays import Gradients
 from penstock.trainer.parameters.checkpoint import ModelFiles
-from penstock.trainer.parameters.client import Gradients, ServersError
+from penstock.trainer.parameters.client import ServersError
+from penstock.trainer.parameters.roster import Patience
+from penstock.trainer.parameters.saves import Saves
 from penstock.trainer.parameters.server import ParameterServer
 from penstock.trainer.parameters.settings import ServerSettings
 from penstock.trainer.parameters.spec import (
@@ -26,8 +30,8 @@ from penstock.trainer.parameters.spec import (
     SpaceSpec,
     TableSpec,
 )
-from penstock.trainer.parameters.worker import LeavingError, Slots, Worker, WorkerError
-from penstock.trainer.protocol import DataSpec, LeaseReply, MemberId
+from penstock.trainer.parameters.worker import LeavingError, Worker, WorkerError
+from penstock.trainer.protocol import DataSpec, MemberId
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
 
@@ -77,6 +81,8 @@ class Job:
         folder: Path | None = None,
         leaving: Callable[[], bool] = lambda: False,
         give_up_seconds: float = 30.0,
+        save_every_slots: int = 0,
+        staleness: int | None = None,
     ) -> Worker:
         spec = spec or model()
         worker = Worker(
@@ -88,8 +94,8 @@ class Job:
             data=data,
             dense=np.zeros(spec.dense_size, np.float32),
             files=ModelFiles(folder, spec, data) if folder else None,
-            save_every_slots=0,
-            staleness=None,
+            save_every_slots=save_every_slots,
+            staleness=staleness,
             leaving=leaving,
             give_up_seconds=give_up_seconds,
         )
@@ -170,6 +176,37 @@ def test_the_trained_model_is_on_disk_before_the_loop_ends_and_is_taken_up(tmp_p
         worker.close()
 
 
+def test_a_chief_that_cannot_save_is_heard_while_it_trains_and_tries_again(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAVE_RETRY_SECONDS", 0.1)
+    saves = job.coordinator.fleet.saves
+    saves.patience = Patience(retry=0.2)
+    job.start_servers(1)
+    folder = tmp_path / "model"
+    folder.write_text("in the way")
+    data = DATA.model_copy(update={"dataset_size": 20_000})
+    worker = job.worker(data=data, folder=folder, save_every_slots=5)
+
+    def train_until(ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not ready():
+            assert time.monotonic() < deadline
+            slot = worker.next_slot()
+            assert slot is not None
+            if worker.begin(slot) is not None:
+                worker.push(slot, [], None)
+                worker._exchange()
+
+    failures: list[str] = []
+    heard = Saves.fail
+    monkeypatch.setattr(Saves, "fail", lambda *known: (failures.append("once"), heard(*known))[1])
+    train_until(lambda: len(failures) == 2)
+    folder.unlink()
+    train_until(lambda: saves.saved is not None)
+    assert [path.name for path in folder.iterdir()] == [f"slots-{saves.saved:012d}.penstock"]
+
+
 def test_another_model_or_other_data_are_refused_by_name(job: Job) -> None:
     job.start_servers(1)
     first = job.worker()
@@ -209,6 +246,23 @@ def test_who_is_asked_to_go_while_it_waits_goes(job: Job) -> None:
     worker.close()
 
 
+def test_who_is_asked_to_go_while_it_waits_for_its_turn_goes(job: Job) -> None:
+    job.start_servers(2)
+    asked = threading.Event()
+    first, second = job.worker(0, staleness=0), job.worker(1, staleness=0, leaving=asked.is_set)
+    mine, yours = first.next_slot(), second.next_slot()
+    assert mine is not None
+    assert yours is not None
+    assert first.begin(mine) is not None
+    threading.Timer(0.2, asked.set).start()
+    with pytest.raises(LeavingError):
+        second.begin(yours)
+    second.close()
+    first.push(mine, [], None)
+    assert train(first) == TOTAL - 1
+    first.close()
+
+
 def test_servers_that_never_come_are_an_error_in_the_end(job: Job) -> None:
     worker = job.worker(give_up_seconds=0.3)
     with pytest.raises(ServersError, match=r"no parameter servers for 0 s: waiting for param"):
@@ -224,23 +278,3 @@ def test_what_a_worker_gives_back_another_does(job: Job) -> None:
     first.close()
     assert train(second) == TOTAL
     second.close()
-
-
-def test_slots_are_reported_as_they_were_worked_on() -> None:
-    slots = Slots("worker-0.0/n", DATA)
-    slots.take(LeaseReply(fence=7, start=3, stop=6, slots_per_step=1, lease_seconds=20))
-    assert slots.begin() == 3
-    slots.end()
-    assert slots.begin() == 4
-    request = slots.request(5)
-    assert (request.completed, request.held, request.returned) == (((7, 3, 4),), (7,), ())
-    assert slots.request(5).completed == ((7, 3, 4),), "until it has been heard"
-    slots.end()
-    slots.said()
-    assert slots.begin() == 5
-    slots.give_back(failed=True)
-    request = slots.request(0)
-    assert (request.completed, request.failed) == ((), ((7, 5),))
-    assert (request.held, request.returned) == ((), (7,))
-    slots.said()
-    assert slots.request(0).returned == ()

@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from penstock.data.errors import DataError
 from penstock.data.ledger.ranges import RangeSet
+from penstock.trainer.parameters.arrays import Floats, received
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId
 from penstock.trainer.parameters.line import AwayError, Line
-from penstock.trainer.parameters.store import Floats, QuestionError, Store
+from penstock.trainer.parameters.store import QuestionError, Store
 from penstock.trainer.parameters.wire import PARTITION, READ, STATE, STATED
 
 LOG = logging.getLogger("penstock.ps")
@@ -28,18 +27,6 @@ IN_FLIGHT: Final = 8
 """Partitions that are asked of one server before the first has come: small ones cost a round trip
 each otherwise."""
 RETRY_SECONDS: Final = 0.1
-
-
-def arrays_in(body: memoryview, sizes: Sequence[int]) -> list[Floats]:
-    """The arrays of a partition that came in a frame. Raises QuestionError: it is not that long."""
-    numbers = np.frombuffer(body, np.float32) if len(body) else np.empty(0, np.float32)
-    if any(size < 0 for size in sizes) or sum(sizes) != len(numbers):
-        raise QuestionError(f"{len(numbers)} numbers where arrays of {list(sizes)} were announced")
-    found, at = [], 0
-    for size in sizes:
-        found.append(numbers[at : at + size])
-        at += size
-    return found
 
 
 class Building:
@@ -65,9 +52,9 @@ class Filling(Building):
         """Take in one partition; a second time as well, by a chief that begins anew.
 
         Raises:
-            QuestionError: it does not fit, or the layout is sealed.
+            ValueError: it does not fit, or the layout is sealed.
         """
-        arrays = arrays_in(body, sizes)
+        arrays = received(body, sizes)
         with self._lock:
             self._check_open()
             wanted: list[Floats | None] = [array if array.size else None for array in arrays]
@@ -151,7 +138,7 @@ class Taking(Building):
                     self._done(self._take(line, partitions))
                 finally:
                     line.close()
-            except (DataError, AwayError, QuestionError) as error:
+            except (DataError, AwayError, MemoryError, TypeError, ValueError) as error:
                 self._say(f"cannot take partitions from {server.id}: {error}")
                 self.abandoned.wait(RETRY_SECONDS)
             else:
@@ -167,7 +154,7 @@ class Taking(Building):
                 if answer.kind != PARTITION:
                     raise QuestionError(f"an answer of kind {answer.kind} to READ")
                 [sizes] = answer.header
-                self.store.set_partition(asked.popleft(), arrays_in(answer.body, sizes))
+                self.store.set_partition(asked.popleft(), received(answer.body, sizes))
             if partition is not None:
                 line.send(READ, [self._present.number, None, partition])
                 asked.append(partition)

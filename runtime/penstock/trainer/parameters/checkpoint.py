@@ -13,6 +13,8 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from pydantic import ValidationError
 
 from penstock.data.ledger.ranges import RangeSet
 from penstock.trainer import sealed
+from penstock.trainer.parameters.arrays import Floats, cut, sizes_of
 from penstock.trainer.parameters.spec import FLOAT_BYTES, ModelSpec
 from penstock.trainer.protocol import DataSpec
 
@@ -34,21 +37,9 @@ _ALIGNMENT: Final = 16
 _NAME: Final = re.compile(r"slots-([0-9]{12})\.penstock")
 MAX_HEADER_BYTES: Final = 64 << 20
 
-Floats = NDArray[np.float32]
-
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be used; says which file and why."""
-
-
-def sizes_of(spec: ModelSpec, partition: int) -> list[int]:
-    """Numbers in each array of a partition, in the order of `Store.partition`."""
-    times = 1 + spec.optimizer.states
-    sizes: list[int] = []
-    for space, places in zip(spec.spaces, spec.places, strict=True):
-        sizes += [places.count(partition) * space.dim] * times
-    start, stop = spec.dense_range(partition)
-    return sizes + [stop - start] * times
 
 
 @dataclass(frozen=True)
@@ -107,23 +98,30 @@ class ModelFile:
         with self.path.open("rb") as file:
             file.seek(self._offsets[partition])
             flat = np.fromfile(file, np.float32, sum(sizes))
-        return _cut(flat, sizes)
+        if len(flat) < sum(sizes):
+            raise CheckpointError(f"{self.path}: cut off while it was read")
+        return cut(flat, sizes)
 
-    def _mapped(self, partition: int) -> list[Floats]:
-        sizes = sizes_of(self.spec, partition)
-        if not sum(sizes):
-            return [np.empty(0, np.float32) for _ in sizes]  # an empty range cannot be mapped
-        flat = np.memmap(
-            self.path, np.float32, "r", offset=self._offsets[partition], shape=(sum(sizes),)
-        )
-        return _cut(flat, sizes)
+    @cached_property
+    def _mapped(self) -> list[list[Floats]]:
+        """All partitions as they are stored; nothing is read before it is looked at."""
+        start, stop = self._offsets[0], self._offsets[-1]
+        if start == stop:
+            return [[] for _ in range(self.spec.partitions)]  # an empty range cannot be mapped
+        count = (stop - start) // FLOAT_BYTES
+        numbers = np.memmap(self.path, np.float32, "r", offset=start, shape=(count,))
+        bounds = [(offset - start) // FLOAT_BYTES for offset in self._offsets]
+        return [
+            cut(numbers[first:last], sizes_of(self.spec, partition))
+            for partition, (first, last) in enumerate(pairwise(bounds))
+        ]
 
     def _gathered(self, partition: int) -> list[Floats]:
         """A partition of another division: row by row, from where each is in this one."""
         wanted, count = self._wanted, self.spec.partitions
         times = 1 + wanted.optimizer.states
         found = [np.empty(size, np.float32) for size in sizes_of(wanted, partition)]
-        stored = [self._mapped(p) for p in range(count)]
+        stored = self._mapped
         for number, space in enumerate(wanted.spaces):
             place = np.arange(partition, space.rows, wanted.partitions)
             there, index = place % count, place // count
@@ -188,7 +186,9 @@ class ModelFiles:
         """Write all partitions, in order. Raises OSError, and what ``partitions`` raises."""
         saved = Saved(self.folder / f"slots-{applied.total:012d}.penstock", applied.total)
         sealed.write(saved.path, self._parts(applied, pushes, partitions))
-        for old in self.list()[self._keep :]:
+        # What has seen more is damaged, or was passed over: it pushes out nothing that is newer.
+        older = [one for one in self.list() if one.slots <= saved.slots]
+        for old in older[self._keep :]:
             old.path.unlink(missing_ok=True)
         return saved
 
@@ -240,8 +240,3 @@ def _read_header(path: Path) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise CheckpointError(f"{path}: its header makes no sense")
     return {**header, "start": _HEAD.size + length}
-
-
-def _cut(flat: Floats, sizes: Sequence[int]) -> list[Floats]:
-    bounds = np.cumsum([0, *sizes])
-    return [flat[bounds[i] : bounds[i + 1]] for i in range(len(sizes))]

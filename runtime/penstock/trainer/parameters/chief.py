@@ -15,16 +15,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.data.errors import DataError, FrameError
+from penstock.data.errors import DataError
 from penstock.data.ledger.ranges import RangeSet
-from penstock.trainer.parameters.checkpoint import (
-    CheckpointError,
-    ModelFile,
-    ModelFiles,
-    sizes_of,
-)
+from penstock.trainer.parameters.arrays import Floats, afresh, received
+from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFile, ModelFiles
 from penstock.trainer.parameters.layout import Layout
 from penstock.trainer.parameters.line import AwayError, Line
 from penstock.trainer.parameters.spec import ModelSpec
@@ -34,8 +29,6 @@ LOG = logging.getLogger("penstock.checkpoint")
 
 STOP_SECONDS: Final = 10.0
 """What a save that is being written gets when its worker goes: the next chief saves again."""
-
-Floats = NDArray[np.float32]
 
 
 class Lines:
@@ -92,7 +85,7 @@ class Filler:
         try:
             for partitions in lines.rounds():
                 for partition in partitions:
-                    arrays = file.partition(partition) if file else self._afresh(partition)
+                    arrays = self._content(file, partition)
                     header = [layout.number, partition, [array.size for array in arrays]]
                     body = [array for array in arrays if array.size]
                     lines.of(partition).send(WRITE, header, body)
@@ -110,12 +103,13 @@ class Filler:
                 return self._files.open(saved)
         raise CheckpointError(f"there is no checkpoint of {slots} slots")
 
-    def _afresh(self, partition: int) -> list[Floats]:
-        """The dense values alone: an empty array leaves what the server begins with."""
-        arrays = [np.empty(0, np.float32) for _ in sizes_of(self._spec, partition)]
-        start, stop = self._spec.dense_range(partition)
-        arrays[len(arrays) - 1 - self._spec.optimizer.states] = self._dense[start:stop]
-        return arrays
+    def _content(self, file: ModelFile | None, partition: int) -> list[Floats]:
+        """What to write; an empty array leaves what the server begins with."""
+        if file is not None:
+            return file.partition(partition)
+        left_out = np.empty(0, np.float32)
+        arrays = afresh(self._spec, partition, self._dense)
+        return [left_out if array is None else array for array in arrays]
 
 
 class Save:
@@ -148,6 +142,15 @@ class Save:
         """Whether it is over, well or not."""
         return not self._thread.is_alive()
 
+    @property
+    def failure(self) -> str:
+        """Why nothing is on disk, once it is over; empty: the checkpoint is."""
+        if self.slots is not None:
+            return ""
+        error = self.error
+        said = (str(error) or repr(error)) if error is not None else "an error that the log has"
+        return said[:4096]
+
     def wait(self, seconds: float) -> None:
         """Wait for its end, at most so long."""
         self._thread.join(seconds)
@@ -173,7 +176,7 @@ class Save:
                 saved = self._files.write(applied, int(pushes), self._partitions(lines))
             finally:
                 lines.close()
-        except (DataError, AwayError, CheckpointError, OSError, ValueError) as error:
+        except (DataError, AwayError, CheckpointError, OSError, ValueError, TypeError) as error:
             self.error = error
             return
         self.slots = saved.slots
@@ -191,14 +194,9 @@ class Save:
 
         for server in range(len(ahead)):
             ask_next(server)
-        for partition, owner in enumerate(self._layout.owners):
+        for owner in self._layout.owners:
             if self._stopped:
                 raise CheckpointError("the worker left")
             answer = lines.lines[owner].receive()
             ask_next(owner)
-            sizes = [int(size) for size in answer.header[0]]
-            flat = np.frombuffer(answer.body, np.float32)
-            if sizes != sizes_of(self._spec, partition) or flat.size != sum(sizes):
-                raise FrameError(f"partition {partition} came with arrays of {sizes} numbers")
-            bounds = np.cumsum([0, *sizes])
-            yield [flat[bounds[i] : bounds[i + 1]] for i in range(len(sizes))]
+            yield received(answer.body, answer.header[0])  # the file checks what belongs there

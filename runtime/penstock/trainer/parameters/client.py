@@ -13,22 +13,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from penstock.data.errors import DataError, FrameError
+from penstock.data.errors import DataError, FrameError, TooLargeError
 from penstock.data.frame import Frame
+from penstock.trainer.parameters.arrays import Floats, Gradients, Rows, cut
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId
 from penstock.trainer.parameters.line import AwayError, Line
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.wire import BEGIN, PULL, PUSH, STATE, Away
 
 GIVE_UP_SECONDS: Final = 900.0
-BUSY_SECONDS: Final = 0.002
 NOTHING_BEGINS: Final = frozenset({Away.HALTED, Away.FROZEN})
 PAUSES_SECONDS: Final = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
-Rows = NDArray[np.int64]
-Floats = NDArray[np.float32]
 Answer = TypeVar("Answer")
 
 
@@ -38,14 +35,6 @@ class ParametersError(Exception):
 
 class ServersError(ParametersError):
     """The servers refuse what they are asked, or are away for too long."""
-
-
-class Gradients(NamedTuple):
-    """Gradients of some rows of a space, each row once; shape (rows, dim)."""
-
-    space: int
-    rows: Rows
-    values: Floats
 
 
 class AppliedSlots(NamedTuple):
@@ -74,11 +63,22 @@ class Routes:
             else:
                 mine.append(slice(start, stop))
         self.dense = pieces
+        self._newest: dict[int, tuple[Rows, list[Rows | slice]]] = {}  # by space
 
-    def split(self, space: int, rows: Rows) -> list[NDArray[np.int64] | slice]:
-        """For each server, which of these rows are its own."""
+    def split(self, space: int, rows: Rows) -> list[Rows | slice]:
+        """For each server, which of these rows are its own.
+
+        A batch pushes the rows that it has pulled: the newest answer for each space is kept, for
+        the same array, which nobody changes.
+        """
         if len(self.servers) == 1:
             return [slice(None)]
+        known = self._newest.get(space)
+        if known is None or known[0] is not rows:
+            known = self._newest[space] = (rows, self._divided(space, rows))
+        return known[1]
+
+    def _divided(self, space: int, rows: Rows) -> list[Rows | slice]:
         partitions, _ = self._spec.places[space].of(rows)
         owners = self._owners[partitions]
         by_owner = np.argsort(owners, kind="stable")
@@ -87,15 +87,13 @@ class Routes:
 
     def scatter(self, server: int, values: Floats, dense: Floats) -> None:
         """Put a server's dense pieces, one after the other, where they belong."""
-        at = 0
-        for piece in self.dense[server]:
-            size = piece.stop - piece.start
-            dense[piece] = values[at : at + size]
-            at += size
-        if at != values.size:
+        sizes = [piece.stop - piece.start for piece in self.dense[server]]
+        if sum(sizes) != values.size:
             raise ServersError(
-                f"{self.servers[server].id} sent {values.size} dense numbers of {at}"
+                f"{self.servers[server].id} sent {values.size} dense numbers of {sum(sizes)}"
             )
+        for piece, mine in zip(self.dense[server], cut(values, sizes), strict=True):
+            dense[piece] = mine
 
 
 class Question(NamedTuple):
@@ -127,7 +125,6 @@ class Servers:
         self._give_up_seconds = give_up_seconds
         self._routes: Routes | None = None
         self._lines: dict[ServerId, Line] = {}
-        self._versions: dict[ServerId, int] = {}
 
     @property
     def count(self) -> int:
@@ -155,8 +152,6 @@ class Servers:
                 for question, answer in zip(
                     questions, self._exchange(routes, BEGIN, questions), strict=True
                 ):
-                    server = routes.servers[question.server].id
-                    [self._versions[server]] = answer.header
                     values = np.frombuffer(answer.body, np.float32)
                     routes.scatter(question.server, values, dense)
             return dense
@@ -204,7 +199,7 @@ class Servers:
         def ask(routes: Routes) -> bool:
             splits = [routes.split(part.space, part.rows) for part in sparse]
             questions = []
-            for server, address in enumerate(routes.servers):
+            for server in range(len(routes.servers)):
                 counts, body = [], []
                 for part, split in zip(sparse, splits, strict=True):
                     rows = part.rows[split[server]]
@@ -213,8 +208,7 @@ class Servers:
                         body += [rows, part.values[split[server]]]
                 if dense is not None:
                     body += [dense[piece] for piece in routes.dense[server]]
-                version = self._versions.get(address.id, 0)
-                header = [routes.layout.number, slot, version, counts, dense is not None]
+                header = [routes.layout.number, slot, counts, dense is not None]
                 questions.append(Question(server, header, body))
             answers = self._exchange(routes, PUSH, questions)
             return any(answer.header[0] for answer in answers)
@@ -257,9 +251,8 @@ class Servers:
                     raise
                 if error.reason is Away.BAD:
                     raise ServersError(f"a parameter server refused: {error.text}") from error
-                if error.reason is Away.BUSY:
-                    time.sleep(BUSY_SECONDS)
-                    continue
+                if error.reason is Away.BUSY:  # it answers, and had us wait already
+                    began, failures = time.monotonic(), 0
                 problem: Exception = error
             except FrameError as error:
                 problem = error
@@ -284,6 +277,21 @@ class Servers:
 
     def _exchange(self, routes: Routes, kind: int, questions: Sequence[Question]) -> list[Frame]:
         """Ask all, then hear all: nobody's answer is left behind on a connection that goes on."""
+        try:
+            answers, troubles = self._ask_all(routes, kind, questions)
+        except TooLargeError as error:
+            self.close()
+            raise ServersError(str(error)) from error
+        except BaseException:  # an interruption, for instance
+            self.close()
+            raise
+        if troubles:
+            raise max(troubles, key=_gravity)
+        return answers
+
+    def _ask_all(
+        self, routes: Routes, kind: int, questions: Sequence[Question]
+    ) -> tuple[list[Frame], list[DataError | AwayError]]:
         asked: list[Line | None] = []
         troubles: list[DataError | AwayError] = []
         for question in questions:
@@ -309,9 +317,7 @@ class Servers:
                 self._lose(server, error, troubles)
             else:
                 self.lost.discard(server.id)
-        if troubles:
-            raise max(troubles, key=_gravity)
-        return answers
+        return answers, troubles
 
     def _line(self, server: ServerAddress) -> Line:
         line = self._lines.get(server.id)

@@ -149,7 +149,6 @@ class Crew:
         """A chief could not do its work: others go first for a while."""
         if self.chief_id == member:
             self.chief_id = None
-        self._passed_over = {who: when for who, when in self._passed_over.items() if when <= until}
         self._passed_over[member] = until
         while len(self._passed_over) > MAX_REPLACED:
             del self._passed_over[next(iter(self._passed_over))]

@@ -1,8 +1,8 @@
 """What one server holds, what it answers from that, and how the trainer's orders change it.
 
-No sockets and no clock of its own: `answer` takes a question that has arrived and gives what to
-send, from any thread; `obey` carries out orders; `report` says how things stand. One lock is held
-while parameters are read or changed, never while anything is sent or awaited.
+No sockets: `answer` takes a question that has arrived and gives what to send, from any thread;
+`obey` carries out orders; `standing` says how things stand. One lock is held while parameters are
+read or changed, never while anything is sent or awaited.
 
 Invariants: only questions of the present layout are answered, and only as far as its stage allows;
 while FROZEN nothing changes, so partitions may be read without the lock; orders of one trainer that
@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final
 
-import numpy as np
-
 from penstock.data.ledger.ranges import RangeSet
+from penstock.trainer.parameters.arrays import Floats
 from penstock.trainer.parameters.building import Building, Filling, Taking
 from penstock.trainer.parameters.layout import Layout, ServerId
+from penstock.trainer.parameters.line import AwayError
+from penstock.trainer.parameters.lock import Lock
 from penstock.trainer.parameters.protocol import (
     Applied,
     ServerFigures,
@@ -32,9 +32,11 @@ from penstock.trainer.parameters.protocol import (
     Source,
     Stage,
 )
+from penstock.trainer.parameters.questions import Answer, Body
+from penstock.trainer.parameters.snapshots import Snapshots
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.staleness import Gate
-from penstock.trainer.parameters.store import Floats, Gradients, QuestionError, Rows, Store
+from penstock.trainer.parameters.store import QuestionError, Store
 from penstock.trainer.parameters.wire import (
     AWAY,
     BEGIN,
@@ -60,16 +62,6 @@ SPARE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What to send: a frame of `penstock.trainer.parameters.wire`."""
-
-    kind: int
-    header: list[Any]
-    body: Sequence[Any] = ()
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
     """How things stand with a server; fields as in `ServerReport`."""
 
@@ -82,12 +74,6 @@ class Standing:
     trouble: str
     figures: ServerFigures
     seen_revision: int
-
-
-class _AwayError(Exception):
-    def __init__(self, reason: Away, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
 
 
 class Holding:
@@ -109,15 +95,13 @@ class Holding:
         self._layout: Layout | None = None
         self._store: Store | None = None
         self._building: Building | None = None
-        self._copying: int | None = None  # the snapshot that is being taken
-        self._no_copy = ""  # why there is none
-        self._snapshot: tuple[int, Store] | None = None
         self._gates = False  # whether this server is the one that keeps the bound on staleness
         self._gate = Gate()
         self._trouble = ""
         self._seen: tuple[str, int] = ("", 0)
-        self._work = _Work()
-        self._turn = threading.Condition(self._work.lock)
+        self._lock = Lock()
+        self._turn = threading.Condition(self._lock.plain)
+        self._snapshots = Snapshots(self._lock, changed)
         self._pulls = self._pushes = self._duplicates = 0
         self._bytes_in = self._bytes_out = 0
         self._answers: dict[int, Callable[[Hashable, Any, memoryview], Answer]] = {
@@ -139,7 +123,7 @@ class Holding:
             if how is None:
                 raise QuestionError(f"no question has kind {kind}")
             return how(caller, header, body)
-        except _AwayError as error:
+        except AwayError as error:
             return Answer(AWAY, [error.reason.value, str(error)])
         except (ValueError, TypeError, OverflowError) as error:  # QuestionError among them
             LOG.warning("a question of kind %d from %s cannot be meant: %s", kind, caller, error)
@@ -147,7 +131,7 @@ class Holding:
 
     def left(self, caller: Hashable) -> None:
         """A caller's connection has ended."""
-        with self._work:
+        with self._lock:
             if self._gate.leave(caller):
                 self._turn.notify_all()
 
@@ -155,7 +139,7 @@ class Holding:
         number, slot, staleness = header
         if slot is not None and staleness is not None:
             self._take_turn(number, int(slot), int(staleness), caller)
-        with self._work:
+        with self._lock:
             store = self._serving(number, begins=slot is not None)
             self._pulls += 1
             values = store.begin()
@@ -172,22 +156,20 @@ class Holding:
                 if not self._gates or self._gate.begin(slot, staleness, store.version, caller, now):
                     return
                 if now >= until:
-                    raise _AwayError(
+                    raise AwayError(
                         Away.BUSY, f"slot {slot} would be more than {staleness} updates stale"
                     )
                 self._turn.wait(until - now)
 
     def _pull(self, _: Hashable, header: Any, body: memoryview) -> Answer:
         number, pieces = header
-        wanted, at = [], 0
-        for space, count in pieces:
-            wanted.append((space, _rows(body, at, count)))
-            at += 8 * count
-        _check_end(body, at)
-        with self._work:
+        content = Body(body)
+        wanted = [(space, content.rows(count)) for space, count in pieces]
+        size = content.end()
+        with self._lock:
             store = self._serving(number)
             self._pulls += 1
-            self._bytes_in += at
+            self._bytes_in += size
             return self._values(store, [store.pull(space, rows) for space, rows in wanted])
 
     def _values(self, store: Store, values: list[Floats]) -> Answer:
@@ -196,17 +178,15 @@ class Holding:
         return Answer(VALUES, [store.version], values, size)
 
     def _push(self, _: Hashable, header: Any, body: memoryview) -> Answer:
-        number, slot, _version, pieces, has_dense = header
-        with self._work:
+        number, slot, pieces, has_dense = header
+        content = Body(body)
+        with self._lock:
             store = self._serving(number)
-            gradients, at = self._gradients(store.spec, pieces, body)
-            dense = None
-            if has_dense:
-                dense = _floats(body, at, store.dense_size)
-                at += 4 * store.dense_size
-            _check_end(body, at)
+            gradients = content.gradients(store.spec, pieces)
+            dense = content.floats(store.dense_size) if has_dense else None
+            size = content.end()
             applied = store.push(int(slot), gradients, dense)
-            self._bytes_in += at
+            self._bytes_in += size
             self._pushes += applied
             self._duplicates += not applied
             version = store.version
@@ -217,25 +197,13 @@ class Holding:
             self._changed()
         return Answer(DONE, [int(applied), version])
 
-    def _gradients(self, spec: ModelSpec, pieces: Any, body: memoryview) -> tuple[Gradients, int]:
-        found, at = [], 0
-        for space, count in pieces:
-            if not 0 <= space < len(spec.spaces):
-                raise QuestionError(f"space {space}; the model has {len(spec.spaces)}")
-            rows = _rows(body, at, count)
-            dim = spec.spaces[space].dim
-            values = _floats(body, at + 8 * count, count * dim).reshape(count, dim)
-            found.append((space, rows, values))
-            at += count * (8 + 4 * dim)
-        return found, at
-
     def _read(self, _: Hashable, header: Any, __: memoryview) -> Answer:
         number, snapshot, partition = header
-        with self._work:
+        with self._lock:
             if snapshot is None:
                 store = self._present(number)
                 if self._stage is not Stage.FROZEN:
-                    raise _AwayError(Away.FROZEN, "partitions are read while nothing changes them")
+                    raise AwayError(Away.FROZEN, "partitions are read while nothing changes them")
             else:
                 store = self._snapshot_of(snapshot)
             arrays = store.partition(partition)
@@ -245,14 +213,14 @@ class Holding:
 
     def _state(self, _: Hashable, header: Any, __: memoryview) -> Answer:
         number, of_snapshot = header
-        with self._work:
+        with self._lock:
             store = self._snapshot_of(number) if of_snapshot else self._present(number)
             return Answer(STATED, [[list(one) for one in store.applied], store.pushes])
 
     def _write(self, _: Hashable, header: Any, body: memoryview) -> Answer:
         number, partition, sizes = header
         self._filling(number).write(partition, sizes, body)
-        with self._work:
+        with self._lock:
             self._bytes_in += len(body)
         return Answer(DONE, [])
 
@@ -265,9 +233,9 @@ class Holding:
 
     def _present(self, number: object) -> Store:
         if self._layout is None or self._store is None:
-            raise _AwayError(Away.LAYOUT, f"{self._me} holds no parameters now")
+            raise AwayError(Away.LAYOUT, f"{self._me} holds no parameters now")
         if number != self._layout.number:
-            raise _AwayError(
+            raise AwayError(
                 Away.LAYOUT, f"{self._me} holds layout {self._layout.number}, not {number}"
             )
         return self._store
@@ -275,28 +243,29 @@ class Holding:
     def _serving(self, number: object, *, begins: bool = False) -> Store:
         store = self._present(number)
         if self._stage is Stage.FROZEN:
-            raise _AwayError(Away.FROZEN, f"{self._me} is frozen")
+            raise AwayError(Away.FROZEN, f"{self._me} is frozen")
         if begins and self._stage is Stage.HALTED:
-            raise _AwayError(Away.HALTED, f"{self._me} begins no batch now")
+            raise AwayError(Away.HALTED, f"{self._me} begins no batch now")
         return store
 
     def _snapshot_of(self, number: object) -> Store:
-        if self._snapshot is None or self._snapshot[0] != number:
-            raise _AwayError(Away.LAYOUT, f"{self._me} holds no snapshot {number}")
-        return self._snapshot[1]
+        copy = self._snapshots.get(number)
+        if copy is None:
+            raise AwayError(Away.LAYOUT, f"{self._me} holds no snapshot {number}")
+        return copy
 
     def _filling(self, number: object) -> Filling:
-        with self._work:
+        with self._lock:
             building = self._building
         if not isinstance(building, Filling) or building.layout.number != number:
-            raise _AwayError(Away.LAYOUT, f"{self._me} has no layout {number} to be filled")
+            raise AwayError(Away.LAYOUT, f"{self._me} has no layout {number} to be filled")
         return building
 
     # ------------------------------------------------------------------ orders
 
     def obey(self, reply: ServerReply) -> None:
         """Carry out the trainer's orders; what cannot be done is said in the next report."""
-        with self._work:
+        with self._lock:
             if reply.trainer == self._seen[0] and reply.revision < self._seen[1]:
                 return
             self._trouble = ""
@@ -307,22 +276,23 @@ class Holding:
                 self._build(reply)
             elif reply.order is not ServerOrder.REFUSED:
                 self._take_up(reply)
-            self._keep_snapshot(reply.snapshot)
+            frozen = self._store if self._stage is Stage.FROZEN else None
+            self._snapshots.order(reply.snapshot, frozen)
             self._seen = (reply.trainer, reply.revision)
             self._turn.notify_all()
 
     def standing(self) -> Standing:
         """How things stand now."""
-        with self._work:
+        with self._lock:
             building, store = self._building, self._store
-            trouble = self._trouble or self._no_copy
+            trouble = self._trouble or self._snapshots.trouble
             if not trouble and building is not None:
                 trouble = building.trouble
             return Standing(
                 stage=self._stage,
                 layout=self._layout,
                 built=building.layout.number if building is not None and building.built else 0,
-                snapshot=None if self._snapshot is None else self._snapshot[0],
+                snapshot=self._snapshots.number,
                 applied=Applied() if store is None else Applied.of(store.applied, store.pushes),
                 spec=store.spec
                 if store is not None
@@ -333,8 +303,8 @@ class Holding:
                     pushes=self._pushes,
                     bytes_in=self._bytes_in,
                     bytes_out=self._bytes_out,
-                    busy_seconds=self._work.busy_seconds,
-                    waited_seconds=self._work.waited_seconds,
+                    busy_seconds=self._lock.busy_seconds,
+                    waited_seconds=self._lock.waited_seconds,
                     duplicates=self._duplicates,
                 ),
                 seen_revision=self._seen[1],
@@ -342,9 +312,9 @@ class Holding:
 
     def close(self) -> None:
         """Drop everything."""
-        with self._work:
+        with self._lock:
             self._empty()
-            self._keep_snapshot(None)
+            self._snapshots.order(None, None)
 
     def _keep_present(self, present: Layout | None) -> None:
         """While another layout is built: frozen, or dropped where nobody can come back to it."""
@@ -368,8 +338,8 @@ class Holding:
         self._building = None
 
     def _enter(self, stage: Stage) -> None:
-        if stage is not Stage.FROZEN:  # what is being copied changes from now on
-            self._copying, self._no_copy = None, ""
+        if stage is not Stage.FROZEN:
+            self._snapshots.withdraw()
         self._stage = stage
 
     def _take_up(self, reply: ServerReply) -> None:
@@ -382,7 +352,7 @@ class Holding:
             self._layout, self._store, self._building = building.layout, building.store, None
             self._gate = Gate()
             self._gates = self._layout.index_of(self._me) == 0
-            self._copying, self._no_copy = None, ""
+            self._snapshots.withdraw()
         self._abandon()
         if self._layout is None or self._layout.number != wanted.number:
             held = "nothing" if self._layout is None else f"layout {self._layout.number}"
@@ -433,72 +403,3 @@ class Holding:
             taking = Taking(wanted, store, present, mine, self._token, self._me, self._changed)
             self._building = taking
             taking.start()
-
-    def _keep_snapshot(self, wanted: int | None) -> None:
-        if wanted is None:
-            self._snapshot = self._copying = None
-            return
-        if self._snapshot is not None and self._snapshot[0] == wanted:
-            return
-        self._snapshot = None
-        if self._stage is Stage.FROZEN and self._store is not None and self._copying != wanted:
-            self._copying = wanted
-            threading.Thread(
-                target=self._copy, args=(wanted, self._store), name="penstock-copy", daemon=True
-            ).start()
-
-    def _copy(self, number: int, store: Store) -> None:
-        """Take a snapshot; whoever changes the store meanwhile withdraws the order for it."""
-        try:
-            copy = store.snapshot()
-        except MemoryError:
-            copy = None
-        with self._work:
-            if self._copying != number or self._store is not store:
-                return
-            if copy is None:
-                self._no_copy = "no memory for a copy of its parameters"
-            else:
-                self._snapshot = (number, copy)
-                self._copying = None
-        self._changed()
-
-
-class _Work:
-    """The lock round the store, and how long it is held and waited for."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.busy_seconds = 0.0
-        self.waited_seconds = 0.0
-        self._since = 0.0
-
-    def __enter__(self) -> None:
-        asked = time.perf_counter()
-        self.lock.acquire()
-        self._since = time.perf_counter()
-        self.waited_seconds += self._since - asked
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.busy_seconds += time.perf_counter() - self._since
-        self.lock.release()
-
-
-def _rows(body: memoryview, at: int, count: int) -> Rows:
-    if count < 0:
-        raise QuestionError(f"{count} rows")
-    return np.frombuffer(body, np.int64, count, at) if count else np.empty(0, np.int64)
-
-
-def _floats(body: memoryview, at: int, count: int) -> Floats:
-    return np.frombuffer(body, np.float32, count, at) if count else np.empty(0, np.float32)
-
-
-def _check_end(body: memoryview, at: int) -> None:
-    if at != len(body):
-        raise QuestionError(f"a body of {len(body)} bytes where {at} were announced")

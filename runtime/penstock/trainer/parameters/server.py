@@ -14,7 +14,6 @@ says that it is asked to go, and stays until the trainer has moved what it holds
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import logging
 import os
@@ -30,10 +29,12 @@ import psutil
 
 from penstock.crds import ports
 from penstock.data import frame, handshake
+from penstock.data.allocator import keep_freed_memory
 from penstock.data.errors import DataError, TooLargeError
 from penstock.data.protocol import ProtocolError
+from penstock.data.readiness import Readiness, close_listener
 from penstock.data.reporting import Reporter
-from penstock.trainer.parameters.holding import Answer, Holding, Standing
+from penstock.trainer.parameters.holding import Holding, Standing
 from penstock.trainer.parameters.layout import ServerId
 from penstock.trainer.parameters.line import tuned
 from penstock.trainer.parameters.protocol import (
@@ -43,6 +44,7 @@ from penstock.trainer.parameters.protocol import (
     ServerReport,
     Stage,
 )
+from penstock.trainer.parameters.questions import Answer
 from penstock.trainer.parameters.settings import ServerSettings
 from penstock.trainer.parameters.wire import AWAY, TIMEOUT_SECONDS, Away
 from penstock.trainer.protocol import MAX_MESSAGE_BYTES, Usage
@@ -55,8 +57,6 @@ RETRY_SECONDS: Final = 0.2
 GIVE_UP_SECONDS: Final = 900.0
 MAX_CONNECTIONS: Final = 2048
 KEPT_BUFFER_BYTES: Final = 8 << 20
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = (-1, 256 << 20), (-2, 16 << 20), (-3, 32 << 20)
-"""Parameters of mallopt(3) and their values; see `_keep_freed_memory`."""
 DRAINED, REFUSED, KILLED = 0, 1, 128 + signal.SIGTERM
 
 
@@ -81,7 +81,7 @@ class ParameterServer:
         self._told: object = None
         self._answered = time.monotonic()
         self._usage = _Meter()
-        self._ready = _Readiness(settings.ready_host)
+        self._ready = Readiness(settings.ready_host, ports.PARAMETER_SERVER)
         self._listener: socket.socket | None = None
         self._connections: set[socket.socket] = set()
         self._connecting = threading.Lock()
@@ -116,7 +116,7 @@ class ParameterServer:
         self._end(self._code)
         self._ready.show(False)
         if self._listener is not None:
-            _close(self._listener)
+            close_listener(self._listener)
         with self._connecting:
             connections = list(self._connections)
         for sock in connections:
@@ -301,7 +301,7 @@ def run(settings: ServerSettings) -> int:
     Raises:
         OSError: it cannot listen on its address.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     numbers = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before there are threads, so for all
     server = ParameterServer(settings)
@@ -320,18 +320,6 @@ def run(settings: ServerSettings) -> int:
     code = server.wait()
     server.close()
     return KILLED if code is None else code
-
-
-def _keep_freed_memory() -> None:
-    """Have glibc keep the memory of one question's arrays for the next.
-
-    It gives back what is larger than 128 KiB otherwise, and asks for it again: for exchanges of a
-    megabyte that was a third of a server's work.
-    """
-    with contextlib.suppress(OSError, AttributeError):  # another C library has another allocator
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in (_MMAP_THRESHOLD, _TRIM_THRESHOLD, _TOP_PAD):
-            mallopt(parameter, value)
 
 
 class _Buffer:
@@ -366,48 +354,5 @@ class _Meter:
         return self._usage
 
 
-class _Readiness:
-    """A port that takes connections, and says nothing, while there is something to serve."""
-
-    def __init__(self, host: str | None) -> None:
-        self._host = host
-        self._listener: socket.socket | None = None
-        self._lock = threading.Lock()
-
-    def show(self, ready: bool) -> None:
-        with self._lock:
-            if self._host is None or ready == (self._listener is not None):
-                return
-            if not ready:
-                assert self._listener is not None
-                _close(self._listener)
-                self._listener = None
-                return
-            try:
-                self._listener = socket.create_server((self._host, ports.PARAMETER_SERVER))
-            except OSError as error:
-                LOG.error("nobody can see that this server is ready: %s", error)
-                self._host = None
-                return
-            threading.Thread(
-                target=_answer_probes, args=(self._listener,), name="penstock-ready", daemon=True
-            ).start()
-
-
-def _answer_probes(listener: socket.socket) -> None:
-    while True:
-        try:
-            listener.accept()[0].close()
-        except OSError:
-            return  # it has been closed
-
-
 def _send(sock: socket.socket, answer: Answer) -> None:
     frame.send(sock, answer.kind, answer.header, answer.body, (), answer.size)
-
-
-def _close(listener: socket.socket) -> None:
-    """Close a socket on which another thread waits: closing alone does not wake that."""
-    with contextlib.suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)
-    listener.close()

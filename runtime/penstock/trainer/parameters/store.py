@@ -14,16 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.data.ledger.permutation import derive_seed
 from penstock.data.ledger.ranges import RangeSet
+from penstock.trainer.parameters.arrays import Floats, Rows, Sparse
 from penstock.trainer.parameters.spec import ModelSpec, OptimizerKind, SpaceSpec
-
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
-Gradients = Sequence[tuple[int, Rows, Floats]]
-"""Space, rows within it (each once), and their gradients (rows, dim)."""
 
 _ELSEWHERE = -(1 << 62)
 
@@ -33,11 +28,7 @@ class QuestionError(ValueError):
 
 
 class Store:
-    """See the module's docstring.
-
-    A partition is a list of arrays (`shapes`): for each space the rows' values and then, with an
-    optimizer that has a state, their states; then the same of the piece of the dense vector.
-    """
+    """See the module's docstring."""
 
     def __init__(self, spec: ModelSpec, owned: Sequence[int]) -> None:
         """Parameters are zero until `initialise` or `set_partition`."""
@@ -82,7 +73,7 @@ class Store:
         values: Floats = here.arrays[0].take(here.places_of(rows), axis=0)
         return values
 
-    def push(self, slot: int, gradients: Gradients, dense: Floats | None) -> bool:
+    def push(self, slot: int, gradients: Sparse, dense: Floats | None) -> bool:
         """Apply the gradients of one slot; False: they had been applied, nothing was done.
 
         Raises:
@@ -122,18 +113,8 @@ class Store:
 
     # ------------------------------------------------------------------ partitions
 
-    def shapes(self, partition: int) -> list[tuple[int, ...]]:
-        """The shapes of a partition's arrays, here or not."""
-        start, stop = self.spec.dense_range(partition)
-        kinds = 1 + self.spec.optimizer.states
-        rows = [
-            (places.count(partition), space.dim)
-            for space, places in zip(self.spec.spaces, self.spec.places, strict=True)
-        ]
-        return [shape for shape in [*rows, (stop - start,)] for _ in range(kinds)]
-
     def partition(self, partition: int) -> list[Floats]:
-        """The arrays of a partition, as they are here: not copies."""
+        """The arrays of a partition (`arrays`), as they are here: not copies."""
         if partition not in self._dense_starts:
             raise QuestionError(f"partition {partition} is not here")
         arrays = [array for space in self._spaces for array in space.partition(partition)]
@@ -170,7 +151,7 @@ class Store:
     def initialise(self) -> None:
         """All parameters as they are before the first update; the dense ones are zero."""
         for partition in self.owned:
-            self.set_partition(partition, [None] * len(self.shapes(partition)))
+            self.set_partition(partition, [None] * len(self.partition(partition)))
 
     def snapshot(self) -> Store:
         """A copy that nothing changes."""

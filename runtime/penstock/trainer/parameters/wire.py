@@ -6,7 +6,7 @@ question in turn. Every question but STATE names the number of the layout that t
     BEGIN  [layout, slot, staleness or nil]  -> VALUES [version]            dense pieces, in order
     PULL   [layout, [[space, rows], ...]]    -> VALUES [version]            rows, space by space
            body: int64 rows of each space
-    PUSH   [layout, slot, version, [[space, rows], ...], dense]
+    PUSH   [layout, slot, [[space, rows], ...], dense]
            body: for each space int64 rows then float32 gradients (rows, dim); then, if ``dense``,
            the float32 gradients of the server's dense pieces
                                              -> DONE [applied, version]     applied: 0 if a repeat
@@ -15,7 +15,7 @@ question in turn. Every question but STATE names the number of the layout that t
     WRITE  [layout, partition, sizes]  body: as READ's answer -> DONE []    chief fills a layout
            an array of size 0 is what it was in the beginning: rows by seed, the state of the
            optimizer, dense values 0 (a fill afresh: only the dense values are sent)
-    STATE  [layout or snapshot, is_snapshot] -> STATE [applied ranges, pushes]
+    STATE  [layout or snapshot, is_snapshot] -> STATED [applied ranges, pushes]
     SEAL   [layout, applied ranges, pushes]  -> DONE []                     chief has filled it:
            BAD while a partition of the server has not been written
 

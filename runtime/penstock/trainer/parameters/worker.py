@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock.data.errors import DataError
+from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
 from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles
 from penstock.trainer.parameters.chief import Filler, Save
 from penstock.trainer.parameters.client import (
@@ -36,11 +34,10 @@ from penstock.trainer.parameters.protocol import (
     WorkerReply,
     WorkerReport,
 )
+from penstock.trainer.parameters.slots import Slots
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.protocol import (
     DataSpec,
-    LeaseReply,
-    LeaseRequest,
     MemberId,
     ProtocolError,
     decode,
@@ -59,7 +56,6 @@ DRAIN_SECONDS: Final = 5.0
 SAVE_SECONDS: Final = 600.0
 """A save that takes longer is given up: the disk hangs, or the servers do."""
 SAVE_RETRY_SECONDS: Final = 5.0
-_SMOOTHING: Final = 0.3
 
 
 class WorkerError(ParametersError):
@@ -74,81 +70,6 @@ class LeavingError(Exception):
     """The worker was asked to go while it waited."""
 
 
-class Slots:
-    """The slots that a worker holds: those ahead, the one in work, and what is to be reported."""
-
-    def __init__(self, holder: str, data: DataSpec) -> None:
-        self._holder = holder
-        self._data = data
-        self._ahead: deque[tuple[int, int]] = deque()  # fence, slot
-        self._working: tuple[int, int] | None = None
-        self._done: list[tuple[int, int, int]] = []
-        self._returned: set[int] = set()
-        self._failed: list[tuple[int, int]] = []
-        self._since = time.monotonic()
-        self._slot_seconds: float | None = None
-
-    @property
-    def ahead(self) -> int:
-        """Slots that are leased and not begun."""
-        return len(self._ahead)
-
-    def take(self, reply: LeaseReply) -> None:
-        """Take in a lease."""
-        if reply.fence is not None:
-            self._ahead += ((reply.fence, slot) for slot in range(reply.start, reply.stop))
-
-    def begin(self) -> int:
-        """The next slot."""
-        self._working = self._ahead.popleft()
-        self._since = time.monotonic()
-        return self._working[1]
-
-    def end(self) -> None:
-        """The slot in work has been applied."""
-        assert self._working is not None, "no slot is being worked on"
-        fence, slot = self._working
-        self._working = None
-        if self._done and self._done[-1][0] == fence and self._done[-1][2] == slot:
-            self._done[-1] = (fence, self._done[-1][1], slot + 1)
-        else:
-            self._done.append((fence, slot, slot + 1))
-        spent, before = time.monotonic() - self._since, self._slot_seconds
-        mixed = spent if before is None else _SMOOTHING * spent + (1 - _SMOOTHING) * before
-        self._slot_seconds = mixed
-
-    def give_back(self, *, failed: bool = False) -> None:
-        """Give back all that is held; ``failed``: the slot in work made the program fail."""
-        held = [*self._ahead, *([self._working] if self._working else [])]
-        if failed and self._working is not None:
-            self._failed.append(self._working)
-        self._returned |= {fence for fence, _ in held}
-        self._ahead.clear()
-        self._working = None
-
-    def request(self, max_slots: int) -> LeaseRequest:
-        """What is to be said about all this; until `said`, it is said again."""
-        held = {fence for fence, _ in self._ahead}
-        if self._working is not None:
-            held.add(self._working[0])
-        return LeaseRequest(
-            holder=self._holder,
-            data=self._data,
-            max_slots=max_slots,
-            completed=tuple(self._done),
-            failed=tuple(self._failed),
-            returned=tuple(sorted(self._returned)),
-            held=tuple(sorted(held)),
-            slot_seconds=self._slot_seconds,
-        )
-
-    def said(self) -> None:
-        """The trainer has heard it."""
-        self._done.clear()
-        self._failed.clear()
-        self._returned.clear()
-
-
 class Worker:
     """One worker of a job with parameter servers; see the module's docstring."""
 
@@ -161,7 +82,7 @@ class Worker:
         holder: str,
         spec: ModelSpec,
         data: DataSpec,
-        dense: NDArray[np.float32],
+        dense: Floats,
         files: ModelFiles | None,
         save_every_slots: int,
         staleness: int | None,
@@ -204,6 +125,9 @@ class Worker:
         self._asked = time.monotonic()
         self._saving: Save | None = None
         self._save_failed = -SAVE_RETRY_SECONDS  # when
+        self._save_failure = ""  # why the newest one did
+        self._message = ""  # of the trainer, said in the log
+        self._beginning = False  # nothing would be lost by leaving now
         self._trained = 0  # slots that the model had seen at the end of the loop
         self._trained_in = 0  # and the layout in which that is known
         self.dropped: dict[str, int] = {}
@@ -241,37 +165,42 @@ class Worker:
                 return None
             waiting = lease.fence is None
 
-    def begin(self, slot: int) -> NDArray[np.float32] | None:
+    def begin(self, slot: int) -> Floats | None:
         """Begin the batch of the slot: the dense parameters. None: it was given back; get another.
 
-        Nothing may begin while servers change; what is leased goes back and is waited for.
+        Nothing may begin while servers change; what is leased goes back and is waited for. With a
+        bound on staleness it waits for its turn. Raises LeavingError.
         """
-        dense = self._servers.begin(slot, self._staleness)
+        self._beginning = True
+        try:
+            dense = self._servers.begin(slot, self._staleness)
+        finally:
+            self._beginning = False
         if dense is None:
             self._slots.give_back()
             self._exchange()
         return dense
 
-    def dense(self) -> NDArray[np.float32]:
+    def dense(self) -> Floats:
         """The dense parameters as they are now."""
         dense = self._servers.begin(None)
         assert dense is not None, "reading is refused to nobody"
         self._check_trained()
         return dense
 
-    def pull(self, wanted: Any) -> list[NDArray[np.float32]]:
+    def pull(self, wanted: Sequence[tuple[int, Rows]]) -> list[Floats]:
         """As `Servers.pull`."""
         values = self._servers.pull(wanted)
         self._check_trained()
         return values
 
-    def push(self, slot: int, sparse: Any, dense: NDArray[np.float32] | None) -> bool:
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
         """As `Servers.push`; the slot is acknowledged with the next exchange."""
         applied = self._servers.push(slot, sparse, dense)
         self._slots.end()
         return applied
 
-    def applied(self) -> list[Any]:
+    def applied(self) -> list[AppliedSlots]:
         """As `Servers.applied`."""
         return self._servers.applied()
 
@@ -279,12 +208,12 @@ class Worker:
         """The loop has ended: the trainer is to know, and the chief to hear that it is it."""
         self._trained = _slots_of(self._servers.applied())
         self._trained_in = self._servers.layout
-        self._report = self._report.model_copy(update={"phase": WorkerPhase.FINISHED})
+        self._change(phase=WorkerPhase.FINISHED)
         self._exchange()
 
     def publish(self, result: dict[str, Any]) -> None:
         """Tell the trainer the final figures."""
-        self._report = self._report.model_copy(update={"result": result})
+        self._change(result=result)
         self._exchange()
 
     def wait_for_save(self) -> None:
@@ -300,7 +229,7 @@ class Worker:
             if time.monotonic() > deadline:
                 raise WorkerError(
                     f"the trained model was not on disk in {self._files.folder} within "
-                    f"{SAVE_SECONDS:.0f} s: {self._report.failed or 'no save was ordered'}"
+                    f"{SAVE_SECONDS:.0f} s: {self._save_failure or 'no save has ended'}"
                 )
             if self._saving is not None:
                 self._saving.wait(LONG_POLL_SECONDS)
@@ -314,7 +243,7 @@ class Worker:
         self._slots.give_back(failed=failed)
         if self._leaving() and self._files is not None:
             self._stay()
-        self._report = self._report.model_copy(update={"phase": WorkerPhase.CLOSED})
+        self._change(phase=WorkerPhase.CLOSED)
         try:
             self._post(self._whole(0, wait=False), goodbye_seconds)
         except (httpx.TransportError, WorkerError) as error:
@@ -326,7 +255,7 @@ class Worker:
 
     def _stay(self) -> None:
         """Asked to go, it first does what is wanted yet: the checkpoint of a job that is suspended."""
-        self._report = self._report.model_copy(update={"phase": WorkerPhase.LEAVING})
+        self._change(phase=WorkerPhase.LEAVING)
         deadline = time.monotonic() + SAVE_SECONDS
         try:
             reply = self._exchange()
@@ -362,6 +291,8 @@ class Worker:
         wait = False
         while True:
             reply = self._exchange(wait=wait)
+            if self._beginning and self._leaving():
+                raise LeavingError
             if reply.layout is not None:
                 return reply.layout
             waited = time.monotonic() - began
@@ -385,6 +316,9 @@ class Worker:
         self._slots.take(reply.lease)
         for fence in reply.lease.refused:
             LOG.warning("lease %d had expired: others will do its samples again", fence)
+        if reply.message and reply.message != self._message:
+            LOG.info("waiting: %s", reply.message)
+        self._message = reply.message
         if reply.over:
             raise OverError(
                 "the data are exhausted, and the parameter servers have been told to go"
@@ -401,7 +335,7 @@ class Worker:
                 "layout": layout.number if layout else self._report.layout,
                 "lost": tuple(sorted(self._servers.lost, key=str)),
                 "dropped": dict(self.dropped),
-                "seen_revision": seen if wait else 0,
+                "seen_revision": seen,
                 "wait_seconds": LONG_POLL_SECONDS if wait else 0.0,
             }
         )
@@ -439,12 +373,15 @@ class Worker:
     # ------------------------------------------------------------------ a chief's duties
 
     def _do_duties(self, reply: WorkerReply) -> None:
+        if self._report.failed and reply.fill is None and reply.save is None:
+            self._change(failed="")  # what it failed at is not asked of it any more
         if reply.fill is not None and reply.fill.number != self._report.filled:
             self._fill(reply.fill, reply.fill_checkpoint)
         if reply.save is not None and reply.layout is not None and self._files is not None:
             known = self._saving.snapshot if self._saving else self._report.saved
             tired = time.monotonic() - self._save_failed < SAVE_RETRY_SECONDS
             if reply.save != known and not tired:
+                self._change(failed="")
                 self._saving = Save(
                     self._spec,
                     self._token,
@@ -459,25 +396,27 @@ class Worker:
             self._filler.fill(layout, checkpoint)
         except (DataError, AwayError, CheckpointError, OSError) as error:
             LOG.warning("layout %d could not be filled: %s", layout.number, error)
-            changes: dict[str, Any] = {"failed": str(error)[:4096]}
-        else:
-            changes = {"filled": layout.number, "failed": ""}
+            self._change(failed=str(error)[:4096] or repr(error))
+        else:  # a snapshot of as many slots will be another one from now on
+            self._change(filled=layout.number, saved=None, failed="")
         newest = self._files.newest() if self._files else None
-        changes["checkpoint"] = newest.slots if newest else None
-        self._report = self._report.model_copy(update=changes)
+        self._change(checkpoint=newest.slots if newest else None)
 
     def _collect_save(self) -> None:
         """Report how a save went, once it has ended."""
         if self._saving is None or not self._saving.ended:
             return
-        changes: dict[str, Any] = {"saved": self._saving.snapshot, "failed": ""}
-        if self._saving.error is not None:
-            LOG.warning("the model was not saved: %s", self._saving.error)
-            changes = {"failed": str(self._saving.error)[:4096]}
+        save, self._saving = self._saving, None
+        self._save_failure = save.failure
+        if save.failure:
+            LOG.warning("the model was not saved: %s", save.failure)
             self._save_failed = time.monotonic()
-        elif self._saving.slots is not None:
-            changes["checkpoint"] = self._saving.slots
-        self._saving = None
+            self._change(failed=save.failure)
+        else:
+            self._change(saved=save.snapshot, checkpoint=save.slots, failed="")
+
+    def _change(self, **changes: Any) -> None:
+        """Report this from now on."""
         self._report = self._report.model_copy(update=changes)
 
 

@@ -24,8 +24,8 @@ one model, each at its own pace, and keep these promises while workers and serve
     embedding.py  tables that are looked up on the servers
     optimizer.py  what is trained, and by which rule
     model.py      a PyTorch model as the servers see it
-    alone.py      training without servers
-    session.py    the loop
+    session.py    the loop; batch.py is the batch in work
+    runner.py     what it stands on: a worker of servers, or alone.py, without any
 """
 
 from penstock.trainer.elastic import DrainedError

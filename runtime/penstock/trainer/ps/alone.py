@@ -6,18 +6,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from penstock.data.ledger.ranges import RangeSet
+from penstock.trainer.parameters.arrays import Floats, Gradients, Rows, afresh
 from penstock.trainer.parameters.checkpoint import ModelFiles
-from penstock.trainer.parameters.client import AppliedSlots, Gradients
+from penstock.trainer.parameters.client import AppliedSlots
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.store import Store
 
 LOG = logging.getLogger("penstock.session")
-
-Floats = NDArray[np.float32]
 
 
 class Alone:
@@ -56,10 +52,7 @@ class Alone:
             LOG.info("took up the checkpoint %s", saved.path)
         else:
             for partition in range(spec.partitions):
-                arrays: list[Floats | None] = [None] * len(self._store.shapes(partition))
-                start, stop = spec.dense_range(partition)
-                arrays[len(arrays) - 1 - spec.optimizer.states] = dense[start:stop]
-                self._store.set_partition(partition, arrays)
+                self._store.set_partition(partition, afresh(spec, partition, dense))
         self._saved = self._store.applied.total
 
     def next_slot(self) -> int | None:
@@ -75,7 +68,7 @@ class Alone:
         """The dense parameters."""
         return self._store.begin()
 
-    def pull(self, wanted: Sequence[tuple[int, NDArray[np.int64]]]) -> list[Floats]:
+    def pull(self, wanted: Sequence[tuple[int, Rows]]) -> list[Floats]:
         """The values of rows."""
         return [self._store.pull(space, rows) for space, rows in wanted]
 

@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from penstock.trainer.parameters.arrays import Rows
+
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 class Source(Protocol):
     """Where an embedding's rows come from."""
 
-    def look_up(self, space: int, rows: NDArray[np.int64]) -> torch.Tensor:
+    def look_up(self, space: int, rows: Rows) -> torch.Tensor:
         """The values of rows, each there once: (rows, dim); part of the batch's gradients."""
 
 
@@ -101,7 +103,7 @@ class Embedding(torch.nn.Module):
         places = torch.from_numpy(inverse.reshape(rows.shape))
         return functional.embedding(places, values)
 
-    def _rows(self, ids: torch.Tensor) -> NDArray[np.int64]:
+    def _rows(self, ids: torch.Tensor) -> Rows:
         """The rows within the space, in the shape of the ids."""
         if ids.dtype not in INTEGERS:
             raise ValueError(f"ids: of type {ids.dtype}; they are integers, such as torch.int64")
@@ -115,10 +117,10 @@ class Embedding(torch.nn.Module):
         bad = (numbers < 0) | (numbers >= self._limits)
         if bad.any():
             self._refuse(numbers, bad)
-        rows: NDArray[np.int64] = numbers + self._starts
+        rows: Rows = numbers + self._starts
         return rows
 
-    def _refuse(self, numbers: NDArray[np.int64], bad: NDArray[np.bool_]) -> None:
+    def _refuse(self, numbers: Rows, bad: NDArray[np.bool_]) -> None:
         where = tuple(int(index) for index in np.argwhere(bad)[0])
         field = 0 if self._single else where[-1]
         name = self.names[field] if self.names else str(field)

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from penstock.trainer.parameters.client import Gradients
+from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
 from penstock.trainer.parameters.spec import (
     DenseSpec,
     ModelSpec,
@@ -22,8 +21,6 @@ from penstock.trainer.parameters.spec import (
     TableSpec,
 )
 from penstock.trainer.ps.embedding import Embedding, Source
-
-Floats = NDArray[np.float32]
 
 
 class ServedModel:
@@ -143,7 +140,7 @@ class ServedModel:
         ):
             yield name, values.view(parameter.shape)
 
-    def _tables_of(self, space: int, rows: NDArray[np.int64]) -> list[str]:
+    def _tables_of(self, space: int, rows: Rows) -> list[str]:
         starts = np.asarray(self.spec.spaces[space].starts)
         numbers = np.unique(np.searchsorted(starts, rows, side="right") - 1)
         return [self.spec.spaces[space].tables[number].name for number in numbers]

@@ -17,98 +17,35 @@ import time
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.trainer import settings
 from penstock.trainer.elastic import RESULT_MARK, DrainedError
 from penstock.trainer.holders import holder_name
 from penstock.trainer.logs import configure
+from penstock.trainer.parameters.arrays import Floats, Rows
 from penstock.trainer.parameters.checkpoint import ModelFiles
-from penstock.trainer.parameters.client import AppliedSlots, Gradients, ParametersError
+from penstock.trainer.parameters.client import AppliedSlots, ParametersError
 from penstock.trainer.parameters.worker import LeavingError, OverError, Worker
 from penstock.trainer.protocol import DataSpec, MemberId
 from penstock.trainer.ps.alone import Alone
+from penstock.trainer.ps.batch import Batch, are_finite
 from penstock.trainer.ps.model import ServedModel
 from penstock.trainer.ps.optimizer import Optimizer
+from penstock.trainer.ps.runner import Runner
 from penstock.trainer.steplog import StepLog
 
 LOG = logging.getLogger("penstock.session")
 
 EXPORT_ROWS: Final = 1 << 16
-Floats = NDArray[np.float32]
 
 
 class SessionError(ParametersError):
     """The program uses its session in a way that cannot be meant."""
-
-
-class Runner(Protocol):
-    """What stands behind a session: servers and a trainer, or neither."""
-
-    dropped: dict[str, int]
-
-    @property
-    def chief(self) -> bool:
-        """Whether this worker speaks for all."""
-
-    @property
-    def servers(self) -> int:
-        """Servers of the present layout; 0 without any."""
-
-    @property
-    def order_seed(self) -> int | None:
-        """The seed of the order of samples, where the trainer says it."""
-
-    def next_slot(self) -> int | None:
-        """The next slot to train on; None at the end of the data."""
-
-    def begin(self, slot: int) -> Floats | None:
-        """The dense parameters to train the slot on; None: take another slot."""
-
-    def dense(self) -> Floats:
-        """The dense parameters as they are now."""
-
-    def pull(self, wanted: Sequence[tuple[int, NDArray[np.int64]]]) -> list[Floats]:
-        """The values of rows."""
-
-    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
-        """Apply a slot's gradients."""
-
-    def applied(self) -> list[AppliedSlots]:
-        """What each server's parameters have seen."""
-
-    def finish(self) -> None:
-        """The loop has ended."""
-
-    def publish(self, result: dict[str, Any]) -> None:
-        """Make the final figures known."""
-
-    def wait_for_save(self) -> None:
-        """Wait until the trained model is on disk."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """Leave."""
-
-
-class Batch:
-    """The batch in work: what was looked up for it, and where its gradients will be."""
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-        self.looked_up: list[tuple[int, NDArray[np.int64], torch.Tensor]] = []
-
-    def gradients(self) -> list[Gradients]:
-        """The gradients by space, each row once."""
-        by_space: dict[int, list[tuple[NDArray[np.int64], Floats]]] = {}
-        for space, rows, values in self.looked_up:
-            if values.grad is not None:
-                by_space.setdefault(space, []).append((rows, values.grad.numpy()))
-        return [Gradients(space, *_merged(parts)) for space, parts in sorted(by_space.items())]
 
 
 class Session:
@@ -231,7 +168,7 @@ class Session:
             return
         self._conclude()
 
-    def look_up(self, space: int, rows: NDArray[np.int64]) -> torch.Tensor:
+    def look_up(self, space: int, rows: Rows) -> torch.Tensor:
         """Carry out `Embedding.forward`: rows, each once, and within a batch their gradients."""
         try:
             [values] = self._running.pull([(space, rows)])
@@ -263,7 +200,7 @@ class Session:
             raise SessionError(
                 f"batch {batch.slot} has no gradients: call loss.backward() before optimizer.step()"
             )
-        if not _finite(sparse, dense):
+        if not are_finite(sparse, dense):
             self._drop(self._served.not_finite(sparse, dense))
             sparse, dense = [], None
         try:
@@ -463,22 +400,3 @@ def counts(order: SampleOrder, applied: Sequence[AppliedSlots]) -> dict[str, int
         "samples_repeated": repeats * (batch if order.steps_per_epoch > 1 else last),
         "batches": max(part.pushes for part in applied),
     }
-
-
-def _merged(
-    parts: Sequence[tuple[NDArray[np.int64], Floats]],
-) -> tuple[NDArray[np.int64], Floats]:
-    """Gradients of several look-ups in one space: those of a row that is in more are added up."""
-    if len(parts) == 1:
-        return parts[0]
-    rows, inverse = np.unique(np.concatenate([rows for rows, _ in parts]), return_inverse=True)
-    total = torch.zeros(len(rows), parts[0][1].shape[1])
-    total.index_add_(
-        0, torch.from_numpy(inverse), torch.from_numpy(np.concatenate([g for _, g in parts]))
-    )
-    return rows, total.numpy()
-
-
-def _finite(sparse: Sequence[Gradients], dense: Floats | None) -> bool:
-    arrays = [part.values for part in sparse] + ([] if dense is None else [dense])
-    return all(bool(np.isfinite(array).all()) for array in arrays)

@@ -1,0 +1,57 @@
+"""What a session stands on: a worker of parameter servers, or the whole model in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
+from penstock.trainer.parameters.client import AppliedSlots
+
+
+class Runner(Protocol):
+    """See the module's docstring."""
+
+    dropped: dict[str, int]
+
+    @property
+    def chief(self) -> bool:
+        """Whether this worker speaks for all."""
+
+    @property
+    def servers(self) -> int:
+        """Servers of the present layout; 0 without any."""
+
+    @property
+    def order_seed(self) -> int | None:
+        """The seed of the order of samples, where the trainer says it."""
+
+    def next_slot(self) -> int | None:
+        """The next slot to train on; None at the end of the data."""
+
+    def begin(self, slot: int) -> Floats | None:
+        """The dense parameters to train the slot on; None: take another slot."""
+
+    def dense(self) -> Floats:
+        """The dense parameters as they are now."""
+
+    def pull(self, wanted: Sequence[tuple[int, Rows]]) -> list[Floats]:
+        """The values of rows."""
+
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
+        """Apply a slot's gradients."""
+
+    def applied(self) -> list[AppliedSlots]:
+        """What each server's parameters have seen."""
+
+    def finish(self) -> None:
+        """The loop has ended."""
+
+    def publish(self, result: dict[str, Any]) -> None:
+        """Make the final figures known."""
+
+    def wait_for_save(self) -> None:
+        """Wait until the trained model is on disk."""
+
+    def close(self, *, failed: bool = False) -> None:
+        """Leave."""
