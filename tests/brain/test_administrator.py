@@ -119,6 +119,16 @@ def test_a_symptom_is_looked_at_early_but_not_again_and_again() -> None:
     assert decide(memory, observed(sampled=96.0, symptoms=hot), 96.0, SETTINGS)[1] is None
 
 
+def test_a_symptom_that_stays_does_not_put_off_the_interval() -> None:
+    memory, asked = measured(80.0), []
+    for now in range(81, 330):
+        seen = observed(sampled=float(now), symptoms=(Trigger.IDLE_SERVERS,))
+        memory, trigger = decide(memory, seen, float(now), SETTINGS)
+        asked += [(now, trigger)] if trigger is not None else []
+    assert [now for now, trigger in asked if trigger is Trigger.INTERVAL] == [140, 200, 260, 320]
+    assert (95, Trigger.IDLE_SERVERS) in asked
+
+
 def test_servers_that_were_just_changed_are_left_alone_even_if_hot() -> None:
     memory = measured(80.0)
     hot = observed(sampled=200.0, symptoms=(Trigger.HOT_SERVER,), servers=True)

@@ -1,8 +1,11 @@
 """Samples are grouped by configuration, and only settled ones count."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.brain.measurement import measurements, settled
+from penstock.brain.planning import Sample
 from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
@@ -67,3 +70,19 @@ def test_one_wild_sample_moves_nothing() -> None:
     ]
     (found,) = measurements(ps_history(tuple(samples)), ps_job())
     assert found.steps_per_second == pytest.approx(36.0)
+
+
+def test_samples_in_which_workers_are_starting_measure_nothing() -> None:
+    def starting(sample: Sample) -> Sample:
+        rows = dict(sample.ranks(Role.WORKER))
+        rows[3] = replace(rows[3], step_seconds=None)
+        return replace(sample, roles={**sample.roles, Role.WORKER: rows})
+
+    slower = run_of(4, end=NOW - 75, servers=SERVERS, **(FOUR | {"speed": 9.0}))
+    samples = (*map(starting, slower), *run_of(5, servers=SERVERS, **FOUR))
+    (found,) = measurements(ps_history(samples), ps_job())
+    assert (found.samples, found.steps_per_second) == (4, 36.0)
+    early = settled(
+        ps_history((*samples[:4], *samples[4:7]), in_force_plan(4, 3, 2, 16)), ps_job(), 3
+    )
+    assert early is None, "three samples with all of them are too few"

@@ -40,6 +40,8 @@ class Memory:
     first_seconds: float = 0.0
     asked_seconds: float | None = None
     """When a plan was asked for last."""
+    looked_seconds: float | None = None
+    """When that was last for no symptom: one that stays does not put off the usual look."""
     measured: bool = False
     """Whether the plan in force has been measured."""
 
@@ -61,6 +63,8 @@ def decide(
     trigger, memory = _trigger(memory, observed, now, settings)
     if trigger is not None:
         memory = replace(memory, asked_seconds=now)
+    if trigger in (Trigger.SAMPLED, Trigger.INTERVAL):
+        memory = replace(memory, looked_seconds=now)
     return memory, trigger
 
 
@@ -89,7 +93,9 @@ def _trigger(
         settings.servers_interval_seconds if observed.changed_servers else settings.interval_seconds
     )
     since = now - max(asked or 0.0, planned or 0.0)
-    if since >= pause and (asked is None or sampled > asked):
+    unlooked = now - max(memory.looked_seconds or 0.0, planned or 0.0)
+    calm = since >= min(settings.reaction_seconds, pause)
+    if unlooked >= pause and calm and (asked is None or sampled > asked):
         return Trigger.INTERVAL, memory
     recent_servers = (
         observed.changed_servers

@@ -1,7 +1,8 @@
 """What a job with parameter servers did in each configuration it has been in.
 
 Samples are grouped into runs of one configuration: so many workers of so much CPU, and the CPU of
-each server. The first sample of a run is left out, as it may mix two configurations.
+each server. The first sample of a run is left out, as it may mix two configurations, and so are
+samples in which some workers are still starting.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,15 @@ class Measurement:
     def cores(self) -> float:
         """What the configuration counts against the quota."""
         return self.workers * self.worker_cores + sum(self.server_cores)
+
+
+def all_train(sample: Sample) -> bool:
+    """Whether no worker is still starting: one that has not made a step yet, as others have.
+
+    Such a sample shows neither the configuration before nor the one that will be.
+    """
+    made = [row.step_seconds is not None for row in sample.ranks(Role.WORKER).values()]
+    return all(made) or not any(made)
 
 
 Key = tuple[int, float, tuple[float, ...]]
@@ -117,7 +127,7 @@ def _runs(history: History, job: JobDescription) -> Iterator[tuple[Key, list[Sam
 
 def _key(sample: Sample, history: History, job: JobDescription) -> Key | None:
     workers, servers = sample.ranks(Role.WORKER), sample.ranks(Role.PS)
-    if not workers or not servers or sample.steps_per_second <= 0:
+    if not workers or not servers or sample.steps_per_second <= 0 or not all_train(sample):
         return None
     of_workers = _sizes(Role.WORKER, workers, sample, history, job)
     of_servers = _sizes(Role.PS, servers, sample, history, job)

@@ -36,7 +36,8 @@ DEFAULT_POLICIES: Final[Mapping[Strategy, Policy]] = MappingProxyType(
             stages={
                 Stage.CREATE: _CREATE,
                 Stage.SAMPLE: (*_OOM, "sample"),
-                Stage.OPTIMIZE: (*_OOM, "fitted_ps", "data_workers"),
+                # A slow pod first: what is fitted to its samples holds only while it stays.
+                Stage.OPTIMIZE: (*_OOM, "straggler", "fitted_ps", "data_workers"),
                 Stage.ADJUST: (
                     *_OOM,
                     "straggler",

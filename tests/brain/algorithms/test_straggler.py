@@ -109,3 +109,51 @@ def test_one_noisy_sample_does_not_hide_a_slow_server() -> None:
     found = plan(ps_history(tuple(made), *plans), ps_job(), Limits(), StragglerParams())
     assert found is not None
     assert list(found.roles[Role.PS].ranks) == [0]
+
+
+def of_four(*samples: tuple[tuple[float, float], ...]) -> Plan | None:
+    """Of four servers, the second is of twice the size; each sample has (milli-cores, ms)."""
+    made = [
+        ps_sample(
+            NOW - 3 * (len(samples) - 1 - index),
+            speed=21.0,
+            workers=3,
+            worker_cores=0.3,
+            worker_used=0.1,
+            servers=[
+                (0.2 if rank == 1 else 0.1, used / 1000) for rank, (used, _) in enumerate(rows)
+            ],
+            server_seconds={rank: took / 1000 for rank, (_, took) in enumerate(rows)},
+        )
+        for index, rows in enumerate(samples)
+    ]
+    plans = (in_force_plan(3, 1, 4, 1, stage=Stage.OPTIMIZE),)
+    return plan(ps_history(tuple(made), *plans), ps_job(), Limits(), StragglerParams())
+
+
+WELL = ((21, 0.60), (33, 0.85), (32, 0.71), (26, 0.70))
+STILL = ((24, 0.78), (19, 0.83), (19, 0.78), (27, 2.50))
+STILL_AGAIN = ((24, 0.77), (20, 0.70), (21, 0.71), (25, 2.39))
+NOT_AT_WORK = ((23, 0.58), (23, 0.79), (22, 0.73), (24, 0.78))
+"""Measured: the fourth server has a quarter of its speed, but in the first."""
+
+
+def test_one_that_stands_still_is_not_caught_at_work_in_each_sample() -> None:
+    for samples in (
+        (STILL, STILL_AGAIN, NOT_AT_WORK),
+        (NOT_AT_WORK, STILL, STILL_AGAIN),
+        (STILL, NOT_AT_WORK, STILL_AGAIN),
+    ):
+        made = of_four(*samples)
+        assert made is not None
+        assert list(made.roles[Role.PS].ranks) == [3]
+
+
+def test_once_is_noise() -> None:
+    assert of_four(WELL, STILL, WELL) is None
+    assert of_four(NOT_AT_WORK, NOT_AT_WORK, STILL) is None
+
+
+def test_a_server_that_has_more_to_do_is_not_slow() -> None:
+    more = ((21, 0.60), (22, 0.60), (45, 1.35), (21, 0.60))
+    assert of_four(more, more, more) is None

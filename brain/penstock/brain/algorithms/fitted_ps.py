@@ -24,7 +24,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.brain.measurement import Measurement, measurements, settled
+from penstock.brain.measurement import Measurement, all_train, measurements, settled
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -162,7 +162,9 @@ def _drifted(history: History, params: FittedPsParams) -> bool:
     speeds = [
         sample.steps_per_second
         for sample in history.samples
-        if since is not None and sample.time_seconds - sample.interval_seconds >= since
+        if since is not None
+        and sample.time_seconds - sample.interval_seconds >= since
+        and all_train(sample)
     ]
     if not speeds:
         return True

@@ -5,12 +5,13 @@ a ratio as well. It gets smaller shards, which costs nothing; one so slow that i
 worth its pod is replaced, away from its node.
 
 Servers are compared by the time that an update takes them, for the CPU spent on it. A server that
-uses more of its CPU than the others is not a straggler but hot, and `hot_ps` gives it more; one
-that is slow and no busier than the others sits on a bad machine and is moved to another.
+takes long because it has more to do spends more CPU, too, and one that uses most of what it has is
+hot: `hot_ps` gives it more. One that is slow and neither sits on a bad machine, and is moved to
+another.
 """
 
 from collections.abc import Mapping
-from statistics import median
+from statistics import median, median_low
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -33,9 +34,6 @@ from penstock.brain.robust import robust_z
 from penstock.brain.sizes import in_force
 from penstock.crds.enums import Role, Stage, Strategy
 
-_BUSIER: Final = 1.3
-"""How many times the usual share of its CPU a server uses that is hot rather than slow."""
-
 _FEWEST_WORKERS: Final = 3
 """Workers of which one can be told to be out of step."""
 _FEWEST_RANKS: Final = 3
@@ -56,7 +54,7 @@ class StragglerParams(Params):
     least_spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Relative spread among pods that is taken for granted."""
     enough_samples: Annotated[int, Field(ge=2)] = 3
-    """Latest samples in all of which a pod must have been slow."""
+    """Latest samples over which a pod must have been slow, and in most of them."""
     retry_seconds: Annotated[float, Field(ge=0)] = 600.0
     """For how long a pod that has been replaced is not replaced again."""
 
@@ -76,7 +74,7 @@ def plan(
     ]
     if len(latest) < params.enough_samples:
         return None
-    servers = _always_slow([_server_times(sample.ranks(Role.PS)) for sample in latest], params)
+    servers = _mostly_slow([_server_times(sample.ranks(Role.PS)) for sample in latest], params)
     servers = {
         rank: ratio
         for rank, ratio in servers.items()
@@ -85,7 +83,7 @@ def plan(
     if servers:
         nodes = {rank: latest[-1].ranks(Role.PS)[rank].node for rank in servers}
         return _moved(history, Role.PS, servers, nodes, PlanReason.SLOW_SERVER)
-    workers = _always_slow([_worker_times(sample.ranks(Role.WORKER)) for sample in latest], params)
+    workers = _mostly_slow([_worker_times(sample.ranks(Role.WORKER)) for sample in latest], params)
     gone = {
         rank: ratio
         for rank, ratio in workers.items()
@@ -122,42 +120,48 @@ def _server_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
     """
     rows = {rank: row for rank, row in ranks.items() if row.step_seconds and row.milli_cpu > 0}
     busy = {rank: row.milli_cpu / (row.milli_cpu_limit or 1) for rank, row in rows.items()}
-    by_share = _to_median({r: (row.step_seconds or 0.0) / busy[r] for r, row in rows.items()})
-    by_cpu = _to_median({r: (row.step_seconds or 0.0) / row.milli_cpu for r, row in rows.items()})
+    by_share = _to_usual({r: (row.step_seconds or 0.0) / busy[r] for r, row in rows.items()})
+    by_cpu = _to_usual({r: (row.step_seconds or 0.0) / row.milli_cpu for r, row in rows.items()})
     times = {rank: min(by_share[rank], by_cpu[rank]) for rank in rows}
-    usual = median(busy.values()) if busy else 0.0
-    # A server that is busy, or busier than the others, is hot: it counts as one that keeps up.
-    unhindered = median(times.values()) if times else 0.0
+    # A server that is loaded counts as one that keeps up.
+    unhindered = median_low(times.values()) if times else 0.0
     return {
-        rank: time if busy[rank] <= min(_BUSIER * usual, _BUSY) else min(time, unhindered)
-        for rank, time in times.items()
+        rank: time if busy[rank] <= _BUSY else min(time, unhindered) for rank, time in times.items()
     }
 
 
-def _to_median(values: Mapping[int, float]) -> dict[int, float]:
-    centre = median(values.values()) if values else 1.0
+def _to_usual(values: Mapping[int, float]) -> dict[int, float]:
+    """In multiples of the lower one of two middle values: of four servers, one may be slow and
+    another of twice the size.
+    """
+    centre = median_low(values.values()) if values else 1.0
     return {rank: value / centre for rank, value in values.items()}
 
 
-def _always_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[int, float]:
-    """The ranks that are outliers over all rows together, and slow by the ratio in each of them.
+def _mostly_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[int, float]:
+    """The ranks that are outliers over all rows together, and slow by the ratio in most of them.
 
-    With the least of their ratios to the median. Of three or four servers in one short sample any
-    one may differ: what is slow stays so, and what is noise does not.
+    With the median of their ratios to the median rank. Of three or four servers in one short sample
+    any one may differ, and one whose machine stands still now and then is not caught at work by
+    each: what is slow stays so, and what is noise does not.
     """
     if not rows:
         return {}
     ranks = set(rows[0]).intersection(*rows)
     together = _slow({rank: median(row[rank] for row in rows) for rank in ranks}, params)
-    least = {rank: min(row[rank] / max(_centre(row), 1e-12) for row in rows) for rank in together}
     bound = params.replace_ratio if len(ranks) < _FEWEST_RANKS else params.slow_ratio
-    return {rank: ratio for rank, ratio in least.items() if ratio > bound}
+    ratios = {rank: [row[rank] / max(_centre(row), 1e-12) for row in rows] for rank in together}
+    return {
+        rank: median(own)
+        for rank, own in ratios.items()
+        if sum(ratio > bound for ratio in own) > len(own) / 2
+    }
 
 
 def _centre(times: Mapping[int, float]) -> float:
     """What is usual: of two, nothing says which one is out of step, so the quicker one."""
     few = len(times) < _FEWEST_RANKS
-    return min(times.values()) if few else median(times.values())
+    return min(times.values()) if few else median_low(times.values())
 
 
 def _slow(times: Mapping[int, float], params: StragglerParams) -> dict[int, float]:
@@ -168,7 +172,7 @@ def _slow(times: Mapping[int, float], params: StragglerParams) -> dict[int, floa
         (low, _), (high, rank) = sorted((value, rank) for rank, value in times.items())
         ratio = high / max(low, 1e-12)
         return {rank: ratio} if ratio > params.replace_ratio else {}
-    centre = median(times.values())
+    centre = _centre(times)
     if centre <= 0:
         return {}
     scores = robust_z(list(times.values()), floor=params.least_spread * centre)
@@ -248,7 +252,10 @@ ALGORITHM = Algorithm(
     version="1",
     summary="Smaller shards for a slow worker; a slow pod on a bad machine is moved.",
     stages=frozenset({Stage.OPTIMIZE, Stage.ADJUST}),
-    triggers=frozenset({Trigger.STRAGGLER, Trigger.INTERVAL, Trigger.PROPOSED}),
+    # Servers that wait for a slow one are idle.
+    triggers=frozenset(
+        {Trigger.STRAGGLER, Trigger.IDLE_SERVERS, Trigger.INTERVAL, Trigger.PROPOSED}
+    ),
     strategies=frozenset({Strategy.PARAMETER_SERVER, Strategy.ALL_REDUCE}),
     params=StragglerParams,
     plan=plan,
