@@ -1,5 +1,6 @@
 """With a tenth of a core for a core, every plan is a tenth of what it would be, and says so."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -87,7 +88,18 @@ def test_a_plan_is_the_same_in_the_smaller_unit(module, history, unit: float) ->
     small = plan_in_grain(entry, history(unit), ps_job(), limits(unit))
     assert in_cores(small, unit) == in_cores(whole, 1.0)
     assert small is not None
-    assert f"cores are of {1000 * unit:.0f}m" in small.message
+    assert whole is not None
+    assert "core" not in small.message
+    milli = {float(size) for size in re.findall(r"of (\d+)m", small.message)}
+    cores = {float(size) for size in re.findall(r"of (\d+) cores?", whole.message)}
+    assert milli == {size * 1000 * unit for size in cores}
+
+
+def test_a_message_has_the_smaller_unit_too() -> None:
+    entry = Registered(fitted_ps.ALGORITHM, fitted_ps.FittedPsParams())
+    made = plan_in_grain(entry, measured(0.1), ps_job(), limits(0.1))
+    assert made is not None
+    assert re.search(r"workers of \d+00m \(\d servers of \d+00m", made.message)
 
 
 def test_the_templates_own_size_stays_what_it_is() -> None:

@@ -4,11 +4,13 @@ Algorithms size pods of jobs with parameter servers in whole cores, as the paper
 large cluster is no smaller. On a machine of two cores the same algorithms plan in tenths of one:
 ``limits.core`` of the configuration says what they are to count as a core. They never learn of it.
 What they are given is multiplied on the way in, and what they answer divided on the way out, so
-that a plan means the same to everybody else.
+that a plan means the same to everybody else. So is what its message says in "cores".
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from penstock.brain.planning import (
     MAX_MESSAGE,
@@ -26,6 +28,8 @@ from penstock.brain.registry import Registered
 from penstock.brain.sizes import CORE
 from penstock.crds.enums import Role
 
+_CORES: Final = re.compile(r"(\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))? cores?\b")
+
 
 def plan_in_grain(
     entry: Registered, history: History, job: JobDescription, limits: Limits
@@ -38,12 +42,18 @@ def plan_in_grain(
     plan = entry.plan(_history(history, factor), _job(job, factor), _limits(limits, factor))
     if not isinstance(plan, Plan):
         return plan  # nothing, or nonsense that the caller refuses
-    told = f" (its cores are of {core}m)"
     return replace(
         plan,
         roles=_roles(plan.roles, 1 / factor),
-        message=plan.message[: MAX_MESSAGE - len(told)] + told,
+        message=_told(plan.message, core)[:MAX_MESSAGE],
         data_workers=_demand(plan.data_workers, 1 / factor),
+    )
+
+
+def _told(message: str, core: int) -> str:
+    """``2 cores`` and ``1 to 2 cores`` of a message in milli-cores."""
+    return _CORES.sub(
+        lambda found: " to ".join(f"{float(n) * core:g}m" for n in found.groups() if n), message
     )
 
 

@@ -99,7 +99,7 @@ def plan(
         },
         reason=PlanReason.THROUGHPUT_MODEL,
         message=(
-            f"one worker uses {used:.1f} cores and {alone_servers:.1f} of the servers': "
+            f"one worker uses {used:.1f} cores and {alone_servers:.1f} cores of the servers: "
             f"{workers} workers of {cores} cores fill the quota"
         ),
         evidence=_evidence(now, figures | {"worker_used_cores_again": used}),
@@ -137,7 +137,8 @@ def _servers_plan(
         reason=PlanReason.SERVERS_FIRST,
         message=(
             f"the servers of {figures['ideal_workers']:.0f} workers need "
-            f"{figures['servers_total_cores']:.0f} cores: {servers} of {size}, the workers follow"
+            f"{figures['servers_total_cores']:.0f} cores: {servers} of {size} cores, "
+            "the workers follow"
         ),
         evidence=_evidence(now, figures),
     )
