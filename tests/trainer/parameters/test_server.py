@@ -300,8 +300,9 @@ def test_a_server_goes_on_without_its_trainer_and_tells_the_next_one_everything(
 
 
 def test_a_server_that_is_asked_to_go_stays_until_others_have_what_it_held(
-    trainer: Trainer, servers: Servers
+    trainer: Trainer, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")  # as a pod of two cores has it: NumPy's threads
     model = random_model(SPEC)
     both = servers.start(0, 1)
     layout = trainer.fill(1, both, model)

@@ -302,13 +302,18 @@ def run(settings: ServerSettings) -> int:
         OSError: it cannot listen on its address.
     """
     keep_freed_memory()
-    numbers = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # before there are threads, so for all
+    # Not by blocking the signals: libraries have threads of their own before this is called (those
+    # of NumPy's linear algebra), and one that does not block them would end the process.
+    told, tell = socket.socketpair()
+    tell.setblocking(False)
+    signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     server = ParameterServer(settings)
     server.start()
 
     def drain() -> None:
-        signal.sigwait(numbers)
+        told.recv(1)
         LOG.info(
             "asked to go: for %.0f s others may take over what is here", settings.grace_seconds
         )
