@@ -35,8 +35,9 @@ from typing import Any
 from kubernetes.aio.client import ApiClient
 
 from penstock.crds.manifests import MANIFESTS
-from penstock.scheduler.service.api import Api, CallError
-from penstock.scheduler.service.process import connect
+from penstock.kube.api import Api
+from penstock.kube.connection import connect
+from penstock.kube.errors import ApiError
 
 Json = dict[str, Any]
 
@@ -108,7 +109,8 @@ class Observed:
 
 async def watch_bindings(api: Api, position: str, observed: Observed, prefix: str) -> None:
     """Note the time at which each data worker is seen with a node."""
-    async with api.watch("pods", position, 600) as events:
+    watch = api.watch("pods", None, resource_version=position, timeout_seconds=600)
+    async with watch as events:
         async for event in events:
             found = event["object"]
             name = (found.get("metadata") or {}).get("name", "")
@@ -122,7 +124,7 @@ async def watch_bindings(api: Api, position: str, observed: Observed, prefix: st
 async def run(api: Api, count: int, prefix: str, *, gated: bool) -> Json:
     """Create the pods, wait until all data workers are bound; the figures."""
     observed = Observed()
-    _, position = await api.list("pods")
+    position = (await api.list("pods", None)).resource_version
     watching = asyncio.create_task(watch_bindings(api, position, observed, f"{prefix}-d"))
     numbers = iter(range(count))
 
@@ -131,7 +133,7 @@ async def run(api: Api, count: int, prefix: str, *, gated: bool) -> Json:
             name = f"{prefix}-{'g' if index % OTHERS == 0 else 'd'}{index}"
             if index % OTHERS:
                 observed.created[name] = time.perf_counter()
-            await api.create("pods", NAMESPACE, pod(name, index, gated=gated))
+            await api.submit("pods", NAMESPACE, pod(name, index, gated=gated))
 
     await asyncio.gather(*(create() for _ in range(AT_ONCE)))
     created_seconds = time.perf_counter() - min(observed.created.values())
@@ -166,10 +168,10 @@ async def send(client: ApiClient, method: str, path: str, body: Json | None = No
 async def remove_pods(api: Api) -> None:
     """Delete the pods of a run, and wait until they are gone."""
     while True:
-        items, _ = await api.list("pods")
+        page = await api.list("pods", None)
         ours = [
             one
-            for one in items
+            for one in page.items
             if "penstock.dev/benchmark" in (one["metadata"].get("labels") or {})
         ]
         if not ours:
@@ -180,8 +182,10 @@ async def remove_pods(api: Api) -> None:
             for one in rest:
                 about = one["metadata"]
                 try:
-                    await api.delete_pod(about["namespace"], about["name"], about["uid"], grace=0)
-                except CallError as error:
+                    await api.delete(
+                        "pods", about["namespace"], about["name"], about["uid"], grace_seconds=0
+                    )
+                except ApiError as error:
                     if error.code not in {404, 409}:
                         raise
 
@@ -233,7 +237,7 @@ def decisions(url: str) -> dict[str, float]:
 
 async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -> Json:
     """Both runs."""
-    client = await connect(kubeconfig)
+    client = await connect(kubeconfig, "penstock-benchmark")
     api = Api(client)
     generator = random.Random(7)
     numbers = iter(range(options.nodes))

@@ -1,20 +1,13 @@
 """``penstock scheduler``: run the planner of data workers, or print what it needs."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from penstock.crds.logs import LogFormat
 from penstock.crds.ports import SCHEDULER_METRICS
-
-
-class LogFormat(StrEnum):
-    """How log lines are written to standard error."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def scheduler(
@@ -90,20 +83,15 @@ def scheduler(
         return
     import asyncio
 
+    from penstock.kube.connection import make_identity, own_namespace
+    from penstock.kube.election import LeaseName
+    from penstock.kube.errors import ConfigurationError, PortInUseError
+    from penstock.kube.logs import set_up_logging
     from penstock.scheduler.errors import UnknownPolicyError
     from penstock.scheduler.objects import ACCELERATOR_KINDS
     from penstock.scheduler.planner.planner import Settings
-    from penstock.scheduler.service.election import LeaseName
-    from penstock.scheduler.service.health import PortInUseError
-    from penstock.scheduler.service.logs import set_up_logging
     from penstock.scheduler.service.loop import Options
-    from penstock.scheduler.service.process import (
-        ConfigurationError,
-        ProcessOptions,
-        make_identity,
-        own_namespace,
-        serve,
-    )
+    from penstock.scheduler.service.process import ProcessOptions, serve
 
     set_up_logging(log_format)
     options = ProcessOptions(

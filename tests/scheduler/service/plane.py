@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.kube.api import Api
+from penstock.kube.connection import connect
 from penstock.local.cluster import ClusterOptions, EmbeddedCluster
 from penstock.local.nodes import NodeDeclaration
 from penstock.scheduler.metrics import Metrics
-from penstock.scheduler.service.api import Api
 from penstock.scheduler.service.loop import Loop, Options
-from penstock.scheduler.service.process import connect
+from penstock.scheduler.service.process import USER_AGENT
 
 Json = dict[str, Any]
 GATE = {"name": "penstock.dev/placement"}
@@ -61,7 +62,7 @@ class Plane:
     @contextlib.asynccontextmanager
     async def planner(self, **options: Any) -> AsyncIterator[Loop]:
         """A planner that runs until the end of the block."""
-        client = await connect(self.kubeconfig)
+        client = await connect(self.kubeconfig, USER_AGENT)
         loop = Loop(Api(client), None, Options(**options), Metrics())
         task = asyncio.create_task(loop.run())
         try:

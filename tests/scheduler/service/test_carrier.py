@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import Reason, WriteScale
 from penstock.scheduler.service import carrier
-from penstock.scheduler.service.api import Api, RefusedError, UnavailableError
 from penstock.scheduler.service.carrier import Carrier
 
 
@@ -19,15 +20,15 @@ class Server:
         self.scales: dict[str, Any] = {}
         self.lost_answers = lost_answers
 
-    async def create(self, resource: str, namespace: str, body: Any) -> None:
+    async def submit(self, resource: str, namespace: str, body: Any) -> None:
         assert (resource, namespace) == ("scales", "default")
         name = body["metadata"]["name"]
         if name in self.scales:
-            raise RefusedError("it is there", 409, "AlreadyExists")
+            raise ApiRefusedError("it is there", code=409, reason="AlreadyExists")
         self.scales[name] = body["spec"]["roles"]
         if self.lost_answers:
             self.lost_answers -= 1
-            raise UnavailableError("no answer", 0, "Timeout")
+            raise ApiUnavailableError("no answer", code=0, reason="Timeout")
 
 
 def written(server: Server, *ranks: int) -> list[Any]:

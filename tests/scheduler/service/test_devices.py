@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.kube.api import Api, Page
+from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
 from penstock.scheduler.metrics import Metrics
-from penstock.scheduler.service.api import Api, RefusedError, UnavailableError
 from penstock.scheduler.service.loop import DEVICES_SECONDS, NO_DEVICES_SECONDS, Loop, Options
-from tests.scheduler.planner.documents import Json, node
+from tests.scheduler.planner.documents import node
 from tests.scheduler.test_devices import claim, slice_of
 
 
@@ -19,8 +20,8 @@ class Cluster:
     def __init__(self, answer: Callable[[str], list[Any]]) -> None:
         self.answer = answer
 
-    async def list(self, resource: str) -> tuple[list[Json], str]:
-        return self.answer(resource), "1"
+    async def list(self, resource: str, namespace: None) -> Page:
+        return Page(self.answer(resource), "1")
 
 
 def pauses(answer: Callable[[str], list[Any]], monkeypatch: pytest.MonkeyPatch) -> tuple[Loop, Any]:
@@ -62,7 +63,7 @@ def test_they_count_as_accelerators_of_their_nodes(monkeypatch: pytest.MonkeyPat
 
 def test_a_cluster_without_them_is_asked_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(resource: str) -> list[Any]:
-        raise RefusedError(resource, 404, "NotFound")
+        raise ApiRefusedError(resource, code=404, reason="NotFound")
 
     loop, waits = pauses(none, monkeypatch)
     assert waits == [NO_DEVICES_SECONDS]
@@ -71,7 +72,7 @@ def test_a_cluster_without_them_is_asked_seldom(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_server_that_fails_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(resource: str) -> list[Any]:
-        raise UnavailableError(resource, 503, "ServiceUnavailable")
+        raise ApiUnavailableError(resource, code=503, reason="ServiceUnavailable")
 
     loop, waits = pauses(fails, monkeypatch)
     assert waits == [DEVICES_SECONDS]

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.kube.api import Api
+from penstock.kube.connection import connect
+from penstock.kube.probes import ProbeServer
 from penstock.local.nodes import NodeDeclaration
 from penstock.scheduler.dashboards.cluster import CLUSTER
-from penstock.scheduler.service.api import Api
-from penstock.scheduler.service.health import HealthServer
-from penstock.scheduler.service.process import connect
+from penstock.scheduler.service.process import USER_AGENT
 from tests.scheduler.prometheus import answered, needs_prometheus, scraping
 from tests.scheduler.service.plane import GPU, Plane, plane, pod, until
 
@@ -38,13 +39,14 @@ def test_every_query_has_an_answer(tmp_path: Path) -> None:
     async def story() -> None:
         nodes = [NodeDeclaration("gpu", cpu="8", memory="8Gi", accelerators={GPU: 4})]
         async with plane(tmp_path, *nodes) as cluster, cluster.planner() as loop:
-            client = await connect(cluster.kubeconfig)
+            client = await connect(cluster.kubeconfig, USER_AGENT)
             try:
-                async with HealthServer("127.0.0.1", 0, loop.metrics, Api(client)) as health:
+                probes = ProbeServer("127.0.0.1", 0, loop.metrics.registry, Api(client), "nodes")
+                async with probes:
                     await some_life(cluster)
                     arrivals = asyncio.create_task(more_life(cluster))
                     try:
-                        target = {"scheduler": health.url.removeprefix("http://")}
+                        target = {"scheduler": probes.url.removeprefix("http://")}
                         async with scraping(tmp_path, target) as prometheus:
                             await answered(prometheus, CLUSTER.queries())
                     finally:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.kube.errors import ApiRefusedError
 from penstock.local.nodes import NodeDeclaration
 from penstock.scheduler.manifests import render
 from penstock.scheduler.planner.decisions import Reason, SetDeletionCost, WriteScale
-from penstock.scheduler.service.api import RefusedError
 from tests.scheduler.service.plane import GPU, Plane, plane, pod, until
 
 NAME, SYSTEM = "penstock-scheduler", "penstock-system"
@@ -65,9 +65,9 @@ def test_it_pins_tells_and_asks(tmp_path: Path) -> None:
                 ] == "7"
                 errors = loop.metrics.call_errors.collect()[0].samples
                 assert [one for one in errors if one.name.endswith("_total")] == []
-                for resource in ("secrets", "configmaps"):
-                    with pytest.raises(RefusedError) as refused:
-                        await loop._api._json("GET", f"/api/v1/{resource}")
+                for resource in ("secrets", "serviceaccounts"):
+                    with pytest.raises(ApiRefusedError) as refused:
+                        await loop._api.list(resource, None)
                     assert refused.value.code == 403
 
     asyncio.run(story())

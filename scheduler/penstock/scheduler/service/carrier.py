@@ -7,12 +7,14 @@ decide: it is told after a pause that grows, and plans anew.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from penstock.crds import labels
 from penstock.crds.enums import Source
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
+from penstock.kube.api import Api, Json
+from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import (
     Action,
@@ -21,12 +23,9 @@ from penstock.scheduler.planner.decisions import (
     SetDeletionCost,
     WriteScale,
 )
-from penstock.scheduler.planner.podview import PINNED_AT, PINNED_NODE, pinned_terms
-from penstock.scheduler.service.api import Api, CallError, RefusedError, UnavailableError
+from penstock.scheduler.planner.podview import PINNED_AT, PINNED_NODE, PodView, pinned_terms
 
 logger = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 AT_ONCE: Final = 48
 """Calls at the same time: enough to hide the network, few enough for API priority and fairness."""
@@ -67,21 +66,21 @@ class Carrier:
         """Pin one pod and open our gate."""
         view = action.view
         body = pin_patch(action, self._clock())
-        if await self._try(action, self._api.patch("pods", view.namespace, view.name, body)):
+        if await self._try(action, self._patch(view, body)):
             self._failures.pop(view.uid, None)
             self._metrics.pin_seconds.observe(max(0.0, self._clock() - view.created_seconds))
 
     async def delete(self, action: DeletePod) -> None:
         """Delete one pod."""
         view = action.view
-        await self._try(action, self._api.delete_pod(view.namespace, view.name, view.uid))
+        await self._try(action, self._api.delete("pods", view.namespace, view.name, view.uid))
 
     async def set_cost(self, action: SetDeletionCost) -> None:
         """Set one pod's deletion cost."""
         view = action.view
         notes = {labels.POD_DELETION_COST: str(action.cost)}
         body: Json = {"metadata": {"uid": view.uid, "annotations": notes}}
-        await self._try(action, self._api.patch("pods", view.namespace, view.name, body))
+        await self._try(action, self._patch(view, body))
 
     async def write_scale(self, action: WriteScale) -> None:
         """Create a Scale; asked again, under the same name, where nobody knows whether it was."""
@@ -92,24 +91,27 @@ class Carrier:
             try:
                 body = scale_manifest(action, name)
                 async with self._slots:
-                    await self._api.create(SCALE_PLURAL, action.namespace, body)
-            except RefusedError as error:
+                    await self._api.submit(SCALE_PLURAL, action.namespace, body)
+            except ApiRefusedError as error:
                 if error.reason == "AlreadyExists":
                     return
                 self._count(action, error)
                 return
-            except UnavailableError as error:
+            except ApiUnavailableError as error:
                 self._count(action, error)
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2.0**attempt)
             else:
                 return
 
-    async def _try(self, action: Pin | DeletePod | SetDeletionCost, call: Any) -> bool:
+    def _patch(self, view: PodView, body: Json) -> Awaitable[Json]:
+        return self._api.patch("pods", view.namespace, view.name, body, strategic=True)
+
+    async def _try(self, action: Pin | DeletePod | SetDeletionCost, call: Awaitable[Any]) -> bool:
         uid = action.view.uid
         try:
             async with self._slots:
                 await call
-        except CallError as error:
+        except ApiError as error:
             if error.code == 404:
                 return False  # gone; the watch says so, too
             self._count(action, error)
@@ -122,10 +124,16 @@ class Carrier:
             return False
         return True
 
-    def _count(self, action: Action, error: CallError) -> None:
+    def _count(self, action: Action, error: ApiError) -> None:
         what = type(action).__name__
         self._metrics.call_errors.labels(what, error.reason).inc()
-        logger.warning("%s: %s", what, error)
+        logger.warning("%s of %s: %s", what, _object_of(action), error)
+
+
+def _object_of(action: Action) -> str:
+    if isinstance(action, WriteScale):
+        return f"{action.namespace}/{action.job}"
+    return f"{action.view.namespace}/{action.view.name}"
 
 
 def pin_patch(action: Pin, now: float) -> Json:

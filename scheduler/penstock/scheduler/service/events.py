@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiError
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import Reason, Record
-from penstock.scheduler.service.api import Api, CallError
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +57,8 @@ class Events:
                 assert record.view is not None
                 try:
                     body = event_of(record, self._identity)
-                    await self._api.create("events", record.view.namespace, body)
-                except CallError as error:
+                    await self._api.submit("events", record.view.namespace, body)
+                except ApiError as error:
                     self._metrics.call_errors.labels("Event", error.reason).inc()
                     logger.info("an Event was not recorded: %s", error)
                 await asyncio.sleep(1.0 / PER_SECOND)

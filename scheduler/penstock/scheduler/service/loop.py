@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.crds.group import ELASTICJOB_PLURAL
+from penstock.kube.api import Api, Json, Page
+from penstock.kube.errors import ApiError, ApiRefusedError
+from penstock.kube.watch import Watch
 from penstock.scheduler.devices import read_devices
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import (
@@ -26,11 +29,9 @@ from penstock.scheduler.planner.decisions import (
     WriteScale,
 )
 from penstock.scheduler.planner.planner import Planner, Settings
-from penstock.scheduler.service.api import NOT_FOUND, Api, CallError, RefusedError
 from penstock.scheduler.service.brain import BrainLink, record_id, snapshot_of
 from penstock.scheduler.service.carrier import Carrier
 from penstock.scheduler.service.events import Events
-from penstock.scheduler.service.watch import Json, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ DEVICES_SECONDS: Final = 30.0
 
 NO_DEVICES_SECONDS: Final = 600.0
 """How often it is looked whether the cluster has such devices by now."""
+
+_NOT_FOUND: Final = 404
 
 MOST_RECORDS: Final = 5000
 """Decisions kept for the next push; beyond, the oldest are dropped."""
@@ -125,25 +128,52 @@ class Loop:
 
     # Observing
 
-    def _watch(self, resource: str, **kept: Any) -> Watch:
-        return Watch(self._api, resource, metrics=self.metrics, random_source=self._random, **kept)
+    def _watch(
+        self,
+        resource: str,
+        *,
+        replace: Callable[[list[Json]], None],
+        put: Callable[[Json], None],
+        remove: Callable[[Json], None],
+        wakes: bool = True,
+    ) -> Watch:
+        def take_all(page: Page) -> None:
+            replace(page.items)
+            if wakes:
+                self._wake.set()
+
+        def take(kind: str, found: Json) -> None:
+            if kind == "BOOKMARK":
+                return
+            (remove if kind == "DELETED" else put)(found)
+            if wakes:
+                self._wake.set()
+
+        return Watch(
+            self._api,
+            resource,
+            replace=take_all,
+            take=take,
+            restarted=lambda cause: self.metrics.watch_restarts.labels(resource, cause).inc(),
+            random_source=self._random,
+        )
 
     def _nodes(self) -> Watch:
         state = self.planner.state
         return self._watch(
             "nodes",
-            replace=self._waking(state.replace_nodes),
-            put=self._waking(state.put_node),
-            remove=self._waking(lambda found: state.remove_node(found["metadata"]["name"])),
+            replace=state.replace_nodes,
+            put=state.put_node,
+            remove=lambda found: state.remove_node(found["metadata"]["name"]),
         )
 
     def _pods(self) -> Watch:
         state = self.planner.state
         return self._watch(
             "pods",
-            replace=self._waking(lambda items: state.replace_pods(items, self._clock())),
-            put=self._waking(lambda found: state.put_pod(found, self._clock())),
-            remove=self._waking(lambda found: state.remove_pod(found["metadata"]["uid"])),
+            replace=lambda items: state.replace_pods(items, self._clock()),
+            put=lambda found: state.put_pod(found, self._clock()),
+            remove=lambda found: state.remove_pod(found["metadata"]["uid"]),
         )
 
     def _jobs(self) -> Watch:
@@ -153,6 +183,7 @@ class Loop:
             replace=state.replace_jobs,
             put=state.put_job,
             remove=lambda found: state.remove_job(found["metadata"]["uid"]),
+            wakes=False,
         )
 
     async def _read_devices_forever(self) -> None:
@@ -160,13 +191,13 @@ class Loop:
         while True:
             pause = DEVICES_SECONDS
             try:
-                (slices, _), (claims, _) = await asyncio.gather(
-                    self._api.list("resourceslices"), self._api.list("resourceclaims")
+                slices, claims = await asyncio.gather(
+                    self._api.list("resourceslices", None), self._api.list("resourceclaims", None)
                 )
-                self.planner.state.replace_devices(read_devices(slices, claims))
+                self.planner.state.replace_devices(read_devices(slices.items, claims.items))
                 self._wake.set()
-            except CallError as error:
-                if isinstance(error, RefusedError) and error.code == NOT_FOUND:
+            except ApiError as error:
+                if isinstance(error, ApiRefusedError) and error.code == _NOT_FOUND:
                     pause = NO_DEVICES_SECONDS
                 else:
                     self.metrics.call_errors.labels("Devices", error.reason).inc()
@@ -174,13 +205,6 @@ class Loop:
                 logger.exception("the devices of the cluster cannot be read")
                 pause = NO_DEVICES_SECONDS
             await asyncio.sleep(pause)
-
-    def _waking(self, keep: Callable[[Any], None]) -> Callable[[Any], None]:
-        def keep_and_wake(found: Json | list[Json]) -> None:
-            keep(found)
-            self._wake.set()
-
-        return keep_and_wake
 
     # Placing
 
