@@ -14,6 +14,7 @@ from penstock.cli import wording
 from penstock.cli.doctor.command import report
 from penstock.cli.doctor.finding import fault, ok
 from penstock.cli.fragmentation import cells, heatmap, mark
+from penstock.cli.listing import jobs_table
 from penstock.cli.timeline import timeline, timeline_table
 from penstock.cli.top import top_table, usage
 from tests.client.embedded import condition, job
@@ -159,6 +160,21 @@ def test_top_says_what_is_known_and_marks_what_is_old() -> None:
     assert "1.0 GiB" in text
     assert "25%" in text
     assert "2.00?" in drawn(top_table([usage(document, [sample(900, 2.0)], now)], False))
+    assert " PS " not in text, "no job has any"
+
+
+def test_servers_have_a_column_where_a_job_has_servers() -> None:
+    plain = {**job("digits"), "status": {"state": "Running", "workers": "3/3"}}
+    served = {**job("clicks"), "status": {"state": "Running", "workers": "1/4", "ps": "2/3"}}
+    for each in (plain, served):
+        each["metadata"]["namespace"] = "team"
+    found = [usage(each, [], 0.0) for each in (plain, served)]
+    for table in (jobs_table([plain, served], 0.0), top_table(found, namespaces=False)):
+        head, *_, last = drawn(table).splitlines()
+        assert " PS " in head
+        assert "1/4" in last
+        assert "2/3" in last
+    assert " PS " not in drawn(jobs_table([plain], 0.0))
 
 
 def test_the_doctors_report_needs_no_colour() -> None:

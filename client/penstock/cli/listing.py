@@ -57,8 +57,9 @@ def tidy(document: Json) -> Json:
 
 
 def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Table:
-    """The columns of ``kubectl get ej``, and the strategy."""
+    """The columns of ``kubectl get ej``, the strategy, and servers where any job has them."""
     rows = []
+    servers = any((job.get("status") or {}).get("ps") for job in jobs)
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
         plan = status.get("plan") or {}
@@ -68,6 +69,7 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
                 metadata["name"],
                 output.state(status.get("state")),
                 status.get("workers"),
+                *([status.get("ps")] if servers else []),
                 status.get("dataWorkers"),
                 job["spec"].get("strategy"),
                 f"{plan['source']} {plan.get('reason', '')}" if plan.get("source") else None,
@@ -78,6 +80,7 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
         "NAME",
         ("STATE", "whole"),
         "WORKERS",
+        *(["PS"] if servers else []),
         "DATA",
         "STRATEGY",
         "PLAN",

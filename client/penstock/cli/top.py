@@ -32,6 +32,7 @@ class Usage:
     name: str
     state: str
     workers: str
+    parameter_servers: str
     data_workers: str
     step: int | None = None
     steps_per_second: float | None = None
@@ -54,6 +55,7 @@ def usage(job: Json, samples: list[SampleView], now: float) -> Usage:
         "name": str(metadata["name"]),
         "state": str(status.get("state") or ""),
         "workers": str(status.get("workers") or ""),
+        "parameter_servers": str(status.get("ps") or ""),
         "data_workers": str(status.get("dataWorkers") or ""),
     }
     if not samples:
@@ -153,6 +155,7 @@ def look(session: Session, name: str, everywhere: bool) -> tuple[list[Usage], in
 def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
     """One line per job, in 80 columns."""
     rows = []
+    servers = any(each.parameter_servers for each in found)
     for each in found:
         stale = (each.age_seconds or 0.0) > 60
         known = each.steps_per_second is not None
@@ -162,6 +165,7 @@ def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
                 each.name,
                 output.state(each.state),
                 each.workers,
+                *([each.parameter_servers] if servers else []),
                 each.data_workers,
                 each.step,
                 wording.rate(each.steps_per_second or 0.0) + ("?" if stale else "")
@@ -170,11 +174,12 @@ def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
                 f"{each.cpu_cores or 0.0:.1f}" if known else None,
                 wording.amount(each.memory_bytes) if each.memory_bytes is not None else None,
                 f"{each.wait_share:.0%}" if each.wait_share is not None else None,
-                wording.spark(each.speeds, SPARK),
+                wording.spark(each.speeds, SPARK // 2 if servers else SPARK),
             ]
         )
     right: list[output.Column] = [
         (name, "right") for name in ("STEP", "STEPS/S", "CPU", "MEMORY", "WAIT")
     ]
-    head: list[output.Column] = ["NAME", ("STATE", "whole"), "WORK", "DATA", *right, "SPEED"]
+    many: list[output.Column] = ["WORK", *(["PS"] if servers else []), "DATA"]
+    head: list[output.Column] = ["NAME", ("STATE", "whole"), *many, *right, "SPEED"]
     return output.table([*(["NAMESPACE"] if namespaces else []), *head], rows)
