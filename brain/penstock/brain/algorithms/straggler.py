@@ -54,7 +54,7 @@ class StragglerParams(Params):
     least_spread: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Relative spread among pods that is taken for granted."""
     enough_samples: Annotated[int, Field(ge=2)] = 3
-    """Latest samples over which a pod must have been slow, and in most of them."""
+    """Latest samples in all of which a worker must have been slow; a server: in most of them."""
     retry_seconds: Annotated[float, Field(ge=0)] = 600.0
     """For how long a pod that has been replaced is not replaced again."""
 
@@ -74,7 +74,8 @@ def plan(
     ]
     if len(latest) < params.enough_samples:
         return None
-    servers = _mostly_slow([_server_times(sample.ranks(Role.PS)) for sample in latest], params)
+    times = [_server_times(sample.ranks(Role.PS)) for sample in latest]
+    servers = _slow_throughout(times, params, in_each=False)
     servers = {
         rank: ratio
         for rank, ratio in servers.items()
@@ -83,7 +84,8 @@ def plan(
     if servers:
         nodes = {rank: latest[-1].ranks(Role.PS)[rank].node for rank in servers}
         return _moved(history, Role.PS, servers, nodes, PlanReason.SLOW_SERVER)
-    workers = _mostly_slow([_worker_times(sample.ranks(Role.WORKER)) for sample in latest], params)
+    times = [_worker_times(sample.ranks(Role.WORKER)) for sample in latest]
+    workers = _slow_throughout(times, params, in_each=True)
     gone = {
         rank: ratio
         for rank, ratio in workers.items()
@@ -138,12 +140,14 @@ def _to_usual(values: Mapping[int, float]) -> dict[int, float]:
     return {rank: value / centre for rank, value in values.items()}
 
 
-def _mostly_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[int, float]:
-    """The ranks that are outliers over all rows together, and slow by the ratio in most of them.
+def _slow_throughout(
+    rows: list[dict[int, float]], params: StragglerParams, *, in_each: bool
+) -> dict[int, float]:
+    """The ranks that are outliers over all rows together and slow by the ratio in each, or in most.
 
-    With the median of their ratios to the median rank. Of three or four servers in one short sample
-    any one may differ, and one whose machine stands still now and then is not caught at work by
-    each: what is slow stays so, and what is noise does not.
+    With the least of their ratios to what is usual, or the median. A worker knows what its steps
+    take. Of four servers in one short sample any may differ, and the work of one whose machine
+    stands still now and then may fall between: what is slow stays so, what is noise does not.
     """
     if not rows:
         return {}
@@ -152,9 +156,9 @@ def _mostly_slow(rows: list[dict[int, float]], params: StragglerParams) -> dict[
     bound = params.replace_ratio if len(ranks) < _FEWEST_RANKS else params.slow_ratio
     ratios = {rank: [row[rank] / max(_centre(row), 1e-12) for row in rows] for rank in together}
     return {
-        rank: median(own)
+        rank: min(own) if in_each else median(own)
         for rank, own in ratios.items()
-        if sum(ratio > bound for ratio in own) > len(own) / 2
+        if sum(ratio > bound for ratio in own) > (len(own) - 1 if in_each else len(own) / 2)
     }
 
 
