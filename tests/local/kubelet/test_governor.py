@@ -98,6 +98,45 @@ def test_a_limit_counts_for_less_work_on_a_slow_machine() -> None:
     assert machine.used / 4e9 == pytest.approx(0.1, abs=0.01)
 
 
+class InBursts(Machine):
+    """One that works for 3 of each 10 ms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped_at_work: list[bool] = []
+
+    @property
+    def works(self) -> bool:
+        return self.runs and self.now % (10 * MS) < 3 * MS
+
+    def _read(self, _: int) -> int:
+        self.used += self.works  # time goes by while somebody looks
+        return self.used
+
+    def _send(self, pid: int, number: int) -> None:
+        if number == signal.SIGSTOP:
+            self.stopped_at_work.append(self.works)
+        super()._send(pid, number)
+
+    def go(self, until_ns: int, late_ns: Callable[[], int] = lambda: 0) -> None:
+        while self.now < until_ns:
+            later = min(until_ns, max(self.now + 1, self.governor.next_look + late_ns()))
+            while self.now < later:
+                self.used += MS // 4 if self.works else 0
+                self.now += min(MS // 4, later - self.now)
+            self.governor.look(self.now)
+
+
+def test_a_limit_on_a_slow_machine_stops_what_runs() -> None:
+    machine = InBursts()
+    machine.governor.set(100, 25, 1)
+    machine.go(6_050 * MS)
+    assert machine.used / 6e9 == pytest.approx(0.025, abs=0.005)
+    at_work = machine.stopped_at_work
+    assert len(at_work) > 30
+    assert sum(at_work) > 0.9 * len(at_work)
+
+
 def test_whoever_is_found_late_pays_for_what_it_used_up_to_a_bound() -> None:
     machine = Machine(busy=0.0)
     machine.governor.set(100, None, 1)

@@ -104,7 +104,7 @@ class Governor:
         at_work = self.percent is not None and not self._is_held and self._glance()
         rests = not used and not self._is_held
         hold_until = max(
-            self._within_quota(now, used), self._at_speed(now, min(used, since), at_work)
+            self._within_quota(now, used, at_work), self._at_speed(now, min(used, since), at_work)
         )
         self._hold(hold_until > now)
         self.next_look = hold_until if hold_until > now else self._earliest_excess(now, rests)
@@ -126,8 +126,8 @@ class Governor:
         assert self.milli_cpu is not None
         return self.milli_cpu * PERIOD_NS // 1000
 
-    def _within_quota(self, now: int, used: int) -> int:
-        """Until when the container has to stand still for its limit; 0: it need not."""
+    def _within_quota(self, now: int, used: int, at_work: bool) -> int:
+        """Until when the container has to stand still for its limit; 0: it need not (yet)."""
         if self.milli_cpu is None:
             return 0
         quota = self._quota
@@ -141,6 +141,10 @@ class Governor:
             self._period_end += periods * PERIOD_NS
             self._balance = max(self._balance, -DEEPEST_DEBT_PERIODS * quota) + periods * quota
             self._balance = min(self._balance, quota)
+        # CFS stops what runs: on a slow machine that is what makes a request take longer.
+        idles = self.percent is not None and not at_work and not self._is_held
+        if idles and self._balance > -quota:
+            return 0
         return self._period_end if self._balance <= 0 else 0
 
     def _glance(self) -> bool:
