@@ -99,7 +99,7 @@ def test_a_limit_counts_for_less_work_on_a_slow_machine() -> None:
 
 
 class InBursts(Machine):
-    """One that works for 3 of each 10 ms."""
+    """One that works for half a millisecond of each five."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class InBursts(Machine):
 
     @property
     def works(self) -> bool:
-        return self.runs and self.now % (10 * MS) < 3 * MS
+        return self.runs and self.now % (5 * MS) < MS // 2
 
     def _read(self, _: int) -> int:
         self.used += self.works  # time goes by while somebody looks
@@ -122,8 +122,8 @@ class InBursts(Machine):
         while self.now < until_ns:
             later = min(until_ns, max(self.now + 1, self.governor.next_look + late_ns()))
             while self.now < later:
-                self.used += MS // 4 if self.works else 0
-                self.now += min(MS // 4, later - self.now)
+                self.used += MS // 8 if self.works else 0
+                self.now += min(MS // 8, later - self.now)
             self.governor.look(self.now)
 
 
