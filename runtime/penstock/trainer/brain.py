@@ -277,21 +277,21 @@ class BrainLink:
         before, self._figures = self._figures, {}
         for owner in fleet.layout.servers if fleet.layout is not None else ():
             known = fleet.roster.get(owner.id)
-            if known is None or known.report.usage is None:
+            usage = known.report.usage if known is not None else None
+            if known is None or usage is None:
                 continue
-            report, figures = known.report, known.report.figures
-            self._figures[owner.id] = figures
+            self._figures[owner.id] = figures = known.report.figures
             last = before.get(owner.id)
-            updates = figures.pushes - last.pushes if last is not None else 0
-            if last is None or known.report.usage is None:
+            if last is None:
                 continue  # a row is of a server that was there through the whole interval
+            updates = figures.pushes - last.pushes
             busy = figures.busy_seconds - last.busy_seconds
             found[owner.id.rank] = RankSample(
-                cpu_cores=known.report.usage.cpu_cores,
-                memory_bytes=known.report.usage.memory_bytes,
+                cpu_cores=usage.cpu_cores,
+                memory_bytes=usage.memory_bytes,
                 **self._limits_of(Role.PS, owner.id.rank),
                 step_seconds=busy / updates if updates > 0 else None,
-                node=report.node,
+                node=known.report.node,
                 incarnation=owner.id.incarnation,
             )
         return found

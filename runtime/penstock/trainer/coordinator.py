@@ -379,7 +379,7 @@ class Coordinator:
         if ledger.watermark < before:
             epoch = ledger.watermark // self.order.steps_per_epoch
             self.audits = {n: audit for n, audit in self.audits.items() if n < epoch}
-        self.audits.update(audits_of(self.order, fleet.applied(), ledger, self.audits.keys()))
+        self.audits.update(audits_of(self.order, fleet.applied(), ledger, self.audits))
         if self.done() and not self.latecomers(now):
             fleet.finish(now)
 

@@ -123,7 +123,8 @@ class Chaos:
         if not any(not server.draining for server in self.world.live_servers()):
             self.world.add_server(self.rank)
             self.rank += 1
-        if not self.world.live_workers() and not self.world.trainer.done():
+        going = all(worker.leaving for worker in self.world.live_workers())
+        if going and not self.world.trainer.done():
             rank = 1 + max(worker.member.rank for worker in self.world.workers)
             self.world.add_worker(rank)
 

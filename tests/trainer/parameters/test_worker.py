@@ -18,7 +18,7 @@ from penstock.trainer.parameters import worker as module
 from penstock.trainer.parameters.arrays import Gradients
 from penstock.trainer.parameters.checkpoint import ModelFiles
 from penstock.trainer.parameters.client import ServersError
-from penstock.trainer.parameters.roster import Patience
+from penstock.trainer.parameters.patience import Patience
 from penstock.trainer.parameters.saves import Saves
 from penstock.trainer.parameters.server import ParameterServer
 from penstock.trainer.parameters.settings import ServerSettings

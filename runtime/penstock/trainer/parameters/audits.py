@@ -8,7 +8,7 @@ slots.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.data.ledger import Ledger, SampleOrder
 from penstock.trainer.parameters.protocol import Applied
@@ -16,11 +16,11 @@ from penstock.trainer.protocol import EpochAudit
 
 
 def audits_of(
-    order: SampleOrder, applied: Sequence[Applied], ledger: Ledger, known: Collection[int]
+    order: SampleOrder, applied: Sequence[Applied], ledger: Ledger, known: Mapping[int, EpochAudit]
 ) -> dict[int, EpochAudit]:
     """The audits of epochs that are newly complete on all servers.
 
-    What was repeated is found out as a number, and is booked to the epoch that is closed then.
+    What was repeated is found out as a number; it is booked once, to the epoch that is closed then.
     """
     if not applied:
         return {}
@@ -43,9 +43,10 @@ def audits_of(
             samples_repeated=0,
         )  # fmt: skip
     extra = max(each.pushes - each.slots for each in applied)
-    if extra > 0 and epochs:
+    repeated = round(extra * order.samples_per_step / order.slots_per_step)
+    repeated -= sum(audit.samples_repeated for audit in known.values())
+    if repeated > 0 and epochs:
         last = found[epochs[-1]]
-        repeated = round(extra * order.samples_per_step / order.slots_per_step)
         found[epochs[-1]] = last.model_copy(update={"samples_repeated": repeated})
     return found
 

@@ -186,7 +186,7 @@ class ModelFiles:
         """Write all partitions, in order. Raises OSError, and what ``partitions`` raises."""
         saved = Saved(self.folder / f"slots-{applied.total:012d}.penstock", applied.total)
         sealed.write(saved.path, self._parts(applied, pushes, partitions))
-        # What has seen more is damaged, or was passed over: it pushes out nothing that is newer.
+        # What has seen more is damaged, or was passed over: it pushes out nothing newer.
         older = [one for one in self.list() if one.slots <= saved.slots]
         for old in older[self._keep :]:
             old.path.unlink(missing_ok=True)

@@ -24,7 +24,9 @@ from penstock.data.ledger.ranges import RangeSet
 from penstock.trainer.parameters.crew import Crew
 from penstock.trainer.parameters.fill import Fill
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId, assign
+from penstock.trainer.parameters.mending import Mending
 from penstock.trainer.parameters.orders import Orders
+from penstock.trainer.parameters.patience import Patience, Retry
 from penstock.trainer.parameters.protocol import (
     Applied,
     ServerOrder,
@@ -32,7 +34,7 @@ from penstock.trainer.parameters.protocol import (
     Source,
     Stage,
 )
-from penstock.trainer.parameters.roster import Patience, Roster
+from penstock.trainer.parameters.roster import Roster
 from penstock.trainer.parameters.saves import Saves
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.survivors import Survivors
@@ -40,9 +42,6 @@ from penstock.trainer.parameters.suspension import Suspension
 from penstock.trainer.parameters.transitions import Transitions
 
 LOG = logging.getLogger("penstock.trainer")
-
-MENDS = 3
-"""After so many attempts to complete what is half done, the checkpoint is used instead."""
 
 
 class Goal(StrEnum):
@@ -68,6 +67,8 @@ class Course:
         self.survivors = Survivors(self.patience)
         self.saves = Saves(self.patience)
         self.suspension = Suspension()
+        self.mending = Mending(self.patience)
+        self.retry = Retry(self.patience)
         self.active = False  # whether this job has servers
         self.spec: ModelSpec | None = None
         self.layout: Layout | None = None  # the present one
@@ -90,11 +91,6 @@ class Course:
         self._told: set[ServerId] = set()  # that the job is done
         self._fill: Fill | None = None
         self._found_since: float | None = None
-        self._retry_at = float("-inf")
-        self._failures = 0  # changes that failed one after the other
-        self._mends = 0
-        self._mend_to: int | None = None
-        self._mend_until = 0.0
 
     @property
     def next_number(self) -> int:
@@ -218,10 +214,8 @@ class Course:
     def _train(self, ledger: Ledger, now: float) -> None:
         if self.saves.mind(self.crew, self.orders, now):
             self.orders.give(now)
-        if self._mend_to is not None:
-            if ledger.watermark < self._mend_to and now < self._mend_until:
-                return
-            self._mend_to = None
+        if self.mending.goes_on(ledger.watermark, now):
+            return
         self._goal = self._choose(ledger, now)
         if self._goal is not None:
             self.transitions.begin(self._goal.value, now)
@@ -230,7 +224,7 @@ class Course:
 
     def _choose(self, ledger: Ledger, now: float) -> Goal | None:
         """Why to halt now; None: there is no reason."""
-        if now < self._retry_at:
+        if self.retry.waits(now):
             return None
         if self._target(now):
             return Goal.MOVE
@@ -281,7 +275,7 @@ class Course:
                 if copying:
                     self.saves.fail(now)
                 self.saves.drop()
-                self._later(now)
+                self.retry.later(now)
                 self._serve(now)
             return
         if copying:
@@ -294,7 +288,8 @@ class Course:
         if len({(each.slots, each.watermark, each.digest) for each in applied}) > 1:
             self._mend(ledger, applied, now)
             return
-        self._mends = self._failures = 0
+        self.mending.end()
+        self.retry.succeeded()
         self._agreed = applied[0].slots
         self._verify(ledger, applied[0])
         self._act(ledger, applied[0], now)
@@ -331,7 +326,7 @@ class Course:
 
     def _mend(self, ledger: Ledger, applied: list[Applied], now: float) -> None:
         """Servers differ: a worker ended between two of them. Its slots are done again first."""
-        self._mends += 1
+        self.mending.attempts += 1
         counts = ", ".join(str(each.slots) for each in applied)
         LOG.info("servers have applied %s slots: what is half done is completed first", counts)
         if self.suspension.wanted and not self.crew.training(now):
@@ -339,11 +334,11 @@ class Course:
             self.suspension.give_up(self.saves)
             self._serve(now)
             return
-        if self._mends >= MENDS:
+        if self.mending.is_hopeless:
             self._abandon([], now)
             return
-        self._mend_to, self._mend_until = ledger.frontier, now + self.patience.mend
-        if self._mends > 1 or ledger.finished:
+        self.mending.begin(ledger.frontier, now)
+        if self.mending.attempts > 1 or ledger.finished:
             ledger.adopt(min(*(each.watermark for each in applied), ledger.watermark))
         self._serve(now)
 
@@ -352,7 +347,7 @@ class Course:
     def _target(self, now: float) -> list[ServerAddress]:
         """The servers that should own the parameters instead of the present ones; empty: none."""
         assert self.layout is not None
-        if now < self._retry_at or self.suspension.wanted:
+        if self.retry.waits(now) or self.suspension.wanted:
             return []
         target, self.trouble = self.roster.change(self.layout, self.spec, now)
         return target
@@ -382,7 +377,7 @@ class Course:
             LOG.warning("%s while taking over; the present servers go on", why)
             self.transitions.name(f"servers {len(self.layout.servers)}, change given up")
             self.next = None
-            self._later(now)
+            self.retry.later(now)
             self._serve(now)
 
     def _trouble_of(self, layout: Layout) -> str:
@@ -400,7 +395,7 @@ class Course:
         self.layout, self.next = self.next, None
         self.restores, self._going_back = self.layout.restores, False
         self.survivors.serve(self.layout.number)
-        self._failures = 0
+        self.retry.succeeded()
         self._from_chief = not moved
         self.transitions.reached("move" if moved else "fill", now)
         self.opened = False
@@ -449,11 +444,11 @@ class Course:
     def _drop_layout(self, now: float) -> None:
         self.layout = self.next = None
         self.opened = False
-        self._mends, self._mend_to = 0, None
+        self.mending.end()
         self.roster.believe()
         self.saves.drop()
         self._found_since = None
-        self._retry_at = float("-inf")
+        self.retry.at_once()
         self.orders.give(now)
 
     def _found(self, ledger: Ledger, now: float) -> None:
@@ -467,7 +462,7 @@ class Course:
             return
         if self.next is not None and not self._mind_fill(now):
             return
-        if now < self._retry_at or self.spec is None:
+        if self.retry.waits(now) or self.spec is None:
             return
         servers = self.roster.founders(not self.survivors.number, self._found_since, now)
         chief = self.crew.elect(now)
@@ -520,11 +515,11 @@ class Course:
             why = f"{lost[0]} went away"
         elif trouble := self._trouble_of(self.next):
             why = self.trouble = trouble
-            self._later(now)
+            self.retry.later(now)
         elif why := self._fill.failure(self.crew, late, now):
             self.crew.pass_over(self._fill.by, now + self.patience.fill)
             if not self._fill.gone(self.crew, now):
-                self._later(now)
+                self.retry.later(now)
         else:
             return False
         LOG.warning("layout %d could not be filled: %s", self.next.number, why)
@@ -538,12 +533,6 @@ class Course:
         self.order, self.opened = ServerOrder.SERVE, False
         self._goal = None
         self.orders.give(now)
-
-    def _later(self, now: float) -> None:
-        """A change failed: pause before the next attempt."""
-        pause = self.patience.retry * 2**self._failures
-        self._retry_at = now + min(pause, self.patience.retry_limit)
-        self._failures = min(self._failures + 1, 16)
 
     def _heard(self, server: ServerId) -> bool:
         known = self.roster.get(server)

@@ -65,7 +65,7 @@ class Fleet(Course):
     @property
     def paused(self) -> bool:
         """Whether workers are to begin nothing."""
-        stands = self.suspension.wanted and self._mend_to is None
+        stands = self.suspension.wanted and not self.mending.under_way
         return stands or not (self.opened and self.order is ServerOrder.SERVE)
 
     def server_reply(self, report: ServerReport, accepted: bool) -> ServerReply:

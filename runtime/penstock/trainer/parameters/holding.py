@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.data.ledger.ranges import RangeSet
-from penstock.trainer.parameters.arrays import Floats
+from penstock.trainer.parameters.arrays import Floats, sizes_of
 from penstock.trainer.parameters.building import Building, Filling, Taking
 from penstock.trainer.parameters.layout import Layout, ServerId
 from penstock.trainer.parameters.line import AwayError
@@ -34,7 +34,7 @@ from penstock.trainer.parameters.protocol import (
 )
 from penstock.trainer.parameters.questions import Answer, Body
 from penstock.trainer.parameters.snapshots import Snapshots
-from penstock.trainer.parameters.spec import ModelSpec
+from penstock.trainer.parameters.spec import FLOAT_BYTES, ModelSpec
 from penstock.trainer.parameters.staleness import Gate
 from penstock.trainer.parameters.store import QuestionError, Store
 from penstock.trainer.parameters.wire import (
@@ -368,9 +368,7 @@ class Holding:
         self._enter(stages[reply.order])
 
     def _build(self, reply: ServerReply) -> None:
-        wanted = reply.next
-        present = reply.layout
-        spec = reply.spec
+        wanted, present, spec = reply.next, reply.layout, reply.spec
         if wanted is None or spec is None or wanted.index_of(self._me) is None:
             self._trouble = "ordered to build without a layout that has this server, or a model"
             return
@@ -379,22 +377,10 @@ class Holding:
         self._abandon()
         mine = self._store  # if there is any, it is that of the present layout
         owned = wanted.owned_by(self._me)
-        if reply.source is Source.SERVERS and mine is not None and mine.owned == owned:
-            store = mine  # nothing moves, so nothing is copied
-        else:
-            try:
-                store = Store(spec, owned)
-            except MemoryError:
-                self._trouble = f"no memory for its share of layout {wanted.number}"
-                return
-            held = self._store.bytes if self._store is not None else 0
-            if self._limit is not None and store.bytes + held + SPARE_BYTES > self._limit:
-                self._trouble = (
-                    f"its share of layout {wanted.number} takes {store.bytes} bytes; with {held} "
-                    f"that it holds meanwhile and {SPARE_BYTES} beside them that is more than its "
-                    f"memory of {self._limit}: more servers, or more memory for each"
-                )
-                return
+        stays = reply.source is Source.SERVERS and mine is not None and mine.owned == owned
+        store = mine if stays else self._new_share(wanted.number, spec, owned)
+        if store is None:
+            return
         if reply.source is Source.CHIEF:
             self._building = Filling(wanted, store)
         elif present is None or len(present.owners) != len(wanted.owners):
@@ -403,3 +389,20 @@ class Holding:
             taking = Taking(wanted, store, present, mine, self._token, self._me, self._changed)
             self._building = taking
             taking.start()
+
+    def _new_share(self, number: int, spec: ModelSpec, owned: Sequence[int]) -> Store | None:
+        """Room for partitions of a layout; None: there is none, which the next report says."""
+        size = FLOAT_BYTES * sum(sum(sizes_of(spec, partition)) for partition in owned)
+        held = self._store.bytes if self._store is not None else 0
+        if self._limit is not None and size + held + SPARE_BYTES > self._limit:
+            self._trouble = (
+                f"its share of layout {number} takes {size} bytes; with {held} that it holds "
+                f"meanwhile and {SPARE_BYTES} beside them that is more than its memory of "
+                f"{self._limit}: more servers, or more memory for each"
+            )
+            return None
+        try:
+            return Store(spec, owned)
+        except MemoryError:
+            self._trouble = f"no memory for the {size} bytes of its share of layout {number}"
+            return None

@@ -6,14 +6,12 @@ serves, so that no worker can read or change parameters where they no longer liv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from penstock.data.protocol import Message
-
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+from penstock.trainer.protocol import Count, Message
 
 
 class ServerId(Message):
@@ -59,36 +57,21 @@ class Layout(Message):
         return None
 
 
-def divided(partitions: int, weights: Sequence[float]) -> list[int]:
-    """How many partitions each server gets: by weight, by the largest remainder, at least one.
-
-    ``weights``: positive, at most as many as there are partitions.
-    """
-    total = sum(weights)
-    exact = [(partitions - len(weights)) * weight / total for weight in weights]
-    counts = [int(part) for part in exact]
-    by_remainder = sorted(range(len(weights)), key=lambda i: (counts[i] - exact[i], i))
-    for index in by_remainder[: partitions - len(weights) - sum(counts)]:
-        counts[index] += 1
-    return [count + 1 for count in counts]
-
-
 def assign(
     number: int,
     servers: Sequence[ServerAddress],
     partitions: int,
     previous: Layout | None = None,
-    weights: Mapping[int, float] | None = None,
     restores: int = 0,
 ) -> Layout:
-    """The next layout: shares by weight (by rank; 1 unless given), the fewest partitions moved.
+    """The next layout: shares as equal as can be, and the fewest partitions moved.
 
     A new life of a rank takes over what the rank had. With more servers than partitions the first
     ones own one each.
     """
     servers = sorted(servers, key=lambda server: server.id.rank)[:partitions]
-    given = weights or {}
-    counts = divided(partitions, [given.get(server.id.rank, 1.0) for server in servers])
+    share, left = divmod(partitions, len(servers))
+    counts = [share + (index < left) for index in range(len(servers))]
     index_of_rank = {server.id.rank: index for index, server in enumerate(servers)}
     owners: list[int | None] = [None] * partitions
     if previous is not None and len(previous.owners) == partitions:

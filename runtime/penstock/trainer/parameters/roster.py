@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.trainer.parameters.layout import Layout, ServerAddress, ServerId
+from penstock.trainer.parameters.patience import Patience
 from penstock.trainer.parameters.protocol import ServerReport
 from penstock.trainer.parameters.spec import ModelSpec
 
@@ -19,36 +20,6 @@ Key = tuple[int, int]
 
 MAX_SERVERS = 8192
 MAX_REPLACED = 4096
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How patient the trainer is with servers and workers, in seconds."""
-
-    settle: float = 0.5
-    """How long after a newcomer others are waited for, where nobody says how many there will be."""
-    expected: float = 60.0
-    """How long servers whose pods exist are waited for before there is a layout without them."""
-    accused: float = 5.0
-    """An owner that has been silent for so long, and does not answer a worker either, is lost."""
-    silent: float = 15.0
-    """An owner that has been silent for so long is lost."""
-    gone: float = 2.0
-    """The same where its pod is gone, or where it does not hold what it should."""
-    halt: float = 10.0
-    """How long workers may take to end what they have begun before their leases are ended."""
-    freeze: float = 10.0
-    build: float = 30.0
-    """How long servers may take to build a layout from others before the present one goes on."""
-    fill: float = 600.0
-    """How long the chief may take to fill a layout, or to save a snapshot."""
-    retry: float = 5.0
-    """The pause after a change that failed; doubles with each failure, up to `retry_limit`."""
-    retry_limit: float = 60.0
-    mend: float = 10.0
-    """How long the training goes on, at most, to complete what a dead worker left half done."""
-    recover: float = 15.0
-    """How long a trainer that was restarted waits for all owners of the layout to report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +81,9 @@ class Roster:
                 known.report = report
         return True
 
-    def learn(self, pods: Mapping[Key, ServerPod], ended: frozenset[Key]) -> bool:
-        """The cluster's pods of servers, by rank and incarnation; says whether that is news."""
-        news = pods != self.pods or ended != self.ended
+    def learn(self, pods: Mapping[Key, ServerPod], ended: frozenset[Key]) -> None:
+        """The cluster's pods of servers, by rank and incarnation."""
         self.pods, self.ended = pods, ended
-        return news
 
     def get(self, server: ServerId) -> Server | None:
         """What is known of a server; None if it has not reported, or was replaced."""

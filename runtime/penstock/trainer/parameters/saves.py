@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from penstock.trainer.parameters.crew import Crew
 from penstock.trainer.parameters.orders import Orders
-from penstock.trainer.parameters.roster import Patience
+from penstock.trainer.parameters.patience import Patience
 from penstock.trainer.protocol import MemberId
 
 LOG = logging.getLogger("penstock.trainer")

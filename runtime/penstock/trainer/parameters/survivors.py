@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from penstock.trainer.parameters.crew import Crew
 from penstock.trainer.parameters.layout import Layout
-from penstock.trainer.parameters.roster import Patience, Roster
+from penstock.trainer.parameters.patience import Patience
+from penstock.trainer.parameters.roster import Roster
 
 NUMBERS_SKIPPED = 1000
 """Layouts are numbered so far above those that are heard of: an earlier trainer may have ordered

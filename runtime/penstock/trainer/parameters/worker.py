@@ -254,7 +254,7 @@ class Worker:
         self._client.close()
 
     def _stay(self) -> None:
-        """Asked to go, it first does what is wanted yet: the checkpoint of a job that is suspended."""
+        """Asked to go, do what is wanted yet: the checkpoint of a job that is suspended."""
         self._change(phase=WorkerPhase.LEAVING)
         deadline = time.monotonic() + SAVE_SECONDS
         try:
