@@ -223,3 +223,11 @@ def test_a_descriptor_stays_with_its_message_across_the_end_of_the_buffer(cut: i
             os.close(descriptor)
         assert [one.kind for one in got] == [1, 1, 1, 2, 3]
         assert [len(one.descriptors) for one in got] == [0, 0, 0, 1, 0]
+
+
+def test_a_header_that_cannot_be_is_an_error(pair: Pair, receive: Receive) -> None:
+    here, there = pair
+    header = b"\x81\x91\x01\x01"  # a list as the key of a map
+    here.sendall(struct.pack("<4sBxxxIQ", frame.MAGIC, 1, len(header), 0) + header)
+    with pytest.raises(FrameError, match="no msgpack"):
+        receive(there, room)

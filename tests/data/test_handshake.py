@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -129,3 +130,11 @@ def test_whoever_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     here, there = socket.socketpair()
     with here, there, pytest.raises(HandshakeError, match="nothing in time"):
         handshake.answer(there, "secret", "trainer")
+
+
+def test_a_stranger_gets_no_memory_for_a_long_header() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(struct.pack("<4sBxxxIQ", frame.MAGIC, handshake.HELLO, 1 << 20, 0))
+        with pytest.raises(FrameError, match="claims 1048576"):
+            handshake.answer(there, "token", "listener")

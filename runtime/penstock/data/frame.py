@@ -114,8 +114,14 @@ def _send_all(sock: socket.socket, parts: list[Any], total: int) -> None:
         sent = sock.sendmsg(parts[at : at + IOV_MAX])
 
 
-def receive(sock: socket.socket, allocate: Callable[[int], memoryview]) -> Frame:
+def receive(
+    sock: socket.socket,
+    allocate: Callable[[int], memoryview],
+    max_header_bytes: int = MAX_HEADER_BYTES,
+) -> Frame:
     """Wait for one frame; its body goes to the memory that ``allocate`` gives for its length.
+
+    ``max_header_bytes``: what is taken of somebody who is not known yet.
 
     Raises:
         FrameError: the peer went away, stalled, or sent something else.
@@ -137,7 +143,7 @@ def receive(sock: socket.socket, allocate: Callable[[int], memoryview]) -> Frame
         raise FrameError("the other end closed the connection")
     if got < len(prelude):
         raise FrameError(f"the other end stalled or went away after {got} bytes of a message")
-    kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack(prelude))
+    kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack(prelude), max_header_bytes)
     header = bytearray(header_bytes)
     body = allocate(body_bytes) if body_bytes else memoryview(b"")
     _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
@@ -217,16 +223,22 @@ class Reader:
         self._stop += got
 
 
-def _checked(magic: bytes, kind: int, header_bytes: int, body_bytes: int) -> tuple[int, int, int]:
+def _checked(
+    magic: bytes,
+    kind: int,
+    header_bytes: int,
+    body_bytes: int,
+    max_header_bytes: int = MAX_HEADER_BYTES,
+) -> tuple[int, int, int]:
     if magic != MAGIC:
         raise FrameError(
             f"the other end does not speak this protocol: a message begins with {MAGIC!r}, not "
             f"{bytes(magic)!r}"
         )
-    if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:
+    if header_bytes > max_header_bytes or body_bytes > MAX_BODY_BYTES:
         raise FrameError(
             f"a message that claims {header_bytes} + {body_bytes} bytes; at most "
-            f"{MAX_HEADER_BYTES} + {MAX_BODY_BYTES} are taken"
+            f"{max_header_bytes} + {MAX_BODY_BYTES} are taken"
         )
     return kind, header_bytes, body_bytes
 
@@ -234,7 +246,7 @@ def _checked(magic: bytes, kind: int, header_bytes: int, body_bytes: int) -> tup
 def _content(header: bytearray) -> Any:
     try:
         return msgpack.unpackb(header, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.UnpackException) as error:  # such as a list as a key
         raise FrameError(f"a message whose header is no msgpack: {error}") from error
 
 

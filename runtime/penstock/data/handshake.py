@@ -25,6 +25,8 @@ from penstock.data.errors import FrameError, HandshakeError
 PROTOCOL_VERSION: Final = 2
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
+MAX_HEADER_BYTES: Final = 4096
+"""Nobody who has yet to prove anything gets more memory than this."""
 
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSED = range(16, 21)
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -111,7 +113,7 @@ def _compare(spoken: object, python: object, release_there: object) -> None:
 
 def _expect(sock: socket.socket, kind: int, fields: int | None) -> Any:
     try:
-        received = frame.receive(sock, _nothing)
+        received = frame.receive(sock, _nothing, MAX_HEADER_BYTES)
     except TimeoutError as error:
         raise HandshakeError("the other end said nothing in time") from error
     if received.kind == REFUSED:

@@ -1,18 +1,23 @@
 """Files that are there as a whole or detectably damaged: what all kinds of checkpoints stand on.
 
 A file is written beside its place, synced and renamed; its last bytes are a checksum of all the
-others. Neither end holds more of it in memory than one part.
+others. Neither end holds more of it in memory than one part. The file beside it has a name that
+nobody else uses, on any machine; what writers that were killed have left there goes in time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 DIGEST_BYTES: Final = 32
+ABANDONED_SECONDS: Final = 1800.0
+"""Whoever has not written to a file beside its place for so long is gone."""
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -31,10 +36,11 @@ def write(path: Path, parts: Iterable[Any]) -> None:
     What ``parts`` itself raises comes through, and nothing is left either.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     digest = new_digest()
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
+            _remove_abandoned(path, temporary)
             for part in parts:
                 digest.update(part)
                 file.write(part)
@@ -46,6 +52,15 @@ def write(path: Path, parts: Iterable[Any]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _remove_abandoned(path: Path, temporary: Path) -> None:
+    """Remove what killed writers left: by the clock of the folder, where ours was made just now."""
+    now = temporary.stat().st_mtime
+    for other in path.parent.glob(f".*{path.suffix}.*.tmp"):
+        with contextlib.suppress(OSError):  # another one may be removing it, too
+            if now - other.stat().st_mtime > ABANDONED_SECONDS:
+                other.unlink()
 
 
 def verify(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Layouts give every partition an owner, equal shares, and move no more than they must."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +50,8 @@ def test_a_new_life_takes_over_what_its_rank_had() -> None:
 def test_more_servers_than_partitions() -> None:
     layout = assign(1, [server(rank) for rank in range(6)], 4)
     assert shares(layout) == [1, 1, 1, 1]
+
+
+def test_an_owner_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="owners: 1 of 1 servers"):
+        Layout(number=1, servers=(server(0),), owners=(0, 1))

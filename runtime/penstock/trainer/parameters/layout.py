@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.trainer.protocol import Count, Message
 
@@ -43,6 +43,12 @@ class Layout(Message):
     servers: Annotated[tuple[ServerAddress, ...], Field(min_length=1, max_length=4096)]
     owners: Annotated[tuple[Count, ...], Field(min_length=1, max_length=4096)]
     restores: Count = 0
+
+    @model_validator(mode="after")
+    def _complete(self) -> Layout:
+        if (last := max(self.owners)) >= len(self.servers):
+            raise ValueError(f"owners: {last} of {len(self.servers)} servers; they count from 0")
+        return self
 
     def owned_by(self, server: ServerId) -> tuple[int, ...]:
         """The partitions of one server, in order."""
