@@ -150,7 +150,9 @@ def test_after_the_loop_the_model_is_as_trained_and_nothing_is_recorded(
     assert result["samples_lost"] == result["samples_repeated"] == 0
 
 
-def test_a_run_is_taken_up_from_its_newest_checkpoint(tmp_path: Path) -> None:
+def test_a_run_is_taken_up_from_its_newest_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     undisturbed = train(*start())
     seen: list[torch.Tensor] = []
 
@@ -168,8 +170,10 @@ def test_a_run_is_taken_up_from_its_newest_checkpoint(tmp_path: Path) -> None:
     for name, values in undisturbed.items():
         assert torch.equal(taken_up[name], values), name
     assert len(list(tmp_path.iterdir())) == 3
-    assert train(*start(checkpoint_dir=tmp_path), rest.append)
+    with caplog.at_level(logging.INFO, "penstock.session"):
+        assert train(*start(checkpoint_dir=tmp_path), rest.append)
     assert len(rest) == 4, "what is trained is not trained again"
+    assert [r for r in caplog.records if "nothing is left to train" in r.getMessage()], "in silence"
 
 
 def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
@@ -219,7 +223,7 @@ def test_ids_that_no_table_has_are_refused_by_field(ids: torch.Tensor, what: str
         model.deep(ids)  # type: ignore[operator]
 
 
-def test_misuse_is_named() -> None:
+def test_misuse_is_named(caplog: pytest.LogCaptureFixture) -> None:
     model, optimizer, session = start()
     with pytest.raises(RuntimeError, match="outside a session"):
         model(IDS, NUMBERS)
@@ -236,8 +240,13 @@ def test_misuse_is_named() -> None:
             with pytest.raises(ps.SessionError, match="no batch in work"):
                 optimizer.step()
             break
+    [record] = [r for r in caplog.records if "before the data were exhausted" in r.getMessage()]
+    assert "left after 1 batches" in record.getMessage()
     with pytest.raises(ValueError, match="optimizer: it is that of another model"):
         ps.session(Net(), optimizer, dataset_size=1, batch_size=1)
+    plain = torch.optim.Adam([torch.zeros(1)])
+    with pytest.raises(ValueError, match=r"optimizer: torch\.optim\.adam\.Adam; .* ps\.Optimizer"):
+        ps.session(model, plain, dataset_size=1, batch_size=1)  # type: ignore[arg-type]
 
 
 def test_a_model_that_changes_or_does_not_fit_is_refused_by_name() -> None:

@@ -49,7 +49,9 @@ class Alone:
                 self._store.set_partition(partition, file.partition(partition))
             self._store.applied = RangeSet(file.applied)
             self._store.pushes = file.pushes
-            LOG.info("took up the checkpoint %s", saved.path)
+            done = self._store.applied.watermark >= total_slots
+            rest = ": it has seen all the data, and nothing is left to train" if done else ""
+            LOG.info("took up the checkpoint %s%s", saved.path, rest)
         else:
             for partition in range(spec.partitions):
                 self._store.set_partition(partition, afresh(spec, partition, dense))

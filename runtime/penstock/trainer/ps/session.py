@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import numpy as np
 import torch
 
+from penstock.crds.environment import CHECKPOINT_DIR
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.trainer import settings
 from penstock.trainer.elastic import RESULT_MARK, DrainedError
@@ -75,7 +76,7 @@ class Session:
         self._runner: Runner | None = None
         self._batch: Batch | None = None
         self._batches = 0
-        self._finished = False
+        self._finished = self._late = False
         self._drain = False
         self._began = time.monotonic()
         self._step_log: StepLog | None = None
@@ -136,6 +137,8 @@ class Session:
     def __enter__(self) -> Self:
         address = settings.trainer_address()
         dense = self._served.values()
+        if not LOG.hasHandlers():
+            configure("text")
         if address is None:
             self._runner = Alone(
                 self._served.spec,
@@ -165,6 +168,7 @@ class Session:
             raise DrainedError from error
         except OverError as error:
             LOG.warning("%s: this worker came too late for the trained model", error)
+            self._late = True
             return
         self._conclude()
 
@@ -226,6 +230,12 @@ class Session:
         self._served.connect(None)
         self._optimizer.connect(None)
         runner = self._running
+        if error is None and self._batches and not self._finished and not self._late:
+            LOG.warning(
+                "left after %d batches, before the data were exhausted: the model is not complete, "
+                "and nothing more is saved or reported",
+                self._batches,
+            )
         blames_data = isinstance(error, Exception) and not isinstance(error, ParametersError)
         try:
             if error is None and self._finished:
@@ -255,7 +265,8 @@ class Session:
             if dense is not None:
                 if not self._batches:
                     size, servers = self._served.spec.bytes / 1e6, self._running.servers
-                    LOG.info("training %.1f MB on %d servers from batch %d", size, servers, slot)
+                    where = f"on {servers} servers" if servers else "alone"
+                    LOG.info("training %.1f MB %s from batch %d", size, where, slot)
                 self._served.load(dense)
                 self._served.zero_grad()
                 return Batch(slot)
@@ -287,8 +298,12 @@ class Session:
 
     def _connect(self, address: str, dense: Floats) -> Worker:
         pod = settings.pod_identity()
-        if not LOG.hasHandlers():
-            configure("text")
+        if self._files is None:
+            LOG.warning(
+                "no folder for checkpoints: where a server is lost, the training begins anew; "
+                "checkpoint_dir= or %s names one that all workers share",
+                CHECKPOINT_DIR,
+            )
         nonce = secrets.token_hex(8)
         worker = Worker(
             address=address,
@@ -347,6 +362,12 @@ def session(
     Raises:
         ValueError: an argument is out of range, or a parameter cannot be on servers; names it.
     """
+    if not isinstance(optimizer, Optimizer):
+        kind = type(optimizer)
+        raise ValueError(
+            f"optimizer: {kind.__module__}.{kind.__qualname__}; parameters on servers are changed "
+            'there: give a ps.Optimizer(model, "adagrad", lr=...), or "sgd"'
+        )
     if optimizer.model is not model:
         raise ValueError(
             "optimizer: it is that of another model; a session trains one model, with "
