@@ -226,7 +226,7 @@ def test_a_wrong_token_is_refused(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(environment.JOB_TOKEN, "wrong")
-    with pytest.raises(ShardError, match="token is missing or wrong"):
+    with pytest.raises(ShardError, match="wrong: PENSTOCK_JOB_TOKEN has to be"):
         next(iter(FileShards({"f": 10}, records_per_shard=1)))
 
 

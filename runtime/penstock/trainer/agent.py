@@ -192,11 +192,13 @@ class Agent:
         )
         try:
             response = await client.post(AGENT_PATH, content=encode(report))
-            response.raise_for_status()
+            if response.is_error:
+                raise ProtocolError(f"{response.status_code}, {response.text[:500]}")
             reply = decode(AgentReply, response.content)
         except (httpx.HTTPError, ProtocolError) as error:
             if not self._told_away:
-                LOG.warning("the trainer at %s did not take a report: %r", self._trainer, error)
+                said = error if isinstance(error, ProtocolError) else repr(error)
+                LOG.warning("the trainer at %s did not take a report: %s", self._trainer, said)
             self._told_away = True
             return
         self._told_away = False

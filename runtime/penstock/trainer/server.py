@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.dispatcher import routes as data_routes
 from penstock.data.ledger import LedgerError
@@ -194,7 +195,11 @@ class Endpoints:
             kind, _, token = request.headers.get("authorization", "").partition(" ")
             wanted = self._token.encode()
             if kind.lower() != "bearer" or not hmac.compare_digest(token.encode(), wanted):
-                return PlainTextResponse("the job's token is missing or wrong", 401)
+                return PlainTextResponse(
+                    f"the job's token is missing or wrong: {JOB_TOKEN} has to be as the trainer "
+                    "has it",
+                    401,
+                )
             try:
                 return await handler(request)
             except ProtocolError as error:

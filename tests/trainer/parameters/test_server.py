@@ -362,6 +362,14 @@ def test_it_is_ready_while_it_holds_a_share(trainer: Trainer, here: ParameterSer
     eventually(lambda: not can_connect())
 
 
+def test_a_server_that_holds_nothing_goes_at_once_where_no_trainer_answers() -> None:
+    server = ParameterServer(ServerSettings("127.0.0.1:9", TOKEN))
+    server.start()
+    server.drain()
+    assert server.wait(10) == 0
+    server.close()
+
+
 def test_strangers_are_told_to_go_and_hold_up_nobody(
     trainer: Trainer, here: ParameterServer
 ) -> None:

@@ -288,6 +288,8 @@ class ParameterServer:
                 self._end(DRAINED, "everything has been moved to other servers")
 
     def _check_away(self) -> None:
+        if self._draining and self._holding.standing().stage is Stage.EMPTY:
+            self._end(DRAINED, "nothing is here, and the trainer does not answer")
         if time.monotonic() - self._answered > GIVE_UP_SECONDS:
             self._end(
                 REFUSED,
