@@ -55,8 +55,14 @@ NOT_TYPED: Final = {
 }
 """Page and how its commands begin, to the reason."""
 
-LOCAL: Final = ["docs/embedded-cluster.md", "docs/training.md"]
+LOCAL: Final = ["docs/embedded-cluster.md", "docs/parameter-servers.md", "docs/training.md"]
 """Pages whose commands need no control plane."""
+
+ENDING: Final = {
+    "docs/parameter-servers.md": "wait %2 && wait %3 && wait %4",
+    "docs/training.md": "wait $(jobs -p %2 %3)",
+}
+"""Pages that leave processes in the background, to how the shell waits for their good end."""
 
 WITHOUT_PENSTOCK: Final = ["docs/controller.md"]
 """Pages whose commands need a cluster in which nothing is installed yet."""
@@ -207,7 +213,7 @@ def test_what_needs_no_control_plane(page: str, shell: Shell) -> None:
         "8476": trainer,
     }
     type_all(shell, page, put_in)
-    assert shell.type("wait $(jobs -p %2 %3)" if page == "docs/training.md" else "true")[0] == 0
+    assert shell.type(ENDING.get(page, "true"))[0] == 0
 
 
 @pytest.mark.parametrize("page", WITHOUT_PENSTOCK)
