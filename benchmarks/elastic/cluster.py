@@ -100,10 +100,9 @@ class Cluster:
         secret = self._ask("GET", f"/api/v1/namespaces/default/secrets/{job}-token")
         token = base64.b64decode(secret["data"]["token"]).decode()
         try:
-            answer = httpx.get(
+            answer = self._http.get(
                 f"http://{address}:{ports.TRAINER}/v1/summary",
                 headers={"Authorization": f"Bearer {token}"},
-                trust_env=False,
                 timeout=5.0,
             )
         except httpx.TransportError:
@@ -115,11 +114,8 @@ class Cluster:
         """The Brain's plans for a job, oldest first; none before it knows the job."""
         state = json.loads((self.home / "state.json").read_text())
         uid = self.job(job)["metadata"]["uid"]
-        answer = httpx.get(
-            f"{state['components']['brain']['url']}/v1/jobs/{uid}/plans",
-            headers={"Authorization": self._http.headers["Authorization"]},
-            trust_env=False,
-            timeout=10.0,
+        answer = self._http.get(
+            f"{state['components']['brain']['url']}/v1/jobs/{uid}/plans", timeout=10.0
         )
         if answer.status_code == httpx.codes.NOT_FOUND:
             return []

@@ -8,11 +8,11 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,21 @@ needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not insta
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
+PATHS = {
+    "ej": "/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs",
+    "scales": "/apis/penstock.dev/v1alpha1/namespaces/default/scales",
+    "pods": "/api/v1/namespaces/default/pods",
+}
+
+
 class ControlPlane:
     """A running control plane and the ways in which a person would use it."""
 
-    home: Home
-    process: subprocess.Popen[bytes]
+    def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
+        self.home = home
+        self.process = process
+        self._kubeconfig = b""
+        self._http: httpx.Client | None = None
 
     @property
     def state(self) -> ControlPlaneState:
@@ -50,21 +59,47 @@ class ControlPlane:
 
     @property
     def token(self) -> str:
-        document = yaml.safe_load(self.home.kubeconfig.read_text())
-        token = document["users"][0]["user"]["token"]
-        assert isinstance(token, str)
-        return token
+        header: str = self._client().headers["Authorization"]
+        return header.removeprefix("Bearer ")
 
     def brain(self, path: str) -> Any:
         """GET a path of the Brain, as the cluster's administrator."""
-        response = httpx.get(
-            self.brain_url + path,
-            headers={"Authorization": f"Bearer {self.token}"},
-            timeout=10,
-            trust_env=False,
-        )
+        response = self._client().get(self.brain_url + path)
         response.raise_for_status()
         return response.json()
+
+    def get(self, resource: str, name: str = "", *, selector: str = "") -> Json:
+        """One object, or the list of a kind. For polls: kubectl takes 50 times as much CPU."""
+        path = f"{PATHS[resource]}/{name}" if name else PATHS[resource]
+        response = self._client().get(path, params={"labelSelector": selector} if selector else {})
+        assert response.is_success, response.text + self.last_words()
+        document: Json = response.json()
+        return document
+
+    def _client(self) -> httpx.Client:
+        """A client for the API server and the Brain; another one once the cluster has new keys."""
+        kubeconfig = self.home.kubeconfig.read_bytes()
+        if self._http is None or kubeconfig != self._kubeconfig:
+            self.close()
+            document = yaml.safe_load(kubeconfig)
+            server = document["clusters"][0]["cluster"]
+            ca_pem = base64.b64decode(server["certificate-authority-data"]).decode()
+            token = document["users"][0]["user"]["token"]
+            assert isinstance(token, str)
+            self._kubeconfig = kubeconfig
+            self._http = httpx.Client(
+                base_url=server["server"],
+                headers={"Authorization": f"Bearer {token}"},
+                verify=ssl.create_default_context(cadata=ca_pem),
+                timeout=10,
+                trust_env=False,
+            )
+        return self._http
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            self._http.close()
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
         """Run kubectl; returns what it prints (with check=False: standard error as well)."""
@@ -80,11 +115,6 @@ class ControlPlane:
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{self.last_words()}")
         return done.stdout if check else done.stdout + done.stderr
-
-    def get(self, *arguments: str) -> Json:
-        """``kubectl get ... -o json``."""
-        document: Json = json.loads(self.kubectl("get", *arguments, "-o", "json"))
-        return document
 
     def apply(self, manifest: Json) -> None:
         """``kubectl apply`` of one object."""
@@ -150,6 +180,7 @@ def control_plane(folder: Path, *options: str, where: Path = ROOT) -> Iterator[C
         until(ready, 60)
         yield plane
     finally:
+        plane.close()
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(timeout=40)

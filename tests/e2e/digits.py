@@ -22,7 +22,7 @@ def digits_job(name: str, *arguments: str) -> Json:
 def final_result(plane: ControlPlane, job: str) -> dict[str, Any]:
     """The figures that the job printed at its end, from the log of any of its workers."""
     selector = f"penstock.dev/job={job},penstock.dev/role=worker"
-    for pod in plane.get("pods", "-l", selector)["items"]:
+    for pod in plane.get("pods", selector=selector)["items"]:
         if result := result_in(plane.kubectl("logs", pod["metadata"]["name"], "--tail=200")):
             return result
     raise AssertionError(f"no worker of {job} printed a result{plane.last_words()}")

@@ -44,10 +44,10 @@ def test_batches_made_on_other_nodes_are_the_same(plane: ControlPlane) -> None:
     plane.apply(job)
     selector = "penstock.dev/job=fed,penstock.dev/role=data-worker"
     until(lambda: "serving" in plane.kubectl("logs", "-l", selector, "--tail=50", check=False))
-    nodes = {pod["spec"]["nodeName"] for pod in plane.get("pods", "-l", selector)["items"]}
+    nodes = {pod["spec"]["nodeName"] for pod in plane.get("pods", selector=selector)["items"]}
     assert nodes == {"cpu-1"}
     plane.wait_for("fed", "Succeeded", 55)
-    [trained] = plane.get("pods", "-l", "penstock.dev/job=fed,penstock.dev/role=worker")["items"]
+    [trained] = plane.get("pods", selector="penstock.dev/job=fed,penstock.dev/role=worker")["items"]
     printed = plane.kubectl("logs", trained["metadata"]["name"])
     assert "joined" in printed or "all " in printed
     lines = [line for line in printed.splitlines() if line.startswith(("order ", "all "))]

@@ -34,4 +34,4 @@ def test_the_digits_job_succeeds_and_can_be_looked_at(plane: ControlPlane) -> No
     docs = httpx.get(plane.brain_url + "/docs", timeout=10, trust_env=False)
     assert docs.status_code == 200
     plane.kubectl("delete", "ej", "digits")
-    assert plane.get("pods", "-l", "penstock.dev/job=digits")["items"] == []
+    assert plane.get("pods", selector="penstock.dev/job=digits")["items"] == []

@@ -72,7 +72,7 @@ def worker(cluster: ControlPlane, job: str) -> dict[str, Any]:
     selector = f"{labels.JOB}={job},{labels.ROLE}=worker"
 
     def running() -> dict[str, Any] | None:
-        pods = cluster.get("pods", "-l", selector)["items"]
+        pods = cluster.get("pods", selector=selector)["items"]
         return next((pod for pod in pods if pod["status"].get("phase") == "Running"), None)
 
     found: dict[str, Any] = until(running, 40)
@@ -101,7 +101,7 @@ def test_a_worker_out_of_memory_comes_back_with_twice_as_much(cluster: ControlPl
     cluster.apply(manifest)
     cluster.fault("oom_kill_container", name=worker(cluster, "out-of-memory")["metadata"]["name"])
     cluster.wait_for("out-of-memory", "Succeeded", 40)
-    pods = cluster.get("pods", "-l", f"{labels.JOB}=out-of-memory,{labels.ROLE}=worker")["items"]
+    pods = cluster.get("pods", selector=f"{labels.JOB}=out-of-memory,{labels.ROLE}=worker")["items"]
     limits = [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in pods]
     assert "128Mi" in limits
 
@@ -154,7 +154,7 @@ def test_an_api_server_in_trouble_delays_the_job(cluster: ControlPlane, fault: s
 def test_events_that_never_came_are_made_up_for(cluster: ControlPlane) -> None:
     cluster.fault("drop_watch_events", resource="pods", seconds=3.0)
     cluster.apply(sleeper("unseen", 1))
-    until(lambda: cluster.get("pods", "-l", f"{labels.JOB}=unseen")["items"])
+    until(lambda: cluster.get("pods", selector=f"{labels.JOB}=unseen")["items"])
     cluster.fault("clear")
     cluster.fault("close_watches", resource="pods")
     cluster.wait_for("unseen", "Succeeded", 50)

@@ -107,7 +107,7 @@ def test_the_images_job_learns_the_same_while_data_workers_come_and_go(
             plane.apply(fed_job(tmp_path))
             scale(plane, "fed-two", 2)
             until((tmp_path / "at-7").exists, 50)
-            pods = plane.get("pods", "-l", "penstock.dev/job=images-fed")["items"]
+            pods = plane.get("pods", selector="penstock.dev/job=images-fed")["items"]
             nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
             training = nodes.pop("images-fed-worker-0-0")
             assert training not in [nodes[f"images-fed-data-worker-{rank}-0"] for rank in (0, 1)]

@@ -101,7 +101,7 @@ class Job:
         selector = f"penstock.dev/job={self.name},penstock.dev/role=ps"
         return sorted(
             pod["metadata"]["name"]
-            for pod in self.plane.get("pods", "-l", selector)["items"]
+            for pod in self.plane.get("pods", selector=selector)["items"]
             if "deletionTimestamp" not in pod["metadata"]
             and any(
                 one["type"] == "Ready" and one["status"] == "True"
@@ -136,7 +136,7 @@ def finished(plane: ControlPlane, name: str) -> None:
     assert result["batches_counted"] == EPOCHS * SAMPLES / BATCH
 
     def left() -> list[str]:
-        pods = plane.get("pods", "-l", f"penstock.dev/job={name}")["items"]
+        pods = plane.get("pods", selector=f"penstock.dev/job={name}")["items"]
         return [
             pod["metadata"]["name"]
             for pod in pods

@@ -129,7 +129,7 @@ def eventually(plane: ControlPlane, condition: Callable[[], Any], seconds: float
 
 def pods(plane: ControlPlane, role: str) -> list[Json]:
     """The job's pods that are there to stay."""
-    items: list[Json] = plane.get("pods", "-l", f"penstock.dev/role={role}")["items"]
+    items: list[Json] = plane.get("pods", selector=f"penstock.dev/role={role}")["items"]
     return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
 
 
@@ -257,7 +257,7 @@ def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
             nonlocal fewest
             there = serving(plane)
             fewest = min(fewest, len(there))
-            runs = plane.get("pod", "incoming")["status"].get("phase") == "Running"
+            runs = plane.get("pods", "incoming")["status"].get("phase") == "Running"
             return runs and [one["spec"]["nodeName"] for one in there] == ["cpu", "cpu"]
 
         eventually(plane, all_are_where_they_should_be)

@@ -75,13 +75,6 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.slow
-def test_workers_share_the_batches_and_all_end_with_them(run: Run) -> None:
-    run.start(workers=3, servers=2)
-    run.wait_for_slots(50)
-    run.end()
-
-
-@pytest.mark.slow
 def test_a_killed_worker_costs_nothing(run: Run) -> None:
     run.start(workers=3, servers=2)
     run.wait_for_slots(50)
