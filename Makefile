@@ -40,9 +40,14 @@ test: $(STAMP) ## Run the whole test suite
 
 .PHONY: check
 check: $(STAMP) ## Lint, types, layer contracts, generated files
+	@$(MAKE) --no-print-directory -j 2 check-types check-rest
+
+.PHONY: check-types check-rest
+check-types:
+	@$(BIN)/mypy
+check-rest:
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/penstock crds --check
 	@for one in $(GENERATORS); do $(BIN)/python $$one --check || exit 1; done
