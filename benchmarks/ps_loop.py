@@ -1,14 +1,23 @@
 """The Brain's whole loop with real parameter servers, at the scale of two cores.
 
-    python -m benchmarks.ps_loop --json --plot docs/pictures/ps-loop.svg
-    python -m benchmarks.ps_loop --model xdeepfm --json
+    python -m benchmarks.ps_loop --rounds 5 --json --plot docs/pictures/ps-loop.svg
+    python -m benchmarks.ps_loop --model xdeepfm --rounds 2 --json
 
-``examples/criteo`` is submitted without a number or a resource to an embedded cluster that enforces
-CPU limits; the job as a whole may have 1.5 cores, and the Brain plans in tenths of one
-(``limits.core_milli_cpu``). Its plans are made on measured data. When they have come to rest, the
-node of one server is slowed to a quarter, and the time is taken for as many batches as would have
-taken `WORK_SECONDS` without that. Then the same with a static job: what the Brain had chosen,
-written into the spec, with nobody to change it.
+In each round ``examples/criteo`` is submitted without a number or a resource to an embedded cluster
+that enforces CPU limits; the job as a whole may have 1.5 cores, and the Brain plans in tenths of
+one (``limits.core_milli_cpu``). Its plans are made on measured data. When they have come to rest,
+the node of one server, drawn by lot, is slowed to a quarter, and the time is taken for as many
+batches as would have taken `WORK_SECONDS` without that. Then the same with a static job: the same
+pods, each server of the size that the Brain had given it, the same server slowed, and nobody to
+change anything.
+
+What a core does in a second differs from minute to minute on a machine that others share. So the
+completion times are compared as multiples, too: each job's time over what the same batches would
+have taken at the speed that it had itself just before (``completion_time_change``; as clocks have
+it: ``raw_change``).
+
+``--into FILE`` keeps each round as a line of a file and sums up all that are there, so that rounds
+can be run one by one; ``--rounds 0`` only sums up.
 """
 
 from __future__ import annotations
@@ -17,23 +26,29 @@ import argparse
 import json
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
+from statistics import median
 from typing import Any
 
 import yaml
 
-from benchmarks.elastic.cluster import Cluster, running_cluster, wait
-from benchmarks.parameters.jobs import server_job
-from benchmarks.parameters.steplogs import Step, read_steps, speed
+from benchmarks.elastic.cluster import Cluster, running_cluster
+from benchmarks.parameters.loopplot import plot
+from benchmarks.parameters.steplogs import Step, speed
+from benchmarks.parameters.watched import Pods, Watched
 
 CPU_MILLI = 1500
-NODES = [{"name": "node", "count": 10, "cpu": "600m", "memory": "4Gi"}]
+NODES = [{"name": "node", "count": 16, "cpu": "600m", "memory": "4Gi"}]
+"""More nodes than pods: each pod has one of its own, and a slow node slows one pod."""
 SLOW_PERCENT = 25
-QUIET_SECONDS = 25.0
-ADAPT_SECONDS = 110.0
+QUIET_SECONDS = 20.0
+ADAPT_SECONDS = 120.0
+BEFORE_SECONDS = 15.0
 WORK_SECONDS = 25.0
-LONGEST_SECONDS = 120.0
+AFTER_SECONDS = 10.0
+LONGEST_SECONDS = 150.0
 BIN_SECONDS = 2.0
 BRAIN = {
     "administrator": {
@@ -49,177 +64,126 @@ BRAIN = {
 }  # fmt: skip
 PROGRAMS = {"wide-deep": "examples/criteo/wide_deep.py", "xdeepfm": "examples/criteo/xdeepfm.py"}
 
-
-@dataclass(frozen=True)
-class Pods:
-    """What a job has: pods of each role, and milli-cores of each by rank."""
-
-    workers: tuple[int, ...]
-    servers: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{_told(self.workers)} workers, {_told(self.servers)} servers"
+Json = dict[str, Any]
 
 
-class Watched:
-    """One job on the cluster, and what is seen of it."""
-
-    def __init__(self, cluster: Cluster, name: str, folder: Path, model: str, **roles: Any) -> None:
-        self.name = name
-        self._cluster = cluster
-        self._steps = folder / "steps"
-        self.applied = time.time()
-        cluster.apply(
-            server_job(
-                name,
-                PROGRAMS[model],
-                ["--samples=100000000"],
-                workers=roles.pop("workers"),
-                servers=roles.pop("servers"),
-                step_log=str(self._steps),
-                checkpoints=str(folder / "checkpoints"),
-                resourceLimits={"cpu": f"{CPU_MILLI}m", "memory": "8Gi"},
-                signature={"model": name},
-                **roles,
-            )
-        )
-
-    def steps(self) -> list[Step]:
-        """All batches so far."""
-        return read_steps(self._steps)
-
-    def plans(self) -> list[dict[str, Any]]:
-        """The Brain's plans for it."""
-        return self._cluster.plans(self.name)
-
-    def pods(self) -> Pods:
-        """What it has now."""
-        return Pods(*(tuple(_milli(pod) for pod in self._of(role)) for role in ("worker", "ps")))
-
-    def _of(self, role: str) -> list[dict[str, Any]]:
-        return [pod for pod in self._cluster.pods(role) if _labels(pod)["job"] == self.name]
-
-    def lonely_server(self) -> dict[str, Any]:
-        """The pod of a server that shares its node with as few others as possible."""
-        nodes = [pod["spec"]["nodeName"] for role in ("worker", "ps") for pod in self._of(role)]
-        return min(self._of("ps"), key=lambda pod: nodes.count(pod["spec"]["nodeName"]))
-
-    def slow_down(self) -> tuple[int, str]:
-        """Slow the node of one server; its rank and the node."""
-        pod = self.lonely_server()
-        node = pod["spec"]["nodeName"]
-        self._cluster.fault("slow_node", name=node, percent=SLOW_PERCENT)
-        return int(_labels(pod)["rank"]), node
-
-    def until_done(self, batches: int, since: float) -> float:
-        """Seconds until so many batches have been done."""
-
-        def done() -> float:
-            times = [step.time_seconds for step in self.steps() if step.time_seconds >= since]
-            return times[batches - 1] - since if len(times) >= batches else 0.0
-
-        found: float = wait(done, LONGEST_SECONDS, f"{batches} batches", pause=0.3)
-        return found
-
-    def until_at_rest(self) -> None:
-        """Until the Brain has planned, and then let some time go by without a plan."""
-
-        def rests() -> bool:
-            if time.time() > self.applied + ADAPT_SECONDS:
-                return True
-            plans = self.plans()
-            newest = max((plan["created_seconds"] for plan in plans), default=time.time())
-            return len(plans) > 1 and time.time() > newest + QUIET_SECONDS
-
-        wait(rests, 2 * ADAPT_SECONDS, "the plans come to rest", pause=1.0)
-
-
-def run(cluster: Cluster, folder: Path, model: str) -> dict[str, Any]:
-    """Both jobs; the figures, and what is drawn."""
+def run(cluster: Cluster, folder: Path, model: str, seed: int) -> Json:
+    """One round: both jobs; the figures, and what is drawn."""
     auto = Watched(
         cluster,
         "auto",
         folder / "auto",
-        model,
+        PROGRAMS[model],
         workers={"maxReplicas": 8},
         servers={"maxReplicas": 4},
         optimize="Auto",
+        resourceLimits={"cpu": f"{CPU_MILLI}m", "memory": "8Gi"},
     )
-    auto.until_at_rest()
-    chosen, before = auto.pods(), time.time()
-    reached = speed(auto.steps(), before - 10, before)
-    batches = int(reached * WORK_SECONDS)
-    rank, node = auto.slow_down()
-    slowed = time.time()
-    with_brain = auto.until_done(batches, slowed)
-    steps, plans, after = auto.steps(), auto.plans(), auto.pods()
+    auto.until_at_rest(QUIET_SECONDS, ADAPT_SECONDS)
+    chosen = auto.pods()
+    rank = Random(seed).randrange(len(chosen.servers))
+    began = time.time()
+    reached = auto.speed(began - BEFORE_SECONDS, began)
+    batches = round(reached * WORK_SECONDS)
+    node = auto.node_of_server(rank)
+    slowed = auto.slow_down(rank, SLOW_PERCENT)
+    with_brain = auto.until_done(batches, slowed, LONGEST_SECONDS)
+    time.sleep(max(0.0, slowed + with_brain + AFTER_SECONDS - time.time()))
+    steps, plans, after = list(auto.steps()), auto.plans(), auto.pods()
+    moved_to = auto.node_of_server(rank)
+    mended = _mended(steps, plans, slowed, rank, reached)
     cluster.fault("clear")
     cluster.delete_job("auto")
-    static = Watched(
-        cluster,
-        "static",
-        folder / "static",
-        model,
-        workers=_fixed(chosen.workers),
-        servers=_fixed(chosen.servers),
-        optimize="Manual",
-    )
-    _wait_for_pods(static, chosen)
-    static_reached = speed(static.steps(), time.time() - 6, time.time())
-    static.slow_down()
-    static_slowed = time.time()
-    alone = static.until_done(batches, static_slowed)
-    cluster.delete_job("static")
+    static = _static(cluster, folder, model, chosen, rank, batches)
+    own = with_brain * reached / batches
     return {
         "model": model,
-        "limit_milli_cpu": CPU_MILLI,
+        "seed": seed,
         "chosen": str(chosen),
-        "steps_per_second": round(reached, 1),
+        "server": {"rank": rank, "milli_cpu": chosen.servers[rank]},
         "plans": [_plan(plan, auto.applied, steps) for plan in plans],
-        "slowed": {
-            "server": rank,
-            "node": node,
-            "percent": SLOW_PERCENT,
-            "at_seconds": round(slowed - auto.applied, 1),
-            "steps_per_second_after_3_to_8_s": round(speed(steps, slowed + 3, slowed + 8), 1),
-            "seconds_until_planned": _until_planned(plans, slowed),
-            "pods_afterwards": str(after),
+        "slowed_at_seconds": round(slowed - auto.applied, 1),
+        "detected": moved_to not in ("", node) and "planned_after_seconds" in mended,
+        **mended,
+        "pods_after": str(after),
+        "others_moved": _others_moved(plans, slowed, rank),
+        "batches": batches,
+        "auto": {
+            "steps_per_second_before": round(reached, 1),
+            "steps_per_second_after": round(_last(steps, AFTER_SECONDS), 1),
+            "seconds": round(with_brain, 1),
+            "times_as_long": round(own, 3),
         },
-        "batches_after_that": batches,
-        "seconds_with_brain": round(with_brain, 1),
-        "seconds_static": round(alone, 1),
-        "static_steps_per_second_before": round(static_reached, 1),
-        "completion_time_change": round(with_brain / alone - 1, 3),
+        "static": static,
+        "completion_time_change": round(own / static["times_as_long"] - 1, 3),
+        "raw_change": round(with_brain / static["seconds"] - 1, 3),
         "speed_over_time": _binned(steps, auto.applied),
     }
 
 
-def _wait_for_pods(job: Watched, wanted: Pods) -> None:
-    def trains() -> bool:
-        now = time.time()
-        here = {step.worker for step in job.steps() if step.time_seconds > now - 5}
-        return len(here) == len(wanted.workers) and bool(speed(job.steps(), now - 8, now - 6))
+def _static(
+    cluster: Cluster, folder: Path, model: str, pods: Pods, rank: int, batches: int
+) -> Json:
+    """The same with the same pods and without a Brain."""
+    job = Watched(
+        cluster,
+        "static",
+        folder / "static",
+        PROGRAMS[model],
+        workers=_of_size(pods.workers),
+        servers=_of_size(pods.servers),
+        optimize="Manual",
+    )
+    job.size_servers(pods.servers)
+    job.until_has(pods, BEFORE_SECONDS + 3.0, ADAPT_SECONDS)
+    reached = job.speed(time.time() - BEFORE_SECONDS, time.time())
+    slowed = job.slow_down(rank, SLOW_PERCENT)
+    seconds = job.until_done(batches, slowed, LONGEST_SECONDS)
+    cluster.delete_job("static")
+    return {
+        "steps_per_second_before": round(reached, 1),
+        "steps_per_second_slowed": round(batches / seconds, 1),
+        "seconds": round(seconds, 1),
+        "times_as_long": round(seconds * reached / batches, 3),
+    }
 
-    wait(trains, ADAPT_SECONDS, f"{wanted} train", pause=0.5)
 
-
-def _fixed(milli: tuple[int, ...]) -> dict[str, Any]:
-    """So many replicas of one size: the mean, where the Brain gave ranks different ones."""
-    size = f"{round(sum(milli) / len(milli))}m"
-    limits = {"cpu": size}
+def _of_size(milli: tuple[int, ...]) -> Json:
+    limits = {"cpu": f"{max(set(milli), key=milli.count)}m"}
     return {"replicas": len(milli), "resources": {"limits": limits, "requests": limits}}
 
 
-def _until_planned(plans: list[dict[str, Any]], slowed: float) -> dict[str, float]:
-    """When each reason was given for the first time after the slowdown."""
-    found: dict[str, float] = {}
+def _mended(
+    steps: list[Step], plans: list[Json], slowed: float, rank: int, before: float
+) -> dict[str, float]:
+    """When the slow server was to be replaced, and when the old speed was back, after it slowed."""
     for plan in plans:
-        if plan["created_seconds"] > slowed:
-            found.setdefault(plan["reason"], round(plan["created_seconds"] - slowed, 1))
-    return found
+        at = plan["created_seconds"]
+        if at > slowed and rank in _moved(plan):
+            found = {"planned_after_seconds": round(at - slowed, 1)}
+            ends = [at + index for index in range(1, int(steps[-1].time_seconds - at))]
+            back = [end for end in ends if speed(steps, end - 1, end) >= 0.9 * before]
+            if back:
+                found["back_after_seconds"] = round(back[0] - slowed, 1)
+            return found
+    return {}
 
 
-def _plan(plan: dict[str, Any], began: float, steps: list[Step]) -> dict[str, Any]:
+def _others_moved(plans: list[Json], slowed: float, rank: int) -> int:
+    """How many pods were replaced that nobody had slowed."""
+    return sum(
+        len(_moved(plan) - ({rank} if plan["created_seconds"] > slowed else set()))
+        + len(_moved(plan, "worker"))
+        for plan in plans
+    )
+
+
+def _moved(plan: Json, role: str = "ps") -> set[int]:
+    ranks = (plan.get("roles", {}).get(role) or {}).get("ranks") or {}
+    return {int(rank) for rank, own in ranks.items() if own.get("avoidNodes")}
+
+
+def _plan(plan: Json, began: float, steps: list[Step]) -> Json:
     at = plan["created_seconds"]
     return {
         "at_seconds": round(at - began, 1),
@@ -230,9 +194,11 @@ def _plan(plan: dict[str, Any], began: float, steps: list[Step]) -> dict[str, An
     }
 
 
+def _last(steps: list[Step], seconds: float) -> float:
+    return speed(steps, steps[-1].time_seconds - seconds, steps[-1].time_seconds)
+
+
 def _binned(steps: list[Step], began: float) -> list[list[float]]:
-    if not steps:
-        return []
     count = int((steps[-1].time_seconds - began) // BIN_SECONDS)
     edges = [began + BIN_SECONDS * index for index in range(count)]
     return [
@@ -240,58 +206,96 @@ def _binned(steps: list[Step], began: float) -> list[list[float]]:
     ]
 
 
-def _labels(pod: dict[str, Any]) -> dict[str, str]:
-    return {key.partition("/")[2]: value for key, value in pod["metadata"]["labels"].items()}
+def summary(rounds: Sequence[Json]) -> Json:
+    """Medians and ranges over the rounds."""
+    figures: dict[str, Callable[[Json], float | None]] = {
+        "first_steps_per_second": _sampled,
+        "steps_per_second_before": lambda one: one["auto"]["steps_per_second_before"],
+        "static_over_auto_before": lambda one: (
+            one["static"]["steps_per_second_before"] / one["auto"]["steps_per_second_before"]
+        ),
+        "planned_after_seconds": lambda one: one.get("planned_after_seconds"),
+        "back_after_seconds": lambda one: one.get("back_after_seconds"),
+        "speed_after_over_before": lambda one: (
+            one["auto"]["steps_per_second_after"] / one["auto"]["steps_per_second_before"]
+        ),
+        "auto_times_as_long": lambda one: one["auto"]["times_as_long"],
+        "static_times_as_long": lambda one: one["static"]["times_as_long"],
+        "completion_time_change": lambda one: one["completion_time_change"],
+        "change_if_mended_at_once": lambda one: 1 / one["static"]["times_as_long"] - 1,
+        "raw_change": lambda one: one["raw_change"],
+    }
+    return {
+        "model": rounds[0]["model"],
+        "rounds": len(rounds),
+        "limit_milli_cpu": CPU_MILLI,
+        "slowed_to_percent": SLOW_PERCENT,
+        "detected": sum(one["detected"] for one in rounds),
+        "others_moved": sum(one["others_moved"] for one in rounds),
+        "median_and_range": {
+            name: _median_and_range([figure(one) for one in rounds])
+            for name, figure in figures.items()
+        },
+    }
 
 
-def _milli(pod: dict[str, Any]) -> int:
-    text = str(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"])
-    return int(text[:-1]) if text.endswith("m") else int(float(text) * 1000)
+def _sampled(one: Json) -> float | None:
+    """The speed on the first plan, of which nothing was known."""
+    found = [plan["steps_per_second_before"] for plan in one["plans"] if plan["stage"] != "Create"]
+    return float(found[0]) if found else None
 
 
-def _told(sizes: tuple[int, ...]) -> str:
-    each = " + ".join(f"{size}m" for size in sorted(set(sizes)))
-    return f"{len(sizes)} x {each}"
+def _median_and_range(values: Sequence[float | None]) -> list[float]:
+    known = [value for value in values if value is not None]
+    return [round(of(known), 3) for of in (median, min, max)] if known else []
 
 
-def plot(figures: dict[str, Any], path: Path) -> None:
-    """Throughput over time, with the plans and their reasons."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.0, 4.6), layout="constrained")
-    axes = figure.add_subplot()
-    times, speeds = zip(*figures["speed_over_time"], strict=True)
-    axes.step(times, speeds, where="post", color="#1f6f8b")
-    top = max(speeds) * 1.6
-    marks = [(plan["at_seconds"], plan["reason"], "#8a5a00") for plan in figures["plans"]]
-    slowed = figures["slowed"]
-    marks.append((slowed["at_seconds"], f"server {slowed['server']} slowed to 25 %", "#a02020"))
-    for at, text, colour in marks:
-        axes.axvline(at, color=colour, linewidth=1, linestyle=":")
-        axes.text(at + 0.5, top * 0.98, text, rotation=90, va="top", fontsize=8, color=colour)
-    axes.set(xlabel="seconds since the job was applied", ylabel="batches per second", ylim=(0, top))
-    axes.set_xlim(0, times[-1] + BIN_SECONDS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+def _typical(rounds: Sequence[Json]) -> Json:
+    """The round with the median change (the lower one of two)."""
+    return sorted(rounds, key=lambda one: float(one["completion_time_change"]))[
+        (len(rounds) - 1) // 2
+    ]
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=sorted(PROGRAMS), default="wide-deep")
-    parser.add_argument("--plot", type=Path, help="draw the throughput over time into this file")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first round; the next has one more"
+    )
+    parser.add_argument("--into", type=Path, help="a file to which each round is added as a line")
+    parser.add_argument(
+        "--plot", type=Path, help="draw the speed of a typical round into this file"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        config = folder / "brain.yaml"
-        config.write_text(yaml.safe_dump(BRAIN))
-        more = ("--enforce-cpu-limits", f"--brain-config={config}")
-        with running_cluster(folder / "home", NODES, *more) as cluster:
-            figures = run(cluster, folder, options.model)
+    rounds: list[Json] = []
+    if options.into is not None and options.into.exists():
+        rounds = [json.loads(line) for line in options.into.read_text().splitlines()]
+        rounds = [one for one in rounds if one["model"] == options.model]
+    for seed in range(options.seed, options.seed + options.rounds):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            config = folder / "brain.yaml"
+            config.write_text(yaml.safe_dump(BRAIN))
+            more = ("--enforce-cpu-limits", f"--brain-config={config}")
+            with running_cluster(folder / "home", NODES, *more) as cluster:
+                rounds.append(run(cluster, folder, options.model, seed))
+        if options.into is not None:
+            with options.into.open("a") as file:
+                file.write(json.dumps(rounds[-1]) + "\n")
+    if not rounds:
+        parser.error("no rounds: neither --rounds of at least 1 nor lines in the file of --into")
     if options.plot:
-        plot(figures, options.plot)
+        plot(_typical(rounds), options.plot)
+    figures = {**summary(rounds), "each": [_without_speeds(one) for one in rounds]}
     print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
+
+
+def _without_speeds(one: Json) -> Json:
+    return {key: value for key, value in one.items() if key != "speed_over_time"}
 
 
 if __name__ == "__main__":

@@ -45,3 +45,35 @@ def longest_gap(steps: Sequence[Step], begin: float, end: float) -> float:
 def speed(steps: Sequence[Step], begin: float, end: float) -> float:
     """Steps per second of all workers together within a span."""
     return sum(begin <= step.time_seconds < end for step in steps) / (end - begin)
+
+
+class StepLog:
+    """The steps of one folder, read as they are written: each line is parsed once.
+
+    A benchmark that reads a whole log again and again takes more of the machine the longer the job
+    has been running.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read_bytes: dict[Path, int] = {}
+        self._steps: list[Step] = []
+
+    def read(self) -> list[Step]:
+        """All steps so far, oldest first."""
+        found = []
+        for path in self._folder.glob("steps-*.jsonl"):
+            worker = int(path.stem.split("-")[1])
+            with path.open("rb") as file:
+                file.seek(self._read_bytes.get(path, 0))
+                whole, newline, _ = file.read().rpartition(b"\n")
+            self._read_bytes[path] = self._read_bytes.get(path, 0) + len(whole + newline)
+            for line in whole.splitlines():
+                try:
+                    entry = json.loads(line)
+                except json.JSONDecodeError:
+                    continue  # its worker was killed while it wrote
+                found.append(Step(entry["time"], worker, entry["world"]))
+        if found:
+            self._steps = sorted(self._steps + found)
+        return self._steps
