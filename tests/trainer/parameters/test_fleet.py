@@ -97,6 +97,20 @@ def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
     assert world.trainer.fleet.restores == 1
 
 
+def test_a_worker_that_does_not_stop_is_waited_for_as_long_as_some_of_its_batches_take() -> None:
+    world = running(slots=200, workers=3)
+    worker = world.workers[0]
+    while worker.working is None:
+        worker.exchange()
+        worker.step()
+    worker.alive = False
+    world.add_server(2)
+    world.run()
+    world.check_end()
+    [change] = [each for each in world.trainer.fleet.transitions.kept if "2 -> 3" in each.what]
+    assert 4.0 < change.seconds < 7.0, "its batches took a second each"
+
+
 @pytest.mark.parametrize("with_journal", [True, False])
 def test_how_often_it_went_back_is_known_to_the_next_trainer(with_journal: bool) -> None:
     world = running(slots=200)

@@ -251,7 +251,8 @@ class Course:
             self._serve(now)
             return
         holders = {lease.holder for lease in ledger.leases()}
-        if holders and now - self.orders.given_at < self.patience.halt:
+        waited = now - self.orders.given_at
+        if waited < self.patience.halt and holders - self.crew.overdue(waited):
             return
         for holder in holders:
             LOG.warning("%s did not stop for a change of the servers: its lease ends", holder)

@@ -18,6 +18,10 @@ MAX_WORKERS = 16384
 MAX_REPLACED = 4096
 SILENT_SECONDS = 15.0
 """A worker that neither reports nor is vouched for by its agent for so long is taken for dead."""
+OVERDUE_BATCHES = 4
+OVERDUE_SECONDS = 2.0
+"""Who has not ended its batch in so long, and in the time of so many, is not waited for while others
+stand still: that costs no more than this batch, done again."""
 ACCUSATION_SECONDS = 10.0
 EVALUATION_SECONDS = 900.0
 """How long a worker may evaluate its model without a word, where no agent speaks for it."""
@@ -103,6 +107,15 @@ class Crew:
     def lives(self, worker: Worker, now: float) -> bool:
         """Whether a worker can be expected to do what it is told."""
         return not worker.closed and not worker.ended and now - worker.seen < SILENT_SECONDS
+
+    def overdue(self, waited: float) -> set[str]:
+        """Holders of leases that need no longer be waited for, after so many seconds."""
+        found = set()
+        for worker in self.workers.values():
+            batch = worker.report.lease.slot_seconds or float("inf")
+            if worker.ended or waited >= max(OVERDUE_SECONDS, OVERDUE_BATCHES * batch):
+                found.add(worker.report.lease.holder)
+        return found
 
     def live(self, now: float) -> list[Worker]:
         """The workers that live, by rank."""
