@@ -20,8 +20,8 @@ SILENT_SECONDS = 15.0
 """A worker that neither reports nor is vouched for by its agent for so long is taken for dead."""
 OVERDUE_BATCHES = 4
 OVERDUE_SECONDS = 2.0
-"""Who has not ended its batch in so long, and in the time of so many, is not waited for while others
-stand still: that costs no more than this batch, done again."""
+"""Who has not ended its batch in so long, and in the time of so many, is not waited for while
+others stand still: that costs no more than this batch, done again."""
 ACCUSATION_SECONDS = 10.0
 EVALUATION_SECONDS = 900.0
 """How long a worker may evaluate its model without a word, where no agent speaks for it."""
