@@ -314,6 +314,8 @@ class Coordinator:
     def server(self, report: ServerReport, now: float) -> ServerReply | None:
         """Take in a parameter server's report and give its orders; None: it is to ask again."""
         accepted = self.fleet.server(report, now)
+        if accepted and self.data is None and report.data is not None:
+            self._open_data(report.data)  # we have forgotten: a model is trained on them
         self._advance_servers(now)
         self._note_updates(report, now)
         return None if self.fleet.recovering else self.fleet.server_reply(report, accepted)
@@ -372,6 +374,7 @@ class Coordinator:
 
     def _advance_servers(self, now: float) -> None:
         fleet, ledger = self.fleet, self.ledger
+        fleet.data = self.data
         before = ledger.watermark if ledger is not None else 0
         fleet.decide(ledger, now)
         if ledger is None or self.order is None:

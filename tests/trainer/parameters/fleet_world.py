@@ -76,6 +76,7 @@ class SimServer:
         self.copying: int | None = None
         self.seen = ("", 0)
         self.memory: int | None = None
+        self.data: DataSpec | None = None
         self.past: deque[ServerReport] = deque(maxlen=3)
 
     def report(self) -> ServerReport:
@@ -88,6 +89,7 @@ class SimServer:
             snapshot=self.snapshot[0] if self.snapshot else None,
             applied=Applied.of(self.held.applied, self.held.pushes),
             spec=SPEC if self.layout is not None else None,
+            data=self.data if self.layout is not None else None,
             draining=self.draining,
             memory_limit_bytes=self.memory,
             seen_revision=self.seen[1],
@@ -111,6 +113,7 @@ class SimServer:
                 self.stage = Stage.FROZEN
             if self.next is None or self.next.number != reply.next.number:
                 self.next, self.source, self.origin = reply.next, reply.source, reply.layout
+                self.data = reply.data
                 self.building, self.built = Parameters(), False
         else:
             self._take_up(order, reply.layout)

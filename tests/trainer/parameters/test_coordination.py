@@ -58,6 +58,17 @@ def test_other_data_are_refused_by_what_differs() -> None:
     assert "data.epochs: 3; the job began with 1" in refusal(world, report(world, data=other))
 
 
+def test_a_trainer_that_has_forgotten_knows_the_data_from_the_servers() -> None:
+    world = ready()
+    world.restart_trainer(with_journal=False)
+    first = report(world, data=world.data.model_copy(update={"epochs": 3}))
+    for server in world.servers:
+        world.trainer.server(server.report(), world.now)
+    assert "data.epochs: 3; the job began with 1" in refusal(world, first)
+    world.run()
+    world.check_end()
+
+
 def test_a_batch_is_one_slot() -> None:
     world = World()
     other = world.data.model_copy(update={"slots_per_step": 2})

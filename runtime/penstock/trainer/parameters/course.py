@@ -40,6 +40,7 @@ from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.survivors import Survivors
 from penstock.trainer.parameters.suspension import Suspension
 from penstock.trainer.parameters.transitions import Transitions
+from penstock.trainer.protocol import DataSpec
 
 LOG = logging.getLogger("penstock.trainer")
 
@@ -71,6 +72,7 @@ class Course:
         self.retry = Retry(self.patience)
         self.active = False  # whether this job has servers
         self.spec: ModelSpec | None = None
+        self.data: DataSpec | None = None
         self.layout: Layout | None = None  # the present one
         self.order = ServerOrder.SERVE  # what its servers are to do: SERVE, HALT or FREEZE
         self.opened = False  # all of them are known to serve it

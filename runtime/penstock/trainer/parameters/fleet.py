@@ -88,6 +88,7 @@ class Fleet(Course):
                 next=following,
                 source=self.source,
                 spec=self.spec,
+                data=self.data,
             )
         if present is not None and present.index_of(me) is not None:
             return reply(self.order, layout=present, snapshot=self.saves.snapshot)

@@ -52,6 +52,7 @@ from penstock.trainer.parameters.wire import (
     WRITE,
     Away,
 )
+from penstock.trainer.protocol import DataSpec
 
 LOG = logging.getLogger("penstock.ps")
 
@@ -71,6 +72,7 @@ class Standing:
     snapshot: int | None
     applied: Applied
     spec: ModelSpec | None
+    data: DataSpec | None
     trouble: str
     figures: ServerFigures
     seen_revision: int
@@ -95,6 +97,7 @@ class Holding:
         self._layout: Layout | None = None
         self._store: Store | None = None
         self._building: Building | None = None
+        self._data: DataSpec | None = None  # of all that is held or built
         self._gates = False  # whether this server is the one that keeps the bound on staleness
         self._gate = Gate()
         self._trouble = ""
@@ -273,6 +276,7 @@ class Holding:
                 self._empty()
             elif reply.order is ServerOrder.BUILD:
                 self._keep_present(reply.layout)
+                self._data = reply.data
                 self._build(reply)
             elif reply.order is not ServerOrder.REFUSED:
                 self._take_up(reply)
@@ -297,6 +301,7 @@ class Holding:
                 spec=store.spec
                 if store is not None
                 else (building.store.spec if building is not None else None),
+                data=self._data,
                 trouble=trouble[:4096],
                 figures=ServerFigures(
                     pulls=self._pulls,
@@ -331,6 +336,7 @@ class Holding:
     def _empty(self) -> None:
         self._abandon()
         self._drop_present()
+        self._data = None
 
     def _abandon(self) -> None:
         if self._building is not None:

@@ -37,6 +37,7 @@ from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.protocol import (
     PROTOCOL_VERSION,
     Count,
+    DataSpec,
     LeaseReply,
     LeaseRequest,
     MemberId,
@@ -49,6 +50,8 @@ from penstock.trainer.protocol import (
 SERVER_PATH: Final = "/v1/parameters/server"
 WORKER_PATH: Final = "/v1/parameters/worker"
 WAIT_LIMIT_SECONDS: Final = 20.0
+MAX_DROPPED: Final = 4096
+"""So many parameters are named whose gradients were not finite."""
 
 Wait = Annotated[float, Field(ge=0, le=WAIT_LIMIT_SECONDS)]
 
@@ -114,6 +117,7 @@ class ServerReport(Message):
     snapshot: Count | None = None  # the snapshot that it holds
     applied: Applied = Applied()
     spec: ModelSpec | None = None  # the model that it holds, for a trainer that has forgotten
+    data: DataSpec | None = None  # that it is trained on: what slots are numbers of
     draining: bool = False  # it was asked to go
     memory_limit_bytes: Count | None = None  # if it was told one
     usage: Usage | None = None
@@ -151,6 +155,7 @@ class ServerReply(Message):
     next: Layout | None = None  # to BUILD; the order for the present one is then FREEZE
     source: Source = Source.SERVERS
     spec: ModelSpec | None = None
+    data: DataSpec | None = None
     snapshot: Count | None = None  # hold this one (taken while frozen); None: hold none
     finished: bool = False  # the job is done: end with success
     message: Text = ""
@@ -180,7 +185,9 @@ class WorkerReport(Message):
     filled: Count = 0  # number of the layout that it has filled, as chief
     saved: Count | None = None  # the snapshot that it has saved, as chief
     lost: tuple[ServerId, ...] = ()  # servers that do not answer it
-    dropped: Annotated[dict[str, int], Field(default_factory=dict, max_length=4096)]  # by parameter
+    dropped: Annotated[
+        dict[str, int], Field(default_factory=dict, max_length=MAX_DROPPED)
+    ]  # batches, by parameter
     failed: Text = ""  # why it cannot fill or save
     result: dict[str, Any] | None = None
     seen_revision: Count = 0

@@ -22,6 +22,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -57,7 +58,7 @@ RETRY_SECONDS: Final = 0.2
 GIVE_UP_SECONDS: Final = 900.0
 MAX_CONNECTIONS: Final = 2048
 KEPT_BUFFER_BYTES: Final = 8 << 20
-DRAINED, REFUSED, KILLED = 0, 1, 128 + signal.SIGTERM
+DRAINED, REFUSED, FAILED, KILLED = 0, 1, 1, 128 + signal.SIGTERM
 
 
 class ParameterServer:
@@ -100,7 +101,7 @@ class ParameterServer:
             ("penstock-report", self._report),
             ("penstock-news", self._tell_news),
         ):
-            threading.Thread(target=target, name=name, daemon=True).start()
+            threading.Thread(target=self._vitally, args=(target,), name=name, daemon=True).start()
 
     def drain(self) -> None:
         """Ask the trainer to let this server go; it ends when it holds nothing, or in time."""
@@ -132,17 +133,28 @@ class ParameterServer:
         self._ended.set()
         self._changed.set()
 
+    def _vitally(self, work: Callable[[], None]) -> None:
+        """Do what no server lives without: where that fails, it ends instead of being half dead."""
+        try:
+            work()
+        except Exception:
+            LOG.exception("this server cannot go on, and ends: another may take its place")
+            self._end(FAILED)
+
     # ------------------------------------------------------------------ data connections
 
     def _accept(self) -> None:
         assert self._listener is not None
+        deaf = False
         while not self._ended.is_set():
             try:
                 sock, _ = self._listener.accept()
             except OSError as error:
-                if not self._ended.wait(RETRY_SECONDS):
-                    LOG.error("cannot take connections: %s", error)
+                if not self._ended.wait(RETRY_SECONDS) and not deaf:
+                    LOG.error("cannot take connections: %s; trying on", error)
+                deaf = True
                 continue
+            deaf = False
             with self._connecting:
                 full = len(self._connections) >= MAX_CONNECTIONS
                 if not full:
@@ -151,9 +163,13 @@ class ParameterServer:
                 LOG.error("more than %d connections: one is refused", MAX_CONNECTIONS)
                 sock.close()
                 continue
-            threading.Thread(
-                target=self._serve, args=(sock,), name="penstock-line", daemon=True
-            ).start()
+            try:
+                threading.Thread(
+                    target=self._serve, args=(sock,), name="penstock-line", daemon=True
+                ).start()
+            except RuntimeError as error:  # the pod may have no more threads
+                LOG.error("a connection is refused: %s", error)
+                self._drop(sock)
 
     def _serve(self, sock: socket.socket) -> None:
         caller = f"connection {next(self._callers)}"
@@ -167,9 +183,12 @@ class ParameterServer:
             LOG.debug("%s: %s", caller, error)
         finally:
             self._holding.left(caller)
-            with self._connecting:
-                self._connections.discard(sock)
-            sock.close()
+            self._drop(sock)
+
+    def _drop(self, sock: socket.socket) -> None:
+        with self._connecting:
+            self._connections.discard(sock)
+        sock.close()
 
     def _converse(self, sock: socket.socket, caller: str) -> None:
         reader, buffer = frame.Reader(sock), _Buffer()
@@ -255,6 +274,7 @@ class ParameterServer:
                 snapshot=standing.snapshot,
                 applied=standing.applied,
                 spec=standing.spec,
+                data=standing.data,
                 draining=self._draining,
                 memory_limit_bytes=self._settings.memory_limit_bytes,
                 usage=self._usage.read(),
