@@ -76,6 +76,7 @@ class SimServer:
         self.copying: int | None = None
         self.seen = ("", 0)
         self.memory: int | None = None
+        self.trouble = ""  # why it builds nothing
         self.data: DataSpec | None = None
         self.past: deque[ServerReport] = deque(maxlen=3)
 
@@ -91,6 +92,7 @@ class SimServer:
             spec=SPEC if self.layout is not None else None,
             data=self.data if self.layout is not None else None,
             draining=self.draining,
+            trouble=self.trouble,
             memory_limit_bytes=self.memory,
             seen_revision=self.seen[1],
         )
@@ -111,6 +113,8 @@ class SimServer:
             assert reply.next is not None
             if self.layout is not None:
                 self.stage = Stage.FROZEN
+            if self.trouble:
+                return
             if self.next is None or self.next.number != reply.next.number:
                 self.next, self.source, self.origin = reply.next, reply.source, reply.layout
                 self.data = reply.data

@@ -90,6 +90,19 @@ def test_a_model_that_does_not_fit_is_refused_with_both_sums() -> None:
     world.check_end()
 
 
+def test_a_share_that_a_server_has_no_room_for_is_refused_as_it_says() -> None:
+    world = World()
+    server = world.add_server(0)
+    server.trouble = "its share takes 32 bytes, more than its memory of 31"
+    world.add_worker(0)
+    for _ in range(10):
+        world.round()
+    assert "ps-0.0: its share takes 32 bytes" in world.refusals[-1]
+    server.trouble = ""
+    world.run()
+    world.check_end()
+
+
 def test_no_guarantee_is_weaker_with_servers() -> None:
     world = World(slots=12)
     world.trainer.learn(replace(world.trainer.facts, guarantee=Guarantee.AT_MOST_ONCE))

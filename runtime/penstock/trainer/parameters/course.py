@@ -518,6 +518,8 @@ class Course:
             why = f"{lost[0]} went away"
         elif trouble := self._trouble_of(self.next):
             why = self.trouble = trouble
+            if not self.survivors.ours:  # as for a model that fits nowhere
+                self.refusal = trouble
             self.retry.later(now)
         elif why := self._fill.failure(self.crew, late, now):
             self.crew.pass_over(self._fill.by, now + self.patience.fill)
