@@ -37,6 +37,18 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     assert [saved.step for saved in folder.list()] == [5, 4]
 
 
+def test_damaged_files_of_more_steps_push_out_nothing_newer(tmp_path: Path) -> None:
+    folder = CheckpointDir(tmp_path, keep=2)
+    damaged = [tmp_path / f"step-{step:012d}.penstock" for step in (20, 30, 40)]
+    for path in damaged:
+        path.write_bytes(b"cut off")
+    for step in (1, 2, 3):
+        folder.save(step, {"n": step}, wait=True)
+    newest = folder.newest()
+    assert newest is not None
+    assert [newest.step, *(saved.step for saved in folder.list())] == [3, 40, 30, 20, 3, 2]
+
+
 def test_the_state_is_that_of_the_call_although_writing_goes_on_in_the_background(
     tmp_path: Path,
 ) -> None:

@@ -119,7 +119,9 @@ class CheckpointDir:
     def _write(self, step: int, packed: PackedState) -> None:
         try:
             write(self.folder / f"step-{step:012d}.penstock", packed)
-            for old in self.list()[self._keep :]:
+            # What has seen more is damaged, or was passed over: it pushes out nothing newer.
+            older = [one for one in self.list() if one.step <= step]
+            for old in older[self._keep :]:
                 old.path.unlink(missing_ok=True)
         except OSError as error:
             self._failure = error

@@ -207,6 +207,22 @@ def test_a_chief_that_cannot_save_is_heard_while_it_trains_and_tries_again(
     assert [path.name for path in folder.iterdir()] == [f"slots-{saves.saved:012d}.penstock"]
 
 
+def test_a_trained_model_that_cannot_be_saved_is_an_error_at_once(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAVE_RETRY_SECONDS", 0.1)
+    job.coordinator.fleet.saves.patience = Patience(retry=0.2)
+    job.start_servers(1)
+    folder = tmp_path / "model"
+    folder.write_text("in the way")
+    worker = job.worker(folder=folder)
+    assert train(worker) == TOTAL
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match=rf"not on disk in {folder}: .*{folder}"):
+        worker.wait_for_save()
+    assert time.monotonic() - began < 5
+
+
 def test_another_model_or_other_data_are_refused_by_name(job: Job) -> None:
     job.start_servers(1)
     first = job.worker()

@@ -217,7 +217,10 @@ class Worker:
         self._exchange()
 
     def wait_for_save(self) -> None:
-        """Chief: wait until the trained model is on disk, if there is a folder for it."""
+        """Chief: wait until the trained model is on disk, if there is a folder for it.
+
+        Raises WorkerError: it is not, and nobody will try again.
+        """
         if self._files is None or not self.chief:
             return
         wanted = _slots_of(self._servers.applied())
@@ -226,15 +229,20 @@ class Worker:
             if self._leaving():
                 LOG.warning("left before the trained model was on disk")
                 return
-            if time.monotonic() > deadline:
-                raise WorkerError(
-                    f"the trained model was not on disk in {self._files.folder} within "
-                    f"{SAVE_SECONDS:.0f} s: {self._save_failure or 'no save has ended'}"
-                )
             if self._saving is not None:
                 self._saving.wait(LONG_POLL_SECONDS)
-            if not self._exchange(wait=self._saving is None).chief:
+            reply = self._exchange(wait=self._saving is None)
+            if not reply.chief:
                 return
+            given_up = reply.lease.finished and reply.save is None and self._saving is None
+            if given_up or time.monotonic() > deadline:
+                newest = self._files.newest()  # another chief may have written it
+                if newest is not None and newest.slots >= wanted:
+                    return
+                raise WorkerError(
+                    f"the trained model is not on disk in {self._files.folder}: "
+                    f"{self._save_failure or 'no save has ended'}"
+                )
 
     def close(self, *, failed: bool = False, goodbye_seconds: float = 3.0) -> None:
         """Give back what is held, say good-bye in one attempt, and close all lines."""
