@@ -59,14 +59,14 @@ def test_the_ranks_train_on_while_the_trainer_is_killed_and_comes_back(tmp_path:
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=2")
         for rank in range(2):
-            job.start_worker(rank, *DIGITS, "--epochs=30")
+            job.start_worker(rank, *DIGITS, "--epochs=18")
         before = job.wait_for_step(20)
         job.kill_trainer()
         job.start_trainer("--workers=2")
         after = job.wait_for_world(2)
         assert after["group"] == before["group"], "the group was formed anew"
         assert_ended_well(job)
-        assert_exactly_once(job, epochs=30)
+        assert_exactly_once(job, epochs=18)
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_a_trainer_that_lost_its_state_learns_it_from_the_ranks(tmp_path: Path) 
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=2", state=False)
         for rank in range(2):
-            job.start_worker(rank, *DIGITS, "--epochs=30")
+            job.start_worker(rank, *DIGITS, "--epochs=18")
         before = job.wait_for_step(20)
         job.kill_trainer()
         job.start_trainer("--workers=2", state=False)
@@ -82,7 +82,7 @@ def test_a_trainer_that_lost_its_state_learns_it_from_the_ranks(tmp_path: Path) 
         assert after["group"] == before["group"]
         assert after["committed_steps"] >= before["committed_steps"]
         assert_ended_well(job)
-        assert_exactly_once(job, epochs=30)
+        assert_exactly_once(job, epochs=18)
 
 
 @pytest.mark.slow
@@ -90,12 +90,12 @@ def test_a_drained_worker_leaves_at_a_step_boundary(tmp_path: Path) -> None:
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=3")
         for rank in range(3):
-            job.start_worker(rank, *DIGITS, "--epochs=20")
+            job.start_worker(rank, *DIGITS, "--epochs=12")
         job.wait_for_world(3)
         job.wait_for_step(10)
         job.drain(0)
         assert job.workers.pop(0).wait(10) == 143
         job.wait_for_world(2)
         assert_ended_well(job)
-        assert_exactly_once(job, epochs=20)
+        assert_exactly_once(job, epochs=12)
         assert "done again" not in job.logs(), "a drain must not break a step"
