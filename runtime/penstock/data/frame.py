@@ -143,7 +143,9 @@ def receive(
         raise FrameError("the other end closed the connection")
     if got < len(prelude):
         raise FrameError(f"the other end stalled or went away after {got} bytes of a message")
-    kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack(prelude), max_header_bytes)
+    kind, header_bytes, body_bytes = _checked(
+        *_PRELUDE.unpack(prelude), max_header_bytes=max_header_bytes
+    )
     header = bytearray(header_bytes)
     body = allocate(body_bytes) if body_bytes else memoryview(b"")
     _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
@@ -228,6 +230,7 @@ def _checked(
     kind: int,
     header_bytes: int,
     body_bytes: int,
+    *,
     max_header_bytes: int = MAX_HEADER_BYTES,
 ) -> tuple[int, int, int]:
     if magic != MAGIC:
