@@ -28,11 +28,9 @@ PyTorch's random numbers in a micro-batch depend on (seed, slot) only, not on th
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sized
@@ -52,6 +50,7 @@ from penstock.trainer.link import Link, LinkError
 from penstock.trainer.logs import configure
 from penstock.trainer.membership import Membership, SessionError
 from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
+from penstock.trainer.results import published
 from penstock.trainer.step import MicroBatch, Step
 from penstock.trainer.steplog import StepLog
 from penstock.trainer.trainingstate import Stateful, TrainingState
@@ -61,7 +60,6 @@ __all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "ses
 LOG = logging.getLogger("penstock.session")
 
 SLOTS_PER_STEP_ALONE = 8
-RESULT_MARK = "penstock-result "
 FLUSH_SECONDS = 15.0
 DRAIN_FLUSH_SECONDS = 3.0
 DRAIN_SAVE_SECONDS = 10.0
@@ -166,17 +164,17 @@ class Session:
     def report(self, **figures: float) -> None:
         """Publish the final figures, with the counts of samples: on the chief, once.
 
-        They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log.
+        They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log; one
+        that is not finite is null there.
         """
-        self.result = {
+        result = {
             **self._state.audit.totals(),
             "steps": self.committed_steps,
             "epochs": self._data.epochs,
             "seconds": round(time.monotonic() - self._began, 3),
             **figures,
         }
-        sys.stdout.write(f"{RESULT_MARK}{json.dumps(self.result)}\n")
-        sys.stdout.flush()
+        self.result = published(result)
         if self._link is not None:
             self._link.publish(result=self.result)
 

@@ -8,7 +8,9 @@ a damaged one is passed over, in one line of the log (see `penstock.trainer.seal
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -153,6 +155,18 @@ class ModelFiles:
         self._data = data
         self._keep = keep
         self._verified: tuple[Path, int] | None = None  # and when it was written
+
+    def check_folder(self) -> None:
+        """Raises CheckpointError: nothing can be written there, which is better known at once."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint_dir: {self.folder}: {error.strerror}; it must be a folder in which "
+                "this program may write"
+            ) from error
 
     def list(self) -> list[Saved]:
         """All checkpoints by name, newest first; not checked."""

@@ -28,6 +28,7 @@ from penstock.data.protocol import Message
 PARTITIONS: Final = 128
 """Partitions of a model unless it says otherwise; a job has at most so many servers."""
 MAX_ROWS: Final = 1 << 31
+MAX_DIM: Final = 1 << 16
 FLOAT_BYTES: Final = 4
 _GOLDEN: Final = 0.6180339887498949
 
@@ -69,7 +70,7 @@ class TableSpec(Message):
 class SpaceSpec(Message):
     """Tables of one width, one after the other."""
 
-    dim: Annotated[int, Field(ge=1, le=1 << 16)]
+    dim: Annotated[int, Field(ge=1, le=MAX_DIM)]
     tables: Annotated[tuple[TableSpec, ...], Field(min_length=1, max_length=1 << 14)]
 
     @model_validator(mode="after")

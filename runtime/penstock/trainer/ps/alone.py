@@ -9,7 +9,7 @@ from typing import Any
 from penstock.data.ledger.ranges import RangeSet
 from penstock.trainer.parameters.arrays import Floats, Gradients, Rows, afresh
 from penstock.trainer.parameters.checkpoint import ModelFiles
-from penstock.trainer.parameters.client import AppliedSlots
+from penstock.trainer.parameters.client import AppliedSlots, ParametersError
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.store import Store
 
@@ -56,6 +56,7 @@ class Alone:
             for partition in range(spec.partitions):
                 self._store.set_partition(partition, afresh(spec, partition, dense))
         self._saved = self._store.applied.total
+        self._failure: OSError | None = None  # of the newest save
 
     def next_slot(self) -> int | None:
         """The next slot; None at the end of the data."""
@@ -93,7 +94,9 @@ class Alone:
         """Nobody wants to know."""
 
     def wait_for_save(self) -> None:
-        """Saves are done at once."""
+        """Saves are done at once; raises ParametersError if the last one failed."""
+        if self._failure is not None:
+            raise ParametersError(f"the trained model is not on disk: {self._failure}")
 
     def close(self, *, failed: bool = False) -> None:
         """Nothing is open."""
@@ -103,4 +106,10 @@ class Alone:
             return
         self._saved = self._store.applied.total
         partitions = (self._store.partition(p) for p in range(self._spec.partitions))
-        self._files.write(self._store.applied, self._store.pushes, partitions)
+        try:
+            self._files.write(self._store.applied, self._store.pushes, partitions)
+        except OSError as error:  # such as a full disk: the training is worth more than this save
+            LOG.warning("the model was not saved: %s", error)
+            self._failure = error
+        else:
+            self._failure = None

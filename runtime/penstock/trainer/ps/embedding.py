@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from penstock.trainer.parameters.arrays import Rows
+from penstock.trainer.parameters.spec import MAX_DIM, MAX_ROWS
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
@@ -49,21 +51,23 @@ class Embedding(torch.nn.Module):
             ValueError: a number is out of range; names it.
         """
         super().__init__()
-        self.sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
-        self.dim = dim
+        whole = not isinstance(sizes, Iterable) or np.ndim(sizes) == 0
+        each: Iterable[Any] = (sizes,) if whole else cast("Iterable[Any]", sizes)
+        self._single = whole
+        self.sizes = tuple(_whole("sizes", size, MAX_ROWS - 1) for size in each)
+        self.dim = _whole("dim", dim, MAX_DIM)
         self.std = std
         self.names = None if names is None else tuple(names)
-        self._single = isinstance(sizes, int)
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"sizes: {sizes}; each table has at least one row")
-        if dim < 1:
-            raise ValueError(f"dim: {dim}; at least 1")
+        if not self.sizes:
+            raise ValueError("sizes: empty; there is at least one table")
         if not (std >= 0 and math.isfinite(std)):
             raise ValueError(f"std: {std}; a finite number of at least 0")
         if self.names is not None and len(self.names) != len(self.sizes):
             raise ValueError(f"names: {len(self.names)} for {len(self.sizes)} tables")
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise ValueError(f"names: {list(self.names)}; each table needs its own")
+        if self.names is not None and not all(self.names):
+            raise ValueError(f"names: {list(self.names)}; none may be empty")
         self._limits = np.array(self.sizes, np.int64)
         self._source: Source | None = None
         self._space = 0
@@ -85,6 +89,11 @@ class Embedding(torch.nn.Module):
         self._source, self._space = source, space
         self._starts = np.array(starts, np.int64)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the module, in this process or another, is in no session."""
+        return {**self.__dict__, "_source": None}
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows of these ids.
 
@@ -105,6 +114,8 @@ class Embedding(torch.nn.Module):
 
     def _rows(self, ids: torch.Tensor) -> Rows:
         """The rows within the space, in the shape of the ids."""
+        if not isinstance(ids, torch.Tensor):
+            raise ValueError(f"ids: a {type(ids).__name__}; they are a tensor of integers")
         if ids.dtype not in INTEGERS:
             raise ValueError(f"ids: of type {ids.dtype}; they are integers, such as torch.int64")
         numbers = ids.detach().cpu().numpy().astype(np.int64, copy=False)
@@ -128,3 +139,13 @@ class Embedding(torch.nn.Module):
             f"ids: {int(numbers[where])} of field {name} at {list(where)}; its table has rows 0 to "
             f"{self.sizes[field] - 1} ({int(bad.sum())} ids are out of range)"
         )
+
+
+def _whole(name: str, value: Any, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: {value!r}; an integer") from None
+    if not 1 <= number <= most:
+        raise ValueError(f"{name}: {number}; at least 1 and at most {most}")
+    return number

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from pydantic import ValidationError
+from torch.nn.parameter import is_lazy
 
 from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
 from penstock.trainer.parameters.spec import (
@@ -38,12 +39,12 @@ class ServedModel:
         if not self._embeddings and not self._parameters:
             raise ValueError("model: it has nothing to train")
         tables: dict[int, list[TableSpec]] = {}
-        for name, module in self._embeddings:
-            tables.setdefault(module.dim, []).extend(
-                TableSpec(name=table, rows=rows, deviation=module.std)
-                for table, rows in zip(module.table_names(name), module.sizes, strict=True)
-            )
         try:
+            for name, module in self._embeddings:
+                tables.setdefault(module.dim, []).extend(
+                    TableSpec(name=table, rows=rows, deviation=module.std)
+                    for table, rows in zip(module.table_names(name), module.sizes, strict=True)
+                )
             self.spec = ModelSpec(
                 spaces=tuple(SpaceSpec(dim=dim, tables=tuple(t)) for dim, t in tables.items()),
                 dense=tuple(
@@ -54,7 +55,7 @@ class ServedModel:
                 seed=seed,
             )
         except ValidationError as error:
-            raise ValueError(f"model: {error.errors(include_url=False)[0]['msg']}") from error
+            raise ValueError(f"model: {_said(error)}") from error
         self._sizes = [parameter.numel() for _, parameter in self._parameters]
 
     def connect(self, source: Source | None) -> None:
@@ -103,7 +104,7 @@ class ServedModel:
         parameters = [parameter for _, parameter in self._parameters]
         if all(parameter.grad is None for parameter in parameters):
             return None
-        return _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+        return _flat([_gradient(parameter) for parameter in parameters])
 
     def zero_grad(self) -> None:
         """Forget the dense gradients."""
@@ -150,6 +151,11 @@ class ServedModel:
         for name, parameter in self._model.named_parameters():
             if not parameter.requires_grad:
                 continue
+            if is_lazy(parameter):
+                raise ValueError(
+                    f"parameter {name}: its shape is not known before the first forward pass: give "
+                    "its module all its sizes"
+                )
             if parameter.dtype is not torch.float32:
                 raise ValueError(
                     f"parameter {name}: of type {parameter.dtype}; servers hold torch.float32: "
@@ -162,6 +168,21 @@ class ServedModel:
                 )
             found.append((name, parameter))
         return found
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """A whole one; ``torch.nn.Embedding(..., sparse=True)`` gives only some rows, or none."""
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient if gradient.layout is torch.strided else gradient.to_dense()
+
+
+def _said(error: ValidationError) -> str:
+    [first, *_] = error.errors(include_url=False)
+    where = ".".join(str(part) for part in first["loc"])
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {said}, not {first['input']!r:.100}" if where else said
 
 
 def _flat(tensors: Sequence[torch.Tensor]) -> Floats:

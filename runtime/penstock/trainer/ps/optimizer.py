@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -23,8 +23,11 @@ class Optimizer:
     """SGD or Adagrad for all parameters of a model, as ``torch.optim`` has them, on the servers.
 
     The rules are those of ``torch.optim.SGD`` (without momentum) and ``torch.optim.Adagrad``
-    (without decay); rows of tables that a batch does not look up stay as they are.
+    (without decay); rows of tables that a batch does not look up stay as they are. All workers
+    have the same rate, and it stays as it is for the whole job.
     """
+
+    __slots__ = ("_stepper", "model", "spec")  # so that `optimizer.lr = ...` is an error
 
     def __init__(
         self,
@@ -40,13 +43,23 @@ class Optimizer:
         Raises:
             ValueError: an argument is out of range; names it.
         """
+        if not isinstance(model, torch.nn.Module):
+            raise ValueError(
+                f"model: a {type(model).__name__}; a ps.Optimizer takes the model itself, with its "
+                "tables and all other parameters"
+            )
         if rule not in tuple(OptimizerKind):
             raise ValueError(f"rule: {rule!r}; one of {', '.join(OptimizerKind)}")
-        if not 0 < lr < float("inf"):
-            raise ValueError(f"lr: {lr}; a finite number above 0")
-        for name, value in (("eps", eps), ("initial_accumulator_value", initial_accumulator_value)):
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"{name}: {value}; a finite number of at least 0")
+        given: dict[str, Any] = {
+            "lr": lr,
+            "eps": eps,
+            "initial_accumulator_value": initial_accumulator_value,
+        }
+        for name, value in given.items():
+            number = isinstance(value, int | float) and 0 <= value < float("inf")
+            if not number or (value == 0 and name == "lr"):
+                least = "above 0" if name == "lr" else "of at least 0"
+                raise ValueError(f"{name}: {value!r}; a finite number {least}")
         self.model = model
         self.spec = OptimizerSpec(
             kind=OptimizerKind(rule),

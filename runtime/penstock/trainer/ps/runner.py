@@ -51,7 +51,7 @@ class Runner(Protocol):
         """Make the final figures known."""
 
     def wait_for_save(self) -> None:
-        """Wait until the trained model is on disk."""
+        """The trained model is on disk, if it is to be. Raises ParametersError: it is not."""
 
     def close(self, *, failed: bool = False) -> None:
         """Leave."""

@@ -7,11 +7,11 @@ the batch that it has begun.
 
 from __future__ import annotations
 
-import json
 import logging
+import operator
+import os
 import secrets
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence, Sized
@@ -24,13 +24,15 @@ import torch
 
 from penstock.crds.environment import CHECKPOINT_DIR
 from penstock.data.ledger import SampleOrder, derive_seed
+from penstock.data.ledger.order import MAX_GLOBAL_BATCH
 from penstock.trainer import settings
-from penstock.trainer.elastic import RESULT_MARK, DrainedError
+from penstock.trainer.elastic import DrainedError
 from penstock.trainer.holders import holder_name
 from penstock.trainer.logs import configure
 from penstock.trainer.parameters.arrays import Floats, Rows
 from penstock.trainer.parameters.checkpoint import ModelFiles
 from penstock.trainer.parameters.client import AppliedSlots, ParametersError
+from penstock.trainer.parameters.protocol import MAX_DROPPED
 from penstock.trainer.parameters.worker import LeavingError, OverError, Worker
 from penstock.trainer.protocol import DataSpec, MemberId
 from penstock.trainer.ps.alone import Alone
@@ -38,11 +40,13 @@ from penstock.trainer.ps.batch import Batch, are_finite
 from penstock.trainer.ps.model import ServedModel
 from penstock.trainer.ps.optimizer import Optimizer
 from penstock.trainer.ps.runner import Runner
+from penstock.trainer.results import published
 from penstock.trainer.steplog import StepLog
 
 LOG = logging.getLogger("penstock.session")
 
 EXPORT_ROWS: Final = 1 << 16
+MAX_EPOCHS: Final = 1 << 24
 
 
 class SessionError(ParametersError):
@@ -81,6 +85,8 @@ class Session:
         self._began = time.monotonic()
         self._step_log: StepLog | None = None
         self._old_handler: Any = None
+        self._process = 0
+        self._asking = threading.Lock()  # the program's threads may look rows up together
 
     # ------------------------------------------------------------------ what a script may ask
 
@@ -102,18 +108,18 @@ class Session:
     def report(self, **figures: float) -> None:
         """Publish the final figures, with the counts of samples: on the chief, once.
 
-        They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log.
+        They go to the trainer and, as one line of JSON behind ``penstock-result``, to the log; one
+        that is not finite is null there.
         """
         runner = self._running
-        self.result = {
+        result = {
             **counts(self.order, runner.applied()),
             "epochs": self._data.epochs,
             "seconds": round(time.monotonic() - self._began, 3),
             **({"dropped": runner.dropped} if runner.dropped else {}),
             **figures,
         }
-        sys.stdout.write(f"{RESULT_MARK}{json.dumps(self.result)}\n")
-        sys.stdout.flush()
+        self.result = published(result)
         runner.publish(self.result)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -136,6 +142,9 @@ class Session:
 
     def __enter__(self) -> Self:
         address = settings.trainer_address()
+        self._process = os.getpid()
+        if self._files is not None:
+            self._files.check_folder()
         dense = self._served.values()
         if not LOG.hasHandlers():
             configure("text")
@@ -175,7 +184,8 @@ class Session:
     def look_up(self, space: int, rows: Rows) -> torch.Tensor:
         """Carry out `Embedding.forward`: rows, each once, and within a batch their gradients."""
         try:
-            [values] = self._running.pull([(space, rows)])
+            with self._asking:
+                [values] = self._running.pull([(space, rows)])
         except LeavingError as error:
             raise DrainedError from error
         found = torch.from_numpy(values)
@@ -208,7 +218,8 @@ class Session:
             self._drop(self._served.not_finite(sparse, dense))
             sparse, dense = [], None
         try:
-            self._running.push(batch.slot, sparse, dense)
+            with self._asking:
+                self._running.push(batch.slot, sparse, dense)
         except LeavingError as error:
             raise DrainedError from error
         self._batch = None
@@ -250,6 +261,11 @@ class Session:
     def _running(self) -> Runner:
         if self._runner is None:
             raise SessionError("the session is used outside its `with` statement")
+        if os.getpid() != self._process:  # its connections are those of the process before it
+            raise SessionError(
+                "the session is used in a process that was forked within it: only the one that "
+                "entered it may train or look rows up; others may load data"
+            )
         return self._runner
 
     def _next_batch(self) -> Batch | None:
@@ -288,6 +304,8 @@ class Session:
     def _drop(self, names: Sequence[str]) -> None:
         dropped = self._running.dropped
         for name in names:
+            if name not in dropped and len(dropped) >= MAX_DROPPED:
+                continue  # so many have been named
             if name not in dropped:
                 LOG.warning(
                     "gradients of %s are not finite: batches in which this happens change nothing "
@@ -325,6 +343,9 @@ class Session:
         return worker
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # forked within the session: ends as any process does
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         self._drain = True
 
 
@@ -373,18 +394,13 @@ def session(
             "optimizer: it is that of another model; a session trains one model, with "
             "ps.Optimizer(model, ...)"
         )
-    if checkpoint_every < 0:
-        raise ValueError(f"checkpoint_every: {checkpoint_every}; at least 0")
-    if staleness is not None and staleness < 0:
-        raise ValueError(f"staleness: {staleness}; at least 0, or None for no bound")
-    count = dataset_size if isinstance(dataset_size, int) else len(dataset_size)
-    order = SampleOrder(count, batch_size, 1, epochs, seed, shuffle)  # says what is out of range
+    size = len(dataset_size) if isinstance(dataset_size, Sized) else dataset_size
     data = DataSpec(
-        dataset_size=order.dataset_size,
-        global_batch=order.global_batch,
-        epochs=order.epochs,
+        dataset_size=_count("dataset_size", size, 1),
+        global_batch=_count("batch_size", batch_size, 1, MAX_GLOBAL_BATCH),
+        epochs=_count("epochs", epochs, 1, MAX_EPOCHS),
         slots_per_step=1,
-        seed=seed,
+        seed=_count("seed", seed, -(1 << 63), (1 << 63) - 1),
         shuffle=shuffle,
     )
     return Session(
@@ -392,10 +408,21 @@ def session(
         optimizer=optimizer,
         data=data,
         files_in=Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir(),
-        keep_checkpoints=keep_checkpoints,
-        checkpoint_every=checkpoint_every,
-        staleness=staleness,
+        keep_checkpoints=_count("keep_checkpoints", keep_checkpoints, 1),
+        checkpoint_every=_count("checkpoint_every", checkpoint_every, 0),
+        staleness=None if staleness is None else _count("staleness", staleness, 0),
     )
+
+
+def _count(name: str, value: Any, least: int, most: int = (1 << 62) - 1) -> int:
+    """An integer of any kind, such as one of NumPy's, within bounds."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: {value!r}; an integer") from None
+    if not least <= number <= most:
+        raise ValueError(f"{name}: {number}; at least {least} and at most {most}")
+    return number
 
 
 def counts(order: SampleOrder, applied: Sequence[AppliedSlots]) -> dict[str, int]:
