@@ -485,8 +485,10 @@ class Course:
         self.saves.saved = newest
         self.transitions.begin("first layout", now)
         origin = f"the checkpoint of {newest} slots" if newest is not None else "the beginning"
-        LOG.info("%d parameter servers begin at %s, by %s", len(servers), origin, chief.id)
         back = self._going_back or ledger.consumed > (newest or 0)
+        begin = "server begins" if len(servers) == 1 else "servers begin"
+        level = logging.WARNING if back and newest is None else logging.INFO
+        LOG.log(level, "%d parameter %s at %s, by %s", len(servers), begin, origin, chief.id)
         self.next = assign(
             self.survivors.new_number(),
             servers,
