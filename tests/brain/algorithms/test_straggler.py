@@ -63,6 +63,15 @@ def test_a_hot_server_is_not_slow() -> None:
     assert ask(servers=servers, server_seconds={1: 0.3}) is None
 
 
+def test_a_server_at_which_updates_queue_is_not_slow() -> None:
+    # Four times the work of the others: its updates wait for each other, on any machine.
+    servers = [(8.0, 0.7), (8.0, 0.7), (8.0, 0.7), (8.0, 0.7), (8.0, 0.7), (8.0, 3.1)]
+    seconds = {**dict.fromkeys(range(5), 0.00045), 5: 0.0030}
+    assert ask(servers=servers, server_seconds=seconds) is None
+    made = ask(servers=servers, server_seconds=seconds | {5: 0.0060})
+    assert made is not None, "that much is not from the queue"
+
+
 def test_two_workers_are_not_told_apart() -> None:
     assert ask(workers=2, worker_seconds={1: 10.0}) is None
 
@@ -77,6 +86,25 @@ def test_a_pod_is_not_replaced_twice_in_a_row() -> None:
     made = ask(moved, worker_seconds={3: 0.08 * 4})
     assert made is not None
     assert made.roles == {}, "only the shards shrink"
+
+
+def replaced(*before_seconds: float) -> list[AppliedPlan]:
+    return [
+        AppliedPlan(
+            applied_seconds=NOW - before,
+            settled_seconds=NOW - before + 30,
+            stage=Stage.ADJUST,
+            roles={Role.PS: RolePlan(ranks={1: RankPlan(replace=True)})},
+        )
+        for before in before_seconds
+    ]
+
+
+def test_a_pod_that_is_slow_everywhere_is_replaced_ever_more_rarely() -> None:
+    slow = {"servers": [(16.0, 4.0)] * 4, "server_seconds": {1: 0.08}}
+    assert ask(*replaced(700), **slow) is not None
+    assert ask(*replaced(1500, 700), **slow) is None
+    assert ask(*replaced(2100, 1300), **slow) is not None
 
 
 def test_the_same_weights_are_not_planned_again() -> None:

@@ -56,7 +56,7 @@ class StragglerParams(Params):
     enough_samples: Annotated[int, Field(ge=2)] = 3
     """Latest samples in all of which a worker must have been slow; a server: in most of them."""
     retry_seconds: Annotated[float, Field(ge=0)] = 600.0
-    """For how long a pod that has been replaced is not replaced again."""
+    """For how long a pod that has been replaced is not replaced again; twice as long each time."""
 
 
 def plan(
@@ -122,8 +122,15 @@ def _server_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
     """
     rows = {rank: row for rank, row in ranks.items() if row.step_seconds and row.milli_cpu > 0}
     busy = {rank: row.milli_cpu / (row.milli_cpu_limit or 1) for rank, row in rows.items()}
-    by_share = _to_usual({r: (row.step_seconds or 0.0) / busy[r] for r, row in rows.items()})
-    by_cpu = _to_usual({r: (row.step_seconds or 0.0) / row.milli_cpu for r, row in rows.items()})
+    # Updates queue where there is more to do: at a part rho of its time busy, a server takes
+    # 1 / (1 - rho) times as long. What it has more of that than is usual is not slowness.
+    usual = min(_BUSY, median_low(busy.values())) if busy else 0.0
+    alone = {
+        rank: (row.step_seconds or 0.0) * min(1.0, (1 - min(busy[rank], _BUSY)) / (1 - usual))
+        for rank, row in rows.items()
+    }
+    by_share = _to_usual({rank: alone[rank] / busy[rank] for rank in rows})
+    by_cpu = _to_usual({rank: alone[rank] / row.milli_cpu for rank, row in rows.items()})
     times = {rank: min(by_share[rank], by_cpu[rank]) for rank in rows}
     # A server that is loaded counts as one that keeps up.
     unhindered = median_low(times.values()) if times else 0.0
@@ -188,14 +195,16 @@ def _slow(times: Mapping[int, float], params: StragglerParams) -> dict[int, floa
 
 
 def _may_replace(history: History, role: Role, rank: int, params: StragglerParams) -> bool:
-    recent = history.now_seconds - params.retry_seconds
-    return not any(
-        applied.applied_seconds >= recent
-        and (own := applied.roles.get(role)) is not None
+    """Not soon again, and ever more rarely: one that is slow everywhere is not on a bad machine."""
+    replaced = [
+        applied.applied_seconds
+        for applied in history.plans
+        if (own := applied.roles.get(role)) is not None
         and rank in own.ranks
         and own.ranks[rank].replace
-        for applied in history.plans
-    )
+    ]
+    pause = params.retry_seconds * 2.0 ** (len(replaced) - 1)
+    return not replaced or history.now_seconds - max(replaced) > pause
 
 
 def _last_weights(history: History) -> Mapping[int, float]:
