@@ -72,6 +72,15 @@ def test_a_server_at_which_updates_queue_is_not_slow() -> None:
     assert made is not None, "that much is not from the queue"
 
 
+def test_a_slow_server_that_nobody_waits_for_stays() -> None:
+    servers = [(8.0, 7.9), (8.0, 1.0), (8.0, 1.0), (8.0, 1.0), (8.0, 1.0), (8.0, 1.0)]
+    seconds = {0: 1.9, **dict.fromkeys(range(1, 5), 0.001), 5: 0.01}
+    assert ask(servers=servers, server_seconds=seconds) is None, "the first is overloaded"
+    made = ask(servers=servers, server_seconds=seconds | {0: 0.008})
+    assert made is not None
+    assert list(made.roles[Role.PS].ranks) == [5]
+
+
 def test_two_workers_are_not_told_apart() -> None:
     assert ask(workers=2, worker_seconds={1: 10.0}) is None
 

@@ -7,10 +7,10 @@ worth its pod is replaced, away from its node.
 Servers are compared by the time that an update takes them, for the CPU spent on it. A server that
 takes long because it has more to do spends more CPU, too, and one that uses most of what it has is
 hot: `hot_ps` gives it more. One that is slow and neither sits on a bad machine, and is moved to
-another.
+another if the others' steps wait for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median, median_low
 from typing import Annotated, Final
 
@@ -28,6 +28,7 @@ from penstock.brain.planning import (
     RankPlan,
     RankSample,
     RolePlan,
+    Sample,
     Trigger,
 )
 from penstock.brain.robust import robust_z
@@ -75,7 +76,7 @@ def plan(
     if len(latest) < params.enough_samples:
         return None
     times = [_server_times(sample.ranks(Role.PS)) for sample in latest]
-    servers = _slow_throughout(times, params, in_each=False)
+    servers = _that_set_the_pace(latest, _slow_throughout(times, params, in_each=False))
     servers = {
         rank: ratio
         for rank, ratio in servers.items()
@@ -137,6 +138,18 @@ def _server_times(ranks: Mapping[int, RankSample]) -> dict[int, float]:
     return {
         rank: time if busy[rank] <= _BUSY else min(time, unhindered) for rank, time in times.items()
     }
+
+
+def _that_set_the_pace(samples: Sequence[Sample], slow: Mapping[int, float]) -> dict[int, float]:
+    """Of slow servers those that take longest of all: a step needs every server, and waits for the
+    one that answers last. Beside one that is overloaded, a slow one holds nobody up.
+    """
+    took: dict[int, list[float]] = {}
+    for sample in samples:
+        for rank, row in sample.ranks(Role.PS).items():
+            took.setdefault(rank, []).append(row.step_seconds or 0.0)
+    longest = max((median(own) for rank, own in took.items() if rank not in slow), default=0.0)
+    return {rank: ratio for rank, ratio in slow.items() if median(took[rank]) >= longest}
 
 
 def _to_usual(values: Mapping[int, float]) -> dict[int, float]:
