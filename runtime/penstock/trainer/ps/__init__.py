@@ -26,6 +26,7 @@ one model, each at its own pace, and keep these promises while workers and serve
     model.py      a PyTorch model as the servers see it
     session.py    the loop; batch.py is the batch in work
     runner.py     what it stands on: a worker of servers, or alone.py, without any
+    arguments.py  what all of them check of what they are given
 """
 
 from penstock.trainer.elastic import DrainedError

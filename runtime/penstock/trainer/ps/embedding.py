@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, cast
 
@@ -14,6 +13,7 @@ from torch.nn import functional
 
 from penstock.trainer.parameters.arrays import Rows
 from penstock.trainer.parameters.spec import MAX_DIM, MAX_ROWS
+from penstock.trainer.ps.arguments import whole
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
@@ -51,11 +51,10 @@ class Embedding(torch.nn.Module):
             ValueError: a number is out of range; names it.
         """
         super().__init__()
-        whole = not isinstance(sizes, Iterable) or np.ndim(sizes) == 0
-        each: Iterable[Any] = (sizes,) if whole else cast("Iterable[Any]", sizes)
-        self._single = whole
-        self.sizes = tuple(_whole("sizes", size, MAX_ROWS - 1) for size in each)
-        self.dim = _whole("dim", dim, MAX_DIM)
+        self._single = not isinstance(sizes, Iterable) or np.ndim(sizes) == 0
+        each: Iterable[Any] = (sizes,) if self._single else cast("Iterable[Any]", sizes)
+        self.sizes = tuple(whole("sizes", size, 1, MAX_ROWS - 1) for size in each)
+        self.dim = whole("dim", dim, 1, MAX_DIM)
         self.std = std
         self.names = None if names is None else tuple(names)
         if not self.sizes:
@@ -139,13 +138,3 @@ class Embedding(torch.nn.Module):
             f"ids: {int(numbers[where])} of field {name} at {list(where)}; its table has rows 0 to "
             f"{self.sizes[field] - 1} ({int(bad.sum())} ids are out of range)"
         )
-
-
-def _whole(name: str, value: Any, most: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name}: {value!r}; an integer") from None
-    if not 1 <= number <= most:
-        raise ValueError(f"{name}: {number}; at least 1 and at most {most}")
-    return number

@@ -8,7 +8,6 @@ the batch that it has begun.
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import secrets
 import signal
@@ -36,6 +35,7 @@ from penstock.trainer.parameters.protocol import MAX_DROPPED
 from penstock.trainer.parameters.worker import LeavingError, OverError, Worker
 from penstock.trainer.protocol import DataSpec, MemberId
 from penstock.trainer.ps.alone import Alone
+from penstock.trainer.ps.arguments import whole
 from penstock.trainer.ps.batch import Batch, are_finite
 from penstock.trainer.ps.model import ServedModel
 from penstock.trainer.ps.optimizer import Optimizer
@@ -47,6 +47,7 @@ LOG = logging.getLogger("penstock.session")
 
 EXPORT_ROWS: Final = 1 << 16
 MAX_EPOCHS: Final = 1 << 24
+MAX_COUNT: Final = (1 << 62) - 1
 
 
 class SessionError(ParametersError):
@@ -396,11 +397,11 @@ def session(
         )
     size = len(dataset_size) if isinstance(dataset_size, Sized) else dataset_size
     data = DataSpec(
-        dataset_size=_count("dataset_size", size, 1),
-        global_batch=_count("batch_size", batch_size, 1, MAX_GLOBAL_BATCH),
-        epochs=_count("epochs", epochs, 1, MAX_EPOCHS),
+        dataset_size=whole("dataset_size", size, 1, MAX_COUNT),
+        global_batch=whole("batch_size", batch_size, 1, MAX_GLOBAL_BATCH),
+        epochs=whole("epochs", epochs, 1, MAX_EPOCHS),
         slots_per_step=1,
-        seed=_count("seed", seed, -(1 << 63), (1 << 63) - 1),
+        seed=whole("seed", seed, -(1 << 63), (1 << 63) - 1),
         shuffle=shuffle,
     )
     return Session(
@@ -408,21 +409,10 @@ def session(
         optimizer=optimizer,
         data=data,
         files_in=Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir(),
-        keep_checkpoints=_count("keep_checkpoints", keep_checkpoints, 1),
-        checkpoint_every=_count("checkpoint_every", checkpoint_every, 0),
-        staleness=None if staleness is None else _count("staleness", staleness, 0),
+        keep_checkpoints=whole("keep_checkpoints", keep_checkpoints, 1, MAX_COUNT),
+        checkpoint_every=whole("checkpoint_every", checkpoint_every, 0, MAX_COUNT),
+        staleness=None if staleness is None else whole("staleness", staleness, 0, MAX_COUNT),
     )
-
-
-def _count(name: str, value: Any, least: int, most: int = (1 << 62) - 1) -> int:
-    """An integer of any kind, such as one of NumPy's, within bounds."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name}: {value!r}; an integer") from None
-    if not least <= number <= most:
-        raise ValueError(f"{name}: {number}; at least {least} and at most {most}")
-    return number
 
 
 def counts(order: SampleOrder, applied: Sequence[AppliedSlots]) -> dict[str, int]:
