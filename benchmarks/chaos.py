@@ -196,7 +196,7 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
             print(f"{spent:6.0f} s  {number + 1:3} {kind:20} step {last.step}", file=sys.stderr)
         calm = time.time()
         (folder / "hurry").touch()
-        state = _wait_for_end(cluster, 300 if not problem else 30)
+        state = wait_for_end(cluster, 300 if not problem else 30)
         steps = chaos.steps()
         result = result_in_logs(cluster.home)
         return {
@@ -215,21 +215,28 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
         }
 
 
-def _wait_for_end(cluster: Cluster, timeout: float) -> str:
+def wait_for_end(cluster: Cluster, timeout: float) -> str:
+    """The state in which the job ended, or is after so long."""
+
+    def state() -> str:
+        return str(cluster.job("chaos").get("status", {}).get("state", ""))
+
     def ended() -> str:
-        state = str(cluster.job("chaos").get("status", {}).get("state", ""))
-        return state if state in ("Succeeded", "Failed") else ""
+        now = state()
+        return now if now in ("Succeeded", "Failed") else ""
 
     try:
         return str(wait(ended, timeout, "the end of the job", pause=0.5))
     except TimeoutError:
-        return str(cluster.job("chaos").get("status", {}).get("state", ""))
+        return state()
 
 
-def main() -> None:
-    """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", type=int, default=50)
+def main(
+    run: Callable[[int, int, Path], dict[str, Any]], described: str | None, faults: int
+) -> None:
+    """Run and print; ``faults``: how many there are unless one says otherwise."""
+    parser = argparse.ArgumentParser(description=described)
+    parser.add_argument("--faults", type=int, default=faults)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep logs and state here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -242,4 +249,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(run, __doc__, 50)

@@ -14,21 +14,18 @@ to stderr as it happens; ``stall_seconds`` has the longest of each kind.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos import NODES, Chaos
+from benchmarks.chaos import NODES, Chaos, main, wait_for_end
 from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
 from benchmarks.parameters.jobs import server_job
-from benchmarks.parameters.steplogs import longest_gap, read_steps
+from benchmarks.parameters.steplogs import StepLog, longest_gap
 
 WORKERS, SERVERS = 3, 2
 SAMPLES, BATCH = 1000, 10
@@ -63,6 +60,7 @@ class ServerChaos(Chaos):
     def __init__(self, cluster: Cluster, folder: Path, chance: random.Random) -> None:
         super().__init__(cluster, folder, chance)
         self._servers = SERVERS
+        self._log = StepLog(folder / "steps")
         self.kinds |= {
             "kill-server": lambda: self._cluster.fault("kill_container", name=self._name("ps")),
             "kill-server-again": self._kill_server_twice,
@@ -73,7 +71,7 @@ class ServerChaos(Chaos):
 
     def steps(self) -> list[Any]:
         """The batches that were handed in so far, also those that a restore took back."""
-        return list(read_steps(self._folder / "steps"))
+        return self._log.read()
 
     def _trains_since(self, moment: float) -> bool:
         fresh = [step for step in self.steps() if step.time_seconds > moment]
@@ -145,34 +143,5 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
         }
 
 
-def wait_for_end(cluster: Cluster, timeout: float) -> str:
-    """The state in which the job ended, or is after so long."""
-
-    def state() -> str:
-        return str(cluster.job("chaos").get("status", {}).get("state", ""))
-
-    try:
-        return str(
-            wait(lambda: state() in ("Succeeded", "Failed") and state(), timeout, "the end", 0.5)
-        )
-    except TimeoutError:
-        return state()
-
-
-def main() -> None:
-    """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", type=int, default=25)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="keep logs and state here")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    with ExitStack() as stack:
-        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        figures = run(options.faults, options.seed, folder.absolute())
-    print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    main(run, __doc__, 25)

@@ -104,12 +104,7 @@ class Rounds:
 
     def batches_again(self) -> int:
         """Batches that have been handed in more than once so far."""
-        slots = [
-            json.loads(line)["step"]
-            for path in self._steps.glob("steps-*.jsonl")
-            for line in path.read_text().splitlines()
-            if line.endswith("}")
-        ]
+        slots = [step.slot for step in read_steps(self._steps)]
         return len(slots) - len(set(slots))
 
     def _measured(self, carry_out: Callable[[], None], servers: int) -> float:

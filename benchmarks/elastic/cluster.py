@@ -27,22 +27,27 @@ START_SECONDS = 60.0
 Json = dict[str, Any]
 
 
+def administrators_client(kubeconfig: str) -> httpx.Client:
+    """Calls to the API server of an embedded cluster; its token opens the Brain as well."""
+    document = yaml.safe_load(kubeconfig)
+    server = document["clusters"][0]["cluster"]
+    ca_pem = base64.b64decode(server["certificate-authority-data"]).decode()
+    return httpx.Client(
+        base_url=server["server"],
+        headers={"Authorization": f"Bearer {document['users'][0]['user']['token']}"},
+        verify=ssl.create_default_context(cadata=ca_pem),
+        timeout=20.0,
+        trust_env=False,
+    )
+
+
 class Cluster:
     """Reads and disturbs a control plane that `running_cluster` started."""
 
     def __init__(self, home: Path, process: subprocess.Popen[bytes]) -> None:
         self.home = home
         self._process = process
-        document = yaml.safe_load((home / "kubeconfig").read_text())
-        server = document["clusters"][0]["cluster"]
-        ca_pem = base64.b64decode(server["certificate-authority-data"]).decode()
-        self._http = httpx.Client(
-            base_url=server["server"],
-            headers={"Authorization": f"Bearer {document['users'][0]['user']['token']}"},
-            verify=ssl.create_default_context(cadata=ca_pem),
-            timeout=20.0,
-            trust_env=False,
-        )
+        self._http = administrators_client((home / "kubeconfig").read_text())
 
     def apply(self, manifest: Json) -> None:
         """Create an ElasticJob."""
@@ -79,11 +84,6 @@ class Cluster:
             "spec": spec,
         }
         self._ask("POST", "/apis/penstock.dev/v1alpha1/namespaces/default/scales", document)
-
-    def scales(self) -> list[Json]:
-        """All Scales, oldest first."""
-        found = self._ask("GET", "/apis/penstock.dev/v1alpha1/namespaces/default/scales")["items"]
-        return sorted(found, key=lambda scale: scale["metadata"]["creationTimestamp"])
 
     def delete_job(self, name: str) -> None:
         """Delete an ElasticJob, and with it all that is its own."""

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 
 from benchmarks.elastic.cluster import ROOT
-from benchmarks.parameters.steplogs import read_steps
+from benchmarks.parameters.steplogs import StepLog
 from penstock.crds import environment as names
 from penstock.local.kubelet.runtime import ProcessSpec, Running, Runtime
 
@@ -49,7 +48,8 @@ class QuotaJob:
     """A trainer, servers and workers; see `running_quota_job`."""
 
     def __init__(self, runtime: Runtime, folder: Path) -> None:
-        self.steps = folder / "steps"
+        self._step_log = folder / "steps"
+        self._log = StepLog(self._step_log)
         self.address = ""
         self._runtime = runtime
         self._folder = folder
@@ -71,7 +71,7 @@ class QuotaJob:
     async def start_worker(self, *command: str) -> None:
         """Start one more worker."""
         rank = len(self._workers)
-        environ = {**self._identity("worker", rank), names.STEP_LOG: str(self.steps)}
+        environ = {**self._identity("worker", rank), names.STEP_LOG: str(self._step_log)}
         arguments = ["run", "--", sys.executable, *command]
         self._workers.append(await self._start(f"worker-{rank}", arguments, environ))
 
@@ -132,7 +132,7 @@ class QuotaJob:
         cores = [
             (late - early) / (ended - began) for early, late in zip(before, after, strict=True)
         ]
-        count = sum(began <= step.time_seconds < ended for step in read_steps(self.steps))
+        count = sum(began <= step.time_seconds < ended for step in self._log.read())
         return Measured(
             seconds=ended - began,
             steps_per_second=count / (ended - began),
@@ -144,9 +144,7 @@ class QuotaJob:
         """Until so many workers have trained."""
 
         def trained() -> bool:
-            return (
-                len({s.worker for s in read_steps(self.steps) if s.time_seconds > since}) >= workers
-            )
+            return len({s.worker for s in self._log.read() if s.time_seconds > since}) >= workers
 
         await self.wait_for(trained, f"{workers} workers train")
 
@@ -165,15 +163,6 @@ class QuotaJob:
 
     async def _processes(self, running: Running) -> list[psutil.Process]:
         return [psutil.Process(pid) for pid in await self._runtime.pids(running.id)]
-
-    def summary(self) -> dict[str, Any]:
-        """What the trainer says about the job."""
-        answer = httpx.get(
-            f"http://{self.address}/v1/summary", headers={"Authorization": f"Bearer {TOKEN}"}
-        )
-        answer.raise_for_status()
-        found: dict[str, Any] = answer.json()
-        return found
 
 
 def _cpu(tree: list[psutil.Process]) -> float:

@@ -11,25 +11,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, order=True)
 class Step:
-    """One batch that was handed in: when, by which worker, and how many servers there were."""
+    """One batch that was handed in: when, by which worker, how many servers there were, which."""
 
     time_seconds: float
     worker: int
     servers: int
+    slot: int
 
 
 def read_steps(folder: Path) -> list[Step]:
     """All steps that are in the logs now, oldest first."""
-    found = []
-    for path in folder.glob("steps-*.jsonl"):
-        worker = int(path.stem.split("-")[1])
-        for line in path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # it is being written, or its worker was killed while it wrote
-            found.append(Step(entry["time"], worker, entry["world"]))
-    return sorted(found)
+    return StepLog(folder).read()
 
 
 def longest_gap(steps: Sequence[Step], begin: float, end: float) -> float:
@@ -73,7 +65,7 @@ class StepLog:
                     entry = json.loads(line)
                 except json.JSONDecodeError:
                     continue  # its worker was killed while it wrote
-                found.append(Step(entry["time"], worker, entry["world"]))
+                found.append(Step(entry["time"], worker, entry["world"], entry["step"]))
         if found:
             self._steps = sorted(self._steps + found)
         return self._steps

@@ -12,6 +12,7 @@ from benchmarks.elastic.cluster import Cluster, wait
 from benchmarks.parameters.jobs import server_job
 from benchmarks.parameters.steplogs import Step, StepLog, speed
 from penstock.crds import labels
+from penstock.crds.quantity import parse_milli_cpu
 
 Json = dict[str, Any]
 
@@ -141,8 +142,7 @@ class Watched:
 
 
 def _milli(pod: Json) -> int:
-    text = str(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"])
-    return int(text[:-1]) if text.endswith("m") else int(float(text) * 1000)
+    return parse_milli_cpu(pod["spec"]["containers"][0]["resources"]["limits"]["cpu"])
 
 
 def _told(sizes: tuple[int, ...]) -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import httpx
 import pytest
 import yaml
 
+from benchmarks.elastic.cluster import administrators_client
 from penstock.local.components import penstock
 from penstock.local.faults.client import FaultsClient
 from penstock.local.home import ControlPlaneState, Home
@@ -44,7 +44,7 @@ class ControlPlane:
     def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
         self.home = home
         self.process = process
-        self._kubeconfig = b""
+        self._kubeconfig = ""
         self._http: httpx.Client | None = None
 
     @property
@@ -78,22 +78,11 @@ class ControlPlane:
 
     def _client(self) -> httpx.Client:
         """A client for the API server and the Brain; another one once the cluster has new keys."""
-        kubeconfig = self.home.kubeconfig.read_bytes()
+        kubeconfig = self.home.kubeconfig.read_text()
         if self._http is None or kubeconfig != self._kubeconfig:
             self.close()
-            document = yaml.safe_load(kubeconfig)
-            server = document["clusters"][0]["cluster"]
-            ca_pem = base64.b64decode(server["certificate-authority-data"]).decode()
-            token = document["users"][0]["user"]["token"]
-            assert isinstance(token, str)
             self._kubeconfig = kubeconfig
-            self._http = httpx.Client(
-                base_url=server["server"],
-                headers={"Authorization": f"Bearer {token}"},
-                verify=ssl.create_default_context(cadata=ca_pem),
-                timeout=10,
-                trust_env=False,
-            )
+            self._http = administrators_client(kubeconfig)
         return self._http
 
     def close(self) -> None:
