@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import re
 import struct
 import threading
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ WRITE_SECONDS = 600.0
 
 MAGIC = b"PNSTKCP1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
-_NAME = re.compile(r"step-([0-9]{12})\.penstock")
 
 
 class CheckpointError(Exception):
@@ -50,21 +48,15 @@ class CheckpointDir:
     """The checkpoints of one job in one folder. Only the group's first member writes there."""
 
     def __init__(self, folder: Path, keep: int = 3, write_seconds: float = WRITE_SECONDS) -> None:
-        if keep < 1:
-            raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
         self.folder = folder
-        self._keep = keep
+        self._files = sealed.Series(folder, "step", keep)
         self._write_seconds = write_seconds
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
 
     def list(self) -> list[Saved]:
         """All checkpoints by name, newest first; not checked."""
-        if not self.folder.is_dir():
-            return []
-        named = [(path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir()]
-        found = [Saved(path, int(match[1])) for path, match in named if match]
-        return sorted(found, key=lambda saved: saved.step, reverse=True)
+        return [Saved(path, step) for path, step in self._files.list()]
 
     def newest(self) -> Saved | None:
         """The newest checkpoint that is whole; damaged ones are named in the log."""
@@ -118,11 +110,8 @@ class CheckpointDir:
 
     def _write(self, step: int, packed: PackedState) -> None:
         try:
-            write(self.folder / f"step-{step:012d}.penstock", packed)
-            # What has seen more is damaged, or was passed over: it pushes out nothing newer.
-            older = [one for one in self.list() if one.step <= step]
-            for old in older[self._keep :]:
-                old.path.unlink(missing_ok=True)
+            write(self._files.path(step), packed)
+            self._files.discard_older(step)
         except OSError as error:
             self._failure = error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,40 @@ _CHUNK_BYTES: Final = 1 << 20
 
 class DamagedError(Exception):
     """A file that is missing, cut off or damaged; says which and why."""
+
+
+class Series:
+    """The files of one kind in a folder, each named by how much it has seen; the newest stay."""
+
+    def __init__(self, folder: Path, noun: str, keep: int) -> None:
+        """``noun``: what the numbers count. Raises ValueError: ``keep`` is less than 1."""
+        if keep < 1:
+            raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
+        self.folder = folder
+        self._noun = noun
+        self._keep = keep
+        self._name = re.compile(rf"{noun}-([0-9]{{12}})\.penstock")
+
+    def path(self, number: int) -> Path:
+        """Where the file of a number is, or is to be."""
+        return self.folder / f"{self._noun}-{number:012d}.penstock"
+
+    def list(self) -> list[tuple[Path, int]]:
+        """All files with their numbers, by name, newest first; not checked."""
+        if not self.folder.is_dir():
+            return []
+        named = [(path, self._name.fullmatch(path.name)) for path in self.folder.iterdir()]
+        found = [(path, int(match[1])) for path, match in named if match]
+        return sorted(found, key=lambda each: each[1], reverse=True)
+
+    def discard_older(self, number: int) -> None:
+        """Remove those that are too old, now that this one has been written. Raises OSError.
+
+        What has seen more is damaged, or was passed over: it pushes out nothing newer.
+        """
+        older = [path for path, seen in self.list() if seen <= number]
+        for path in older[self._keep :]:
+            path.unlink(missing_ok=True)
 
 
 def new_digest() -> Any:

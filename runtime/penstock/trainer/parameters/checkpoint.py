@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ LOG = logging.getLogger("penstock.checkpoint")
 MAGIC: Final = b"PNSTKPS1"
 _HEAD: Final = struct.Struct("<8sQ")  # magic, bytes of the header
 _ALIGNMENT: Final = 16
-_NAME: Final = re.compile(r"slots-([0-9]{12})\.penstock")
 MAX_HEADER_BYTES: Final = 64 << 20
 
 
@@ -148,12 +146,10 @@ class ModelFiles:
     """The checkpoints of one job in one folder; only the chief writes there."""
 
     def __init__(self, folder: Path, spec: ModelSpec, data: DataSpec, keep: int = 3) -> None:
-        if keep < 1:
-            raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
         self.folder = folder
+        self._files = sealed.Series(folder, "slots", keep)
         self._spec = spec
         self._data = data
-        self._keep = keep
         self._verified: tuple[Path, int] | None = None  # and when it was written
 
     def check_folder(self) -> None:
@@ -170,11 +166,7 @@ class ModelFiles:
 
     def list(self) -> list[Saved]:
         """All checkpoints by name, newest first; not checked."""
-        if not self.folder.is_dir():
-            return []
-        named = [(path, _NAME.fullmatch(path.name)) for path in self.folder.iterdir()]
-        found = [Saved(path, int(match[1])) for path, match in named if match]
-        return sorted(found, key=lambda saved: saved.slots, reverse=True)
+        return [Saved(path, slots) for path, slots in self._files.list()]
 
     def newest(self) -> Saved | None:
         """The newest checkpoint that is whole; damaged ones are named in the log."""
@@ -198,12 +190,9 @@ class ModelFiles:
         self, applied: RangeSet, pushes: int, partitions: Iterable[Sequence[NDArray[Any]]]
     ) -> Saved:
         """Write all partitions, in order. Raises OSError, and what ``partitions`` raises."""
-        saved = Saved(self.folder / f"slots-{applied.total:012d}.penstock", applied.total)
+        saved = Saved(self._files.path(applied.total), applied.total)
         sealed.write(saved.path, self._parts(applied, pushes, partitions))
-        # What has seen more is damaged, or was passed over: it pushes out nothing newer.
-        older = [one for one in self.list() if one.slots <= saved.slots]
-        for old in older[self._keep :]:
-            old.path.unlink(missing_ok=True)
+        self._files.discard_older(saved.slots)
         return saved
 
     def _parts(
