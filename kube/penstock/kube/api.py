@@ -62,6 +62,38 @@ class Page:
     resource_version: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One call; ``verb`` is the word of the API server for it, where that is not the method."""
+
+    method: str
+    resource: str
+    namespace: str | None
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] | None = None
+    body: Mapping[str, Any] | None = None
+    content_type: str = _JSON
+    accept: str = _JSON
+    verb: str = ""
+
+    @property
+    def path(self) -> str:
+        parts = [_PREFIXES[self.resource]]
+        if self.namespace:
+            parts.append(f"namespaces/{quote(self.namespace)}")
+        parts.append(self.resource)
+        parts.extend(quote(part) for part in (self.name, self.subresource) if part)
+        path = "/".join(parts)
+        return f"{path}?{urlencode(self.query)}" if self.query else path
+
+    @property
+    def counted(self) -> tuple[str, str]:
+        """The verb and the resource under which it is counted."""
+        below = f"/{self.subresource}" if self.subresource else ""
+        return self.verb or self.method.lower(), self.resource + below
+
+
 class Api:
     """The API server, as one user sees it.
 
@@ -79,11 +111,11 @@ class Api:
     ) -> Json:
         """One object. Raises `ApiRefusedError` with code 404 where there is none."""
         accept = _METADATA if metadata_only else _JSON
-        return await self._call("GET", resource, namespace, name, accept=accept)
+        return await self._call(_Request("GET", resource, namespace, name, accept=accept))
 
     async def ping(self, resource: str) -> None:
         """The cheapest request that shows that the API server answers us for a kind."""
-        await self._call("GET", resource, None, query={"limit": "1"}, verb="list")
+        await self._call(_Request("GET", resource, None, query={"limit": "1"}, verb="list"))
 
     async def list(
         self,
@@ -104,7 +136,7 @@ class Api:
             if token:
                 query["continue"] = token
             page = await self._call(
-                "GET", resource, namespace, query=query, verb="list", accept=accept
+                _Request("GET", resource, namespace, query=query, verb="list", accept=accept)
             )
             items.extend(page.get("items") or ())
             token = page["metadata"].get("continue") or ""
@@ -113,15 +145,17 @@ class Api:
 
     async def create(self, resource: str, namespace: str, body: Mapping[str, Any]) -> Json:
         """Create an object. Raises `ApiRefusedError` with code 409 where one of its name exists."""
-        return await self._call("POST", resource, namespace, body=body)
+        return await self._call(_Request("POST", resource, namespace, body=body))
 
     async def submit(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
         """As `create`, for a caller who does not want the object back."""
-        await self._request("POST", resource, namespace, body=body)
+        await self._request(_Request("POST", resource, namespace, body=body))
 
     async def check(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
         """As `create`, but nothing is made: raises what `create` would."""
-        await self._request("POST", resource, namespace, query={"dryRun": "All"}, body=body)
+        await self._request(
+            _Request("POST", resource, namespace, query={"dryRun": "All"}, body=body)
+        )
 
     async def patch(
         self,
@@ -138,14 +172,9 @@ class Api:
         A ``metadata.uid`` or ``metadata.resourceVersion`` in it is a condition. Lists are replaced;
         with ``strategic``, which only the kinds of Kubernetes know, merged by their keys.
         """
+        kind = _STRATEGIC if strategic else _MERGE
         return await self._call(
-            "PATCH",
-            resource,
-            namespace,
-            name,
-            subresource=subresource,
-            body=body,
-            content_type=_STRATEGIC if strategic else _MERGE,
+            _Request("PATCH", resource, namespace, name, subresource, body=body, content_type=kind)
         )
 
     async def delete(
@@ -169,7 +198,7 @@ class Api:
         }
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
-        return await self._call("DELETE", resource, namespace, name, body=body)
+        return await self._call(_Request("DELETE", resource, namespace, name, body=body))
 
     async def log(self, namespace: str, pod: str, container: str, lines: int) -> str:
         """The last lines of a container's log."""
@@ -178,7 +207,7 @@ class Api:
             "tailLines": str(lines),
             "limitBytes": str(_LOG_BYTES),
         }
-        raw = await self._request("GET", "pods", namespace, pod, subresource="log", query=query)
+        raw = await self._request(_Request("GET", "pods", namespace, pod, "log", query))
         return raw.decode("utf-8", "replace")
 
     @asynccontextmanager
@@ -205,10 +234,10 @@ class Api:
         }
         if selector:
             query["labelSelector"] = selector
-        path = _path(resource, namespace, query=query)
+        request = _Request("GET", resource, namespace, query=query, content_type="")
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=timeout_seconds + 30)
         try:
-            answer = await self._send("GET", path, None, "", timeout)
+            answer = await self._send(request, timeout)
             try:
                 if answer.status != 200:
                     raise _failure(answer, await answer.read())
@@ -218,82 +247,39 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ApiUnavailableError(_text(error), code=0, reason="Disconnected") from error
 
-    async def _call(
-        self,
-        method: str,
-        resource: str,
-        namespace: str | None,
-        name: str = "",
-        *,
-        subresource: str = "",
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str = _JSON,
-        verb: str = "",
-        accept: str = _JSON,
-    ) -> Json:
-        raw = await self._request(
-            method,
-            resource,
-            namespace,
-            name,
-            subresource=subresource,
-            query=query,
-            body=body,
-            content_type=content_type,
-            verb=verb,
-            accept=accept,
-        )
+    async def _call(self, request: _Request) -> Json:
+        raw = await self._request(request)
         try:
             result: Json = json.loads(raw)
         except ValueError as error:
-            text = f"{verb or method.lower()} {resource}: the answer is no JSON: {raw[:200]!r}"
+            verb, _ = request.counted
+            text = f"{verb} {request.resource}: the answer is no JSON: {raw[:200]!r}"
             raise ApiUnavailableError(text, code=0, reason="Unreadable") from error
         return result
 
-    async def _request(
-        self,
-        method: str,
-        resource: str,
-        namespace: str | None,
-        name: str = "",
-        *,
-        subresource: str = "",
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str = _JSON,
-        verb: str = "",
-        accept: str = _JSON,
-    ) -> bytes:
-        path = _path(resource, namespace, name, subresource, query)
+    async def _request(self, request: _Request) -> bytes:
         timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
-        counted = resource + (f"/{subresource}" if subresource else "")
         code = "none"
         try:
-            answer = await self._send(method, path, body, content_type, timeout, accept)
+            answer = await self._send(request, timeout)
             raw = await answer.read()
             code = str(answer.status)
         except (aiohttp.ClientError, TimeoutError) as error:
-            text = f"{method} {path}: {_text(error)}"
+            text = f"{request.method} {request.path}: {_text(error)}"
             raise ApiUnavailableError(text, code=0, reason="Disconnected") from error
         finally:
-            self._count(verb or method.lower(), counted, code)
+            self._count(*request.counted, code)
         if not 200 <= answer.status < 300:
             raise _failure(answer, raw)
         return raw
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-        accept: str = _JSON,
+        self, request: _Request, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept, **self.client.default_headers}
-        if content_type:
-            headers["Content-Type"] = content_type
+        method, path, body = request.method, request.path, request.body
+        headers = {"Accept": request.accept, **self.client.default_headers}
+        if request.content_type:
+            headers["Content-Type"] = request.content_type
         await self.client.update_params_for_auth(headers, None, ["BearerToken"], path, method, body)
         answer = await self.client.rest_client.request(  # type: ignore[no-untyped-call]
             method,
@@ -304,22 +290,6 @@ class Api:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
-
-
-def _path(
-    resource: str,
-    namespace: str | None,
-    name: str = "",
-    subresource: str = "",
-    query: Mapping[str, str] | None = None,
-) -> str:
-    parts = [_PREFIXES[resource]]
-    if namespace:
-        parts.append(f"namespaces/{quote(namespace)}")
-    parts.append(resource)
-    parts.extend(quote(part) for part in (name, subresource) if part)
-    path = "/".join(parts)
-    return f"{path}?{urlencode(query)}" if query else path
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[Json]:
