@@ -27,6 +27,7 @@ from penstock.local.engine.kinds import CORE_KINDS, Registry, Resource, core_res
 from penstock.local.engine.namespaces import namespace_mark
 from penstock.local.engine.operations import Operations
 from penstock.local.engine.persistence import Journal
+from penstock.local.engine.pod_security import PodSecurity
 from penstock.local.engine.policies import Policies
 from penstock.local.engine.rbac import Attributes, Authorizer, bootstrap_objects, explain
 from penstock.local.engine.selectors import FieldReader, FieldSelector, LabelSelector
@@ -138,7 +139,8 @@ class Engine:
         self.authorizer = Authorizer(self.store, enforced=self.options.rbac)
         self.subresources = Subresources(self)
         self.policies = Policies(self.store)
-        self.operations.admission.append(self.policies)
+        # In the order of the real server, which decides the answer where several would refuse.
+        self.operations.admission += (PodSecurity(self.store), self.policies)
         if self.options.rbac:
             self.operations.admission.append(Escalation(self.authorizer, self.registry))
         self.operations.deletion_hooks["namespaces"] = namespace_mark
