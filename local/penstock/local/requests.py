@@ -7,7 +7,7 @@ class all read a pod's requests here, so that they can never disagree about them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -58,21 +58,44 @@ def pod_requests(pod: Json, *, count_pod: bool = True) -> Amounts:
     that is being shrunk in place still counts with what it was allocated. With ``count_pod`` the
     pod also takes one of the node's ``pods``.
     """
-    spec = pod["spec"]
     allocated = {
         status["name"]: parse_amounts(status.get("allocatedResources"))
         for status in (pod.get("status") or {}).get("containerStatuses") or ()
         if status.get("allocatedResources")
     }
-    total: Amounts = {}
-    for container in spec.get("containers") or ():
+
+    def wanted_by(container: Json) -> Amounts:
         wanted = container_requests(container)
         _raise_to(wanted, allocated.get(container["name"], {}))
-        _add(total, wanted)
+        return wanted
+
+    total = _of_all_containers(pod["spec"], wanted_by)
+    if count_pod:
+        total[PODS] = 1
+    return {name: amount for name, amount in total.items() if amount}
+
+
+def pod_limits(pod: Json) -> Amounts:
+    """The effective limits of a pod: what its containers may use at most at one time.
+
+    Containers without a limit add nothing.
+    """
+
+    def allowed(container: Json) -> Amounts:
+        return parse_amounts((container.get("resources") or {}).get("limits"))
+
+    return _of_all_containers(pod["spec"], allowed)
+
+
+def _of_all_containers(spec: Json, of_one: Callable[[Json], Amounts]) -> Amounts:
+    """The most that the containers of a pod have at one time, and the pod's overhead."""
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        _add(total, of_one(container))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        wanted = container_requests(container)
+        wanted = of_one(container)
         if is_sidecar(container):
             _add(sidecars, wanted)
             _add(total, wanted)
@@ -82,9 +105,7 @@ def pod_requests(pod: Json, *, count_pod: bool = True) -> Amounts:
             _raise_to(peak, wanted)
     _raise_to(total, peak)
     _add(total, parse_amounts(spec.get("overhead")))
-    if count_pod:
-        total[PODS] = 1
-    return {name: amount for name, amount in total.items() if amount}
+    return total
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:

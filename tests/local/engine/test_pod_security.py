@@ -77,8 +77,8 @@ def test_the_version_is_that_of_its_label() -> None:
         (
             {"warn_version": "1.30"},
             (
-                f'metadata.labels[{PREFIX}warn-version]: Invalid value: "1.30": must be "latest" or '
-                '"v1.x"'
+                f'metadata.labels[{PREFIX}warn-version]: Invalid value: "1.30": must be "latest" '
+                'or "v1.x"'
             ),
         ),
     ],
@@ -153,8 +153,8 @@ def pods_are_warned_of(cluster: RunningCluster) -> None:
         ),
         '299 - "p: runAsNonRoot != true"',
         (
-            '299 - "r: allowPrivilegeEscalation != false, unrestricted capabilities, runAsNonRoot != '
-            'true, seccompProfile"'
+            '299 - "r: allowPrivilegeEscalation != false, unrestricted capabilities, '
+            'runAsNonRoot != true, seccompProfile"'
         ),
     ]
 

@@ -8,6 +8,7 @@ from penstock.local.engine.crds import CrdController
 from penstock.local.engine.disruption import DisruptionController
 from penstock.local.engine.garbage import GarbageCollector
 from penstock.local.engine.namespaces import NamespaceController
+from penstock.local.engine.quotas import QuotaController
 
 if TYPE_CHECKING:
     from penstock.local.engine.engine import Engine
@@ -23,6 +24,7 @@ class Controllers:
             self.namespaces,
             GarbageCollector(engine),
             DisruptionController(engine),
+            QuotaController(engine),
         )
 
     def start(self) -> None:

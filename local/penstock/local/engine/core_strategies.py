@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.local.engine import names, objectmeta, quantity
 from penstock.local.engine.documents import compact, read
 from penstock.local.engine.errors import Faults, Json
+from penstock.local.engine.limit_ranges import LimitRangeStrategy
 from penstock.local.engine.pod_defaults import default_spec
 from penstock.local.engine.pods import PodStrategy, check_spec
 from penstock.local.engine.policy_strategy import AdmissionPolicyStrategy
@@ -450,6 +451,7 @@ def core_strategies() -> dict[str, Strategy]:
         "configmaps": ConfigMapStrategy(),
         "events": EventStrategy(),
         "events.events.k8s.io": NewEventStrategy(),
+        "limitranges": LimitRangeStrategy(),
         "namespaces": NamespaceStrategy(),
         "nodes": NodeStrategy(),
         "persistentvolumeclaims": VolumeClaimStrategy(),

@@ -24,11 +24,13 @@ from penstock.local.engine.errors import Json
 from penstock.local.engine.escalation import Escalation
 from penstock.local.engine.hooks import Interceptor, LogSource, OpenWatch, RequestFacts
 from penstock.local.engine.kinds import CORE_KINDS, Registry, Resource, core_resource
+from penstock.local.engine.limit_ranges import LimitRanges
 from penstock.local.engine.namespaces import namespace_mark
 from penstock.local.engine.operations import Operations
 from penstock.local.engine.persistence import Journal
 from penstock.local.engine.pod_security import PodSecurity
 from penstock.local.engine.policies import Policies
+from penstock.local.engine.quotas import Quotas
 from penstock.local.engine.rbac import Attributes, Authorizer, bootstrap_objects, explain
 from penstock.local.engine.selectors import FieldReader, FieldSelector, LabelSelector
 from penstock.local.engine.shape import CoreTypes
@@ -140,9 +142,14 @@ class Engine:
         self.subresources = Subresources(self)
         self.policies = Policies(self.store)
         # In the order of the real server, which decides the answer where several would refuse.
-        self.operations.admission += (PodSecurity(self.store), self.policies)
+        self.operations.admission += (
+            LimitRanges(self.store),
+            PodSecurity(self.store),
+            self.policies,
+        )
         if self.options.rbac:
             self.operations.admission.append(Escalation(self.authorizer, self.registry))
+        self.operations.admission.append(Quotas(self.store))
         self.operations.deletion_hooks["namespaces"] = namespace_mark
         self.operations.deletion_hooks[CRDS] = deletion_mark
         self.controllers = Controllers(self)

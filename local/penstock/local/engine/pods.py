@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.local.engine import errors, names, objectmeta, quantity
+from penstock.local.engine import errors, limit_ranges, names, objectmeta, quantity
 from penstock.local.engine.documents import compact, read
 from penstock.local.engine.errors import Faults, Json
 from penstock.local.engine.pod_defaults import add_tolerations, default_spec, quality_class
@@ -50,6 +50,7 @@ class PodStrategy(Strategy):
     ) -> None:
         spec = document["spec"]
         name = document["metadata"].get("name", "")
+        limit_ranges.fill_in(document, namespace, operations)
         self._admit_priority(spec, name, operations)
         self._admit_account(spec, namespace, name, operations)
         add_tolerations(spec)
