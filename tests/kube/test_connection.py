@@ -11,19 +11,23 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from penstock.kube import connection
-from penstock.kube.connection import account_token, connect, make_identity, own_namespace
+from penstock.kube.connection import (
+    account_token,
+    bearer_token,
+    connect,
+    make_identity,
+    own_namespace,
+)
 from penstock.kube.errors import ConfigurationError
+from tests.kube.account import mounted
 
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The account of a pod, as the kubelet mounts it."""
-    folder = tmp_path / "account"
-    folder.mkdir()
-    (folder / "token").write_text("t")
-    (folder / "namespace").write_text("ours\n")
-    monkeypatch.setattr(connection, "_ACCOUNT", folder)
-    return folder
+    account = mounted(tmp_path / "account", monkeypatch)
+    account.write("t")
+    return account.folder
 
 
 def kubeconfig(folder: Path, server: str = "https://cluster.example:6443") -> Path:
@@ -113,6 +117,42 @@ def test_the_proxy_of_the_environment_is_used(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert configuration(kubeconfig(tmp_path)).proxy == proxy
+
+
+def tokens(path: Path | None, later: Callable[[], object]) -> list[str]:
+    """What is sent at first, and after something happened."""
+
+    async def main() -> list[str]:
+        client = await connect(path, "tests")
+        try:
+            first = await bearer_token(client.configuration)
+            later()
+            return [first, await bearer_token(client.configuration)]
+        finally:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    return asyncio.run(main())
+
+
+def test_the_token_of_a_pod_is_bare_and_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = mounted(tmp_path / "account", monkeypatch)
+    account.write("first")
+
+    def renewed() -> None:
+        account.write("second")
+        account.wait(61)
+
+    assert tokens(None, renewed) == ["first", "second"]
+
+
+def test_the_token_of_a_kubeconfig_is_bare(tmp_path: Path) -> None:
+    assert tokens(kubeconfig(tmp_path), lambda: None) == ["t", "t"]
+
+
+def test_a_client_certificate_is_no_token() -> None:
+    assert asyncio.run(bearer_token(Configuration())) == ""
 
 
 def test_no_two_replicas_have_one_name() -> None:

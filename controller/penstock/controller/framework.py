@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import kopf
 from kubernetes.aio.client import Configuration
 
 from penstock.controller.store import Store
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL, VERSION
-
-_BEARER: Final = "Bearer "
+from penstock.kube.connection import bearer_token
 
 
 def make_registry(
@@ -55,21 +54,25 @@ def make_registry(
             listed()
 
     async def on_login(**_: Any) -> kopf.ConnectionInfo:
-        token = await configuration.get_api_key_with_prefix("BearerToken") or ""
-        return kopf.ConnectionInfo(
-            server=configuration.host,
-            ca_path=configuration.ssl_ca_cert,
-            insecure=not configuration.verify_ssl,
-            token=token.removeprefix(_BEARER) or None,
-            certificate_path=configuration.cert_file,
-            private_key_path=configuration.key_file,
-            proxy_url=configuration.proxy,
-        )
+        return await login(configuration)
 
     kopf.on.event(GROUP, VERSION, ELASTICJOB_PLURAL, registry=registry)(on_job)
     kopf.on.event(GROUP, VERSION, SCALE_PLURAL, registry=registry)(on_scale)
     kopf.on.login(registry=registry)(on_login)
     return registry
+
+
+async def login(configuration: Configuration) -> kopf.ConnectionInfo:
+    """The credentials of the moment: kopf asks at the start and when the server refused them."""
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        token=await bearer_token(configuration) or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
+    )
 
 
 def make_settings() -> kopf.OperatorSettings:

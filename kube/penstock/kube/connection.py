@@ -75,6 +75,17 @@ async def connect(kubeconfig: Path | None, user_agent: str) -> ApiClient:
     return client
 
 
+async def bearer_token(configuration: Configuration) -> str:
+    """The token that a configuration sends to its API server, renewed where due; "" for none.
+
+    The library keeps the whole header, and its loaders do not agree on how to write the scheme:
+    ``bearer`` in a cluster, ``Bearer`` from a kubeconfig.
+    """
+    header = (await configuration.get_api_key_with_prefix("BearerToken") or "").strip()
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else header
+
+
 def _use_proxy_of_environment(configuration: Configuration) -> None:
     """The proxy of ``HTTPS_PROXY`` and its like, unless the kubeconfig names one."""
     place = urlsplit(configuration.host)

@@ -17,7 +17,7 @@ from kubernetes.aio.client import ApiClient
 
 from penstock.client import AsyncBrainClient, RetryPolicy, TokenFile
 from penstock.kube.api import Api
-from penstock.kube.connection import account_token, connect
+from penstock.kube.connection import account_token, bearer_token, connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
 from penstock.kube.probes import ProbeServer
@@ -45,7 +45,7 @@ class ProcessOptions:
     """None: no election, for development with one replica only."""
 
 
-class _OwnToken:
+class OwnToken:
     """The token with which we reach the API server: the Brain asks that same server about it."""
 
     def __init__(self, client: ApiClient) -> None:
@@ -53,16 +53,13 @@ class _OwnToken:
         self.value = ""
 
     async def renew(self) -> None:
-        headers: dict[str, str] = {}
-        await self._client.update_params_for_auth(headers, None, ["BearerToken"], "", "GET", None)
-        found = {name.lower(): value for name, value in headers.items()}
-        self.value = found.get("authorization", "").removeprefix("Bearer ").strip()
+        self.value = await bearer_token(self._client.configuration)
 
     def __call__(self) -> str:
         return self.value
 
 
-def _brain(options: ProcessOptions, token: _OwnToken) -> AsyncBrainClient | None:
+def _brain(options: ProcessOptions, token: OwnToken) -> AsyncBrainClient | None:
     if not options.brain_url:
         logger.warning("no --brain-url: pods are placed, but nobody is given data workers")
         return None
@@ -107,7 +104,7 @@ async def serve(options: ProcessOptions, announce: Callable[[str], None]) -> boo
     client = await connect(options.kubeconfig, USER_AGENT)
     brain: AsyncBrainClient | None = None
     try:
-        token = _OwnToken(client)
+        token = OwnToken(client)
         await token.renew()
         brain = _brain(options, token)
         api = Api(client)
