@@ -26,7 +26,7 @@ from penstock.local.faults.clock import SkewableClock
 from penstock.local.faults.endpoint import PREFIX as FAULTS_PREFIX
 from penstock.local.faults.endpoint import build_endpoint
 from penstock.local.kubelet.backoff import BackoffOptions
-from penstock.local.kubelet.context import KubeletOptions
+from penstock.local.kubelet.context import REFRESH_SECONDS, KubeletOptions
 from penstock.local.kubelet.kubelet import Kubelet
 from penstock.local.nodes import NodeDeclaration, this_machine
 from penstock.local.nodes.lifecycle import LifecycleOptions, NodeLifecycle
@@ -47,6 +47,9 @@ class ClusterOptions:
     tls: bool = True
     """Off, ``load_incluster_config`` of client libraries does not work in pods."""
     rbac: bool = False
+    longest_token_seconds: int | None = None
+    """Tokens of service accounts end after this time at the latest, and the kubelet renews them
+    before; None: after the hour or so that pods ask for."""
     runs_processes: bool = True
     """False: pods are Running at once and have no process, for load tests."""
     working_directory: Path = field(default_factory=Path.cwd)
@@ -89,7 +92,14 @@ class EmbeddedCluster:
             folder = Path(stack.enter_context(temporary))
         clock = SkewableClock()
         self.engine = await stack.enter_async_context(
-            Engine(EngineOptions(database=options.database, rbac=options.rbac, clock=clock))
+            Engine(
+                EngineOptions(
+                    database=options.database,
+                    rbac=options.rbac,
+                    clock=clock,
+                    longest_token_seconds=options.longest_token_seconds,
+                )
+            )
         )
         serving = ServeOptions(
             host=options.host,
@@ -108,6 +118,7 @@ class EmbeddedCluster:
             runs_processes=options.runs_processes,
             enforces_cpu_limits=options.enforces_cpu_limits,
             strict_signals=options.strict_signals,
+            refresh_seconds=_refresh_seconds(options.longest_token_seconds),
         )
         kubelet = Kubelet(
             self.engine, kubelet_options, (str(address.hostname), int(address.port or 0))
@@ -143,3 +154,11 @@ class EmbeddedCluster:
     def kubeconfig(self) -> str:
         """A kubeconfig for the administrator, as text."""
         return self.server.kubeconfig
+
+
+def _refresh_seconds(token_seconds: int | None) -> float:
+    """How often volumes are brought up to date: often enough for tokens of that life.
+
+    They are renewed when a fifth of it is left; half of that fifth may pass until then.
+    """
+    return REFRESH_SECONDS if token_seconds is None else min(REFRESH_SECONDS, token_seconds / 10)

@@ -66,6 +66,8 @@ class EngineOptions:
     ca_pem: str = ""
     #: The administrator's token; empty: a fresh one (or the one in the database).
     admin_token: str = ""
+    #: Tokens end after this time, whatever was asked for; ``None``: as asked.
+    longest_token_seconds: int | None = None
     #: Namespaces and roles that a cluster starts with.
     bootstrap: bool = True
 
@@ -137,7 +139,10 @@ class Engine:
         admin = self.options.admin_token or secrets.get("admin-token") or Tokens.fresh_secret()
         if self._journal:
             self._journal.keep_secrets({"token-key": key, "admin-token": admin})
-        self.tokens = Tokens(self.store, self.types, self.options.clock, key.encode(), admin)
+        self.tokens = Tokens(
+            self.store, self.types, self.options.clock, key.encode(), admin,
+            self.options.longest_token_seconds,
+        )  # fmt: skip
         self.authorizer = Authorizer(self.store, enforced=self.options.rbac)
         self.subresources = Subresources(self)
         self.policies = Policies(self.store)

@@ -51,12 +51,19 @@ class Tokens:
     """Issues tokens and tells whose they are."""
 
     def __init__(
-        self, store: Store, types: CoreTypes, clock: Callable[[], datetime], key: bytes, admin: str
+        self,
+        store: Store,
+        types: CoreTypes,
+        clock: Callable[[], datetime],
+        key: bytes,
+        admin: str,
+        longest_seconds: int | None = None,
     ) -> None:
         self._store = store
         self._types = types
         self._clock = clock
         self._key = key
+        self._longest_seconds = longest_seconds
         #: The administrator's token.
         self.admin = admin
 
@@ -176,6 +183,8 @@ class Tokens:
             raise _bad_duration(seconds, why)
         if seconds > _LONGEST_SECONDS:
             raise _bad_duration(seconds, "may not specify a duration larger than 2^32 seconds")
+        if self._longest_seconds is not None:
+            seconds = min(seconds, self._longest_seconds)
         audiences = tuple(spec.get("audiences") or (AUDIENCE,))
         bound = spec.get("boundObjectRef")
         token, expiry = self.issue(

@@ -29,6 +29,8 @@ _INHERITED = (
     "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ", "USER", "VIRTUAL_ENV",
 )  # fmt: skip
 
+REFRESH_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
@@ -41,7 +43,7 @@ class KubeletOptions:
     backoff: BackoffOptions = field(default_factory=BackoffOptions)
     log_bytes: int = 10 << 20
     """A container's log is rotated at this size; one old file is kept."""
-    refresh_seconds: float = 10.0
+    refresh_seconds: float = REFRESH_SECONDS
     """How often ConfigMap, Secret and token volumes are brought up to date."""
     retry_seconds: float = 1.0
     """How often a volume or configuration that is missing is looked for."""

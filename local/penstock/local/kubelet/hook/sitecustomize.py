@@ -11,6 +11,8 @@ namespace and the cluster's DNS would do outside:
 - connections leave from the pod's address;
 - connections to a pod behind a partition go where nobody ever answers.
 
+It also puts the pod's service account in its place, see :mod:`penstock_account`.
+
 Only Python's ``socket`` module is covered: native code (Gloo, uvloop, curl) resolves names by the
 machine's resolver, so look a name up in Python and hand on the address. A ``sitecustomize`` of the
 user's own is run afterwards. Written to add one millisecond beside importing ``socket``.
@@ -187,7 +189,16 @@ def _run_the_users_own() -> None:
     spec.loader.exec_module(module)
 
 
+def _find_the_account() -> None:
+    folder = os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", "")
+    import penstock_account  # type: ignore[import-not-found]  # beside this file
+
+    if folder or any(map(os.path.isdir, penstock_account.FOLDERS)):
+        penstock_account.install(folder)
+
+
 _settings_file = os.environ.get("PENSTOCK_POD_NETWORK")
 if _settings_file and os.path.exists(_settings_file):
     _install(_settings_file)
+    _find_the_account()
 _run_the_users_own()
