@@ -149,14 +149,34 @@ def test_a_template_that_the_api_server_refuses(life: Life) -> None:
     assert life.names("worker") == ["job-worker-0-0"], "a refused incarnation is not spent"
 
 
-def test_a_quota_of_the_namespace(life: Life) -> None:
-    told = "exceeded quota: team, requested: cpu=1, used: cpu=8, limited: cpu=8"
+@pytest.mark.parametrize(
+    ("told", "cure"),
+    [
+        (
+            "exceeded quota: team, requested: cpu=1, used: cpu=8, limited: cpu=8",
+            "lower what the job asks for",
+        ),
+        (
+            "failed quota: team: must specify limits.cpu for: main",
+            "under resources in the template",
+        ),
+        (
+            'violates PodSecurity "restricted:latest": runAsNonRoot != true',
+            "set what it names in the template",
+        ),
+        ("denied by the team's own policy", "policy"),
+    ],
+)
+def test_a_pod_that_the_namespace_forbids(life: Life, told: str, cure: str) -> None:
     refuse_pods(life, 403, "Forbidden", told)
     life.create_job(workers={"replicas": 1})
     life.settle()
     assert life.condition("Accepted")[0] == "True"
     assert life.condition("Scaling") == ("False", "PodRefused")
-    assert told in life.message("Scaling")
+    said = life.message("Scaling")
+    assert said.startswith("Pod job-worker-0-0: ")
+    assert told in said
+    assert cure in said
 
 
 def test_a_job_with_a_name_of_63_characters(life: Life) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.controller.tokens import KEY_SECRET
 from penstock.crds.enums import Strategy
-from tests.controller.life import Life, Settings
+from tests.controller.life import Json, Life, Settings
 
 
 def test_first_visit_writes_every_condition(life: Life) -> None:
@@ -39,6 +39,21 @@ def test_objects_of_a_job(life: Life) -> None:
                 continue
             [owner] = found["metadata"]["ownerReferences"]
             assert (owner["uid"], owner["controller"]) == (uid, True)
+
+
+def test_a_trainer_of_an_earlier_release_is_left_running(life: Life) -> None:
+    """Its pod has not all that the default template has now."""
+    life.create_job(workers={"replicas": 1})
+    life.settle()
+
+    def of_an_earlier_release(pod: Json) -> None:
+        del pod["spec"]["securityContext"]["runAsNonRoot"]
+        del pod["spec"]["containers"][0]["resources"]["limits"]["cpu"]
+
+    life.server.edit("pods", "job-trainer-0-0", of_an_earlier_release)
+    life.restart()
+    life.settle()
+    assert life.names(live=False) == ["job-trainer-0-0", "job-worker-0-0"]
 
 
 def test_with_a_brain_workers_wait_for_the_plan(life: Life) -> None:

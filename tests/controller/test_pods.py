@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.controller.reconcile.observed import Job, Settings
-from penstock.controller.reconcile.pods import TRAINER_STARTUP_SECONDS, replica_pod, trainer_pod
+from penstock.controller.reconcile.pods import (
+    TRAINER_CPU_LIMIT,
+    TRAINER_STARTUP_SECONDS,
+    replica_pod,
+    trainer_pod,
+)
 from penstock.controller.reconcile.reading import read_job, read_spec
 from penstock.controller.reconcile.targets import RankTarget
 from penstock.crds.elasticjob import ElasticJobSpec
@@ -149,6 +154,57 @@ def test_a_trainer_is_not_asked_while_it_cannot_answer_yet() -> None:
     job, spec = read(make_job())
     [container] = trainer_pod(job, spec, SETTINGS, 0)["spec"]["containers"]
     assert container["readinessProbe"]["initialDelaySeconds"] == TRAINER_STARTUP_SECONDS
+
+
+DISK = {"spec": {"volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "c"}}]}}
+
+
+def test_the_trainer_is_what_the_restricted_standard_admits() -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+    job, spec = read(make_job())
+    pod = trainer_pod(job, spec, SETTINGS, 0)["spec"]
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
+    }  # fmt: skip
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    assert {kind for volume in pod["volumes"] for kind in volume} == {
+        "name", "emptyDir", "projected",
+    }  # fmt: skip
+
+
+def test_a_volume_for_the_state_belongs_to_the_group_that_writes_it() -> None:
+    job, spec = read(make_job(trainer={"template": DISK}, stateVolume="disk"))
+    security = trainer_pod(job, spec, SETTINGS, 0)["spec"]["securityContext"]
+    assert security["fsGroup"] == 65532
+    assert security["fsGroupChangePolicy"] == "OnRootMismatch"
+    assert security["runAsNonRoot"] is True
+
+
+def test_a_quota_on_requests_and_limits_admits_the_trainer() -> None:
+    job, spec = read(make_job())
+    [container] = trainer_pod(job, spec, SETTINGS, 0)["spec"]["containers"]
+    for kind in ("requests", "limits"):
+        assert set(container["resources"][kind]) == {"cpu", "memory"}
+    assert container["resources"]["limits"]["cpu"] == TRAINER_CPU_LIMIT
+
+
+def test_the_template_has_the_last_word_on_users_and_limits() -> None:
+    overlay = {
+        "spec": {
+            **DISK["spec"],
+            "securityContext": {"runAsNonRoot": False, "fsGroup": 1000},
+            "containers": [{"name": "trainer", "resources": {"limits": {"cpu": "8"}}}],
+        }
+    }
+    job, spec = read(make_job(trainer={"template": overlay}, stateVolume="disk"))
+    pod = trainer_pod(job, spec, SETTINGS, 0)["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is False
+    assert pod["securityContext"]["fsGroup"] == 1000
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "8", "memory": "2Gi"}
 
 
 def test_trainer_without_a_brain() -> None:

@@ -41,6 +41,15 @@ TRAINER_STARTUP_SECONDS: Final = 5
 Nobody waits for its readiness but the job that gets no plan: workers reach it before.
 """
 
+TRAINER_CPU_LIMIT: Final = "2"
+"""A limit must be there, since a quota on limits.cpu admits no pod without one, and must never be
+felt, since a throttled trainer holds up every worker. The trainer is one process with one thread
+that interprets: it fills one core at most, under whatever load, and what writes its journal and
+reads its connections beside that is a fraction of another."""
+
+_RUNTIME_GROUP: Final = 65532
+"""The group of our images, in which the trainer runs unless its template says otherwise."""
+
 _DATA_WORKER: Final = ["penstock", "data-worker"]
 _PARAMETER_SERVER: Final = ["penstock", "ps"]
 _REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
@@ -136,11 +145,15 @@ def trainer_pod(job: Job, spec: ElasticJobSpec, settings: Settings, incarnation:
 
 
 def _default_trainer_template(job: Job, spec: ElasticJobSpec, settings: Settings) -> Json:
+    """What the *restricted* Pod Security Standard and a quota on requests and limits admit."""
     state: list[Json] = [] if spec.state_volume else [{"name": STATE_VOLUME, "emptyDir": {}}]
+    security: Json = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if spec.state_volume:  # a fresh volume is root's, and the journal is not written as root
+        security |= {"fsGroup": _RUNTIME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     return {
         "spec": {
             "automountServiceAccountToken": False,
-            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "securityContext": security,
             "containers": [
                 {
                     "name": TRAINER_CONTAINER,
@@ -155,7 +168,7 @@ def _default_trainer_template(job: Job, spec: ElasticJobSpec, settings: Settings
                     },
                     "resources": {
                         "requests": {"cpu": "100m", "memory": "256Mi"},
-                        "limits": {"memory": "2Gi"},
+                        "limits": {"cpu": TRAINER_CPU_LIMIT, "memory": "2Gi"},
                     },
                     "securityContext": {
                         "allowPrivilegeEscalation": False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from penstock.controller.reconcile.conditions import Conditions
 from penstock.controller.reconcile.observed import Refusal
@@ -14,6 +15,15 @@ from penstock.crds.enums import TRAINER_ROLE, Role
 
 FORBIDDEN = 403
 _SHOWN = 5
+
+_CURES: Final = {
+    "violates PodSecurity": "set what it names in the template of the pod's role, or ask for "
+    "another level of the namespace's label pod-security.kubernetes.io/enforce",
+    "exceeded quota": "lower what the job asks for, or have the namespace's ResourceQuota raised",
+    "failed quota": "set what it names under resources in the template of the pod's role, or have "
+    "the namespace given a LimitRange with defaults",
+}
+"""What to do, by what the API server says of a pod that it forbids."""
 
 
 def set_running(
@@ -55,7 +65,7 @@ def set_scaling(
     refused = [one for one in refusals.values() if one.code == FORBIDDEN]
     blocked = [one for plan in plans.values() for one in plan.blocked]
     if refused:
-        text = f"{refused[0].what}: {refused[0].message}"
+        text = f"{refused[0].what}: {refused[0].message}{_cure(refused[0].message)}"
         conditions.set(kind, False, JobReason.POD_REFUSED, text)
         return
     if blocked:
@@ -76,6 +86,11 @@ def set_scaling(
         conditions.set(kind, False, JobReason.PARTIALLY_SCHEDULED, text)
     else:
         conditions.set(kind, False, JobReason.SETTLED)
+
+
+def _cure(refusal: str) -> str:
+    found = [cure for words, cure in _CURES.items() if words in refusal]
+    return f"; {found[0]}" if found else ""
 
 
 def _more(text: str, count: int) -> str:
