@@ -1,9 +1,9 @@
-"""The whole demo, with exactly the rights of the chart.
+"""The whole demo, with the chart's own pods, tokens and rights, where only restricted pods may run.
 
     python -m tests.charts.demo
 
-takes as long as ``penstock demo``, which is why no test runs it; it fails where the demo does not
-go as promised, and where a component was refused anything.
+takes as long as ``penstock demo``, which is why no test runs it (`test_installed` has the short
+form); it fails where the demo does not go as promised, and where a component was refused anything.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from penstock.local.demo.report import Report
 from penstock.local.demo.run import BRAIN_CONFIG, IMAGES_TIMEOUT_SECONDS, NODES, observing
 from penstock.local.demo.scenario import Demo
 from penstock.local.nodes import NodeDeclaration, read_nodes_file
-from tests.charts.installed import COMPONENTS, Installed, installed
-from tests.charts.rendering import CHART, SYSTEM
+from tests.charts.installed import COMPONENTS, Installed, installed, meeting_restricted
+from tests.charts.rendering import CHART, SYSTEM, Json
 
 EXAMPLES = CHART.parents[1] / "examples"
 _TAINT = {"key": "system", "operator": "Exists"}
@@ -33,17 +33,22 @@ _PLACE = {"nodeSelector": {"system": "true"}, "tolerations": [_TAINT]}
 
 async def demonstrate(found: Installed) -> Report:
     """Both jobs of the demo."""
+    await found.enforce_restricted("default")
     await found.start_all()
     connection = Connection.from_kubeconfig(found.kubeconfig)
     async with await found.brain() as client:
         brain = str(client.base_url)
-    digits = yaml.safe_load((EXAMPLES / "digits/job.yaml").read_text())
+    digits = example("digits/job.yaml")
     async with observing(connection, brain, digits) as observer:
         report = await Demo(observer, digits, 300.0, lambda _: None).run()
-    images = yaml.safe_load((EXAMPLES / "images/job_far.yaml").read_text())
+    images = example("images/job_far.yaml")
     async with observing(connection, brain, images) as observer:
         feeding = Feeding(observer, images, IMAGES_TIMEOUT_SECONDS, lambda _: None)
         return replace(report, images=await feeding.run())
+
+
+def example(name: str) -> Json:
+    return meeting_restricted(yaml.safe_load((EXAMPLES / name).read_text()))
 
 
 async def main() -> int:

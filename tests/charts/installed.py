@@ -1,9 +1,8 @@
-"""The chart, installed by Helm into an embedded cluster that enforces roles.
+"""The chart, installed by Helm into an embedded cluster that enforces roles and Pod Security.
 
-Nothing here makes pods of Deployments, so the pod that each describes is started by hand: with the
-command, account, volumes, probes and limits of the chart. Two things differ from a real cluster,
-since a process of this machine has no mounts of its own: the credentials are those of the account
-that the pod names, but in a kubeconfig; and one replica of each runs, without its image.
+Nothing here makes pods of Deployments, so the pod that each describes is started by hand, exactly
+as the chart has it: its command, its account with the token that is mounted, volumes, probes and
+limits. One replica of each runs, without its image.
 
 Every request is asked of the real authorizer, and what it said is kept.
 """
@@ -12,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 
 import helm_python as helm
 import httpx
-import yaml
 
 from penstock.local.cluster import ClusterOptions, EmbeddedCluster
 from penstock.local.engine import ApiError
@@ -85,40 +84,22 @@ class Installed:
 
         return await asyncio.to_thread(work)
 
-    async def token(self, account: str, namespace: str = SYSTEM) -> str:
-        """A token of a service account."""
-        request: Json = {"spec": {"expirationSeconds": 3600}}
-        made = await self.api.create(
-            "serviceaccounts", request, namespace, name=account, subresource="token"
-        )
-        return str(made["status"]["token"])
+    async def enforce_restricted(self, namespace: str) -> None:
+        """Refuse pods in a namespace that do not meet the restricted Pod Security Standard."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        await self.api.patch("namespaces", namespace, {"metadata": {"labels": labels}})
 
-    async def start(self, component: str, name: str = "") -> None:
-        """Start the pod that a component's Deployment describes."""
+    async def start(self, component: str, name: str = "", **variables: str) -> None:
+        """Start the pod that a component's Deployment describes, with more variables if given."""
         account = f"penstock-{component}"
         deployment = await self.api.get("deployments.apps", account, SYSTEM)
-        config = yaml.safe_load(self.cluster.kubeconfig)
-        config["users"][0]["user"] = {"token": await self.token(account)}
-        secret = {"metadata": {"name": account}, "stringData": {"config": yaml.safe_dump(config)}}
-        if await self.find("secrets", account, SYSTEM) is None:
-            await self.create("secrets", secret, SYSTEM)
         template = deployment["spec"]["template"]
-        spec = yaml.safe_load(yaml.safe_dump(template["spec"]))
-        [container] = spec["containers"]
-        container["command"] = [
-            "--kubeconfig=/credentials/config" if part == "--in-cluster" else part
-            for part in container["command"]
-        ]
-        container["env"] = [
-            *container.get("env", []), {"name": "KUBECONFIG", "value": "/credentials/config"}
-        ]  # fmt: skip
-        container["volumeMounts"] = [
-            *container.get("volumeMounts", []), {"name": "credentials", "mountPath": "/credentials"}
-        ]  # fmt: skip
-        spec["volumes"] = [
-            *spec.get("volumes", []), {"name": "credentials", "secret": {"secretName": account}}
-        ]  # fmt: skip
-        metadata = {"name": name or account, "labels": template["metadata"]["labels"]}
+        metadata = {**template["metadata"], "name": name or account}
+        spec = {**template["spec"]}
+        if variables:
+            [container] = spec["containers"]
+            added = [{"name": key, "value": value} for key, value in variables.items()]
+            spec["containers"] = [{**container, "env": [*container.get("env", ()), *added]}]
         await self.api.create("pods", {"metadata": metadata, "spec": spec}, SYSTEM)
 
     async def ready(self, component: str) -> Json:
@@ -246,15 +227,40 @@ NODES = (
 )
 
 
+def meeting_restricted(job: Json) -> Json:
+    """A job whose own pods meet the restricted Pod Security Standard; its trainer does anyway."""
+    document: Json = copy.deepcopy(job)
+    for role in document["spec"]["replicaSpecs"].values():
+        spec = role["template"]["spec"]
+        spec["securityContext"] = {
+            "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
+        }  # fmt: skip
+        for container in spec["containers"]:
+            container["securityContext"] = {
+                "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
+            }  # fmt: skip
+    return document
+
+
 @contextlib.asynccontextmanager
 async def installed(
-    folder: Path, values: Json | None = None, nodes: Sequence[NodeDeclaration] = NODES
+    folder: Path,
+    values: Json | None = None,
+    nodes: Sequence[NodeDeclaration] = NODES,
+    *,
+    longest_token_seconds: int | None = None,
 ) -> AsyncIterator[Installed]:
     """A cluster with the chart in it; none of its pods runs yet."""
-    options = ClusterOptions(nodes=nodes, folder=folder / "pods", rbac=True)
+    options = ClusterOptions(
+        nodes=nodes,
+        folder=folder / "pods",
+        rbac=True,
+        longest_token_seconds=longest_token_seconds,
+    )
     async with EmbeddedCluster(options) as cluster:
         found = Installed(cluster, folder)
         await found.helm(
             lambda config: config.install(CHART, RELEASE, values, create_namespace=True)
         )
+        await found.enforce_restricted(SYSTEM)
         yield found

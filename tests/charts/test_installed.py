@@ -14,7 +14,15 @@ import yaml
 
 from penstock.local.engine import ApiError
 from penstock.local.engine.escalation import parts
-from tests.charts.installed import COMPONENTS, RBAC, RELEASE, Installed, installed, until
+from tests.charts.installed import (
+    COMPONENTS,
+    RBAC,
+    RELEASE,
+    Installed,
+    installed,
+    meeting_restricted,
+    until,
+)
 from tests.charts.rendering import CHART, SYSTEM, Json
 from tests.controller.real_cluster import job, scale
 
@@ -45,11 +53,16 @@ def no_component_was_refused_anything(found: Installed) -> None:
 
 
 def test_a_real_job_goes_through(tmp_path: Path) -> None:
-    """The demo's job, one epoch of it; every right of its trainer's role is used as well."""
+    """The demo's job, one epoch of it, where only restricted pods may run.
+
+    Every right of its trainer's role is used as well.
+    """
 
     async def story(found: Installed) -> None:
+        await found.enforce_restricted("default")
         await found.start_all()
-        document = yaml.safe_load((ROOT / "examples/digits/job.yaml").read_text())
+        example = yaml.safe_load((ROOT / "examples/digits/job.yaml").read_text())
+        document = meeting_restricted(example)
         spec = document["spec"]["replicaSpecs"]["worker"]
         spec["maxReplicas"] = 2
         [container] = spec["template"]["spec"]["containers"]

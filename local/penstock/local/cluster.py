@@ -159,6 +159,6 @@ class EmbeddedCluster:
 def _refresh_seconds(token_seconds: int | None) -> float:
     """How often volumes are brought up to date: often enough for tokens of that life.
 
-    They are renewed when a fifth of it is left; half of that fifth may pass until then.
+    They are renewed when a fifth of it is left; a quarter of that fifth may pass until then.
     """
-    return REFRESH_SECONDS if token_seconds is None else min(REFRESH_SECONDS, token_seconds / 10)
+    return REFRESH_SECONDS if token_seconds is None else min(REFRESH_SECONDS, token_seconds / 20)
