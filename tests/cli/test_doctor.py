@@ -114,6 +114,16 @@ def dead_controller(at: Clinic) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def second_controller(at: Clinic) -> Iterator[None]:
+    """Somebody runs one more control plane, which contends for a Lease of its own."""
+    kind, name = "leases.coordination.k8s.io", "penstock-controller"
+    spec = {**at.cluster.get(kind, name, SYSTEM)["spec"], "holderIdentity": "another"}
+    at.cluster.create(kind, {"metadata": {"name": name}, "spec": spec}, "default")
+    yield
+    at.cluster.delete(kind, name, "default")
+
+
+@contextlib.contextmanager
 def no_scheduler(at: Clinic) -> Iterator[None]:
     at.cluster.delete("leases.coordination.k8s.io", "penstock-scheduler", SYSTEM)
     yield
@@ -204,6 +214,12 @@ FAULTS: list[tuple[Plant, str, str, str]] = [
     (old_component, "versions", "scheduler 0.0.1", "helm upgrade"),
     (crashing_component, "components", "penstock-brain has 0 of 1 pods", "logs deployment/"),
     (dead_controller, "Leases", "penstock-controller is not renewed, since ", "start the contr"),
+    (
+        second_controller,
+        "Leases",
+        "penstock-controller is held in 2 namespaces, default by another, penstock-system by",
+        "stop the others",
+    ),
     (no_scheduler, "Leases", "nobody has ever held penstock-scheduler", "start the scheduler"),
     (wrong_clock, "clocks", "the API server's clock is 90 s behind", "NTP"),
     (no_node, "nodes", "none of 1 nodes is ready", "kubectl get nodes"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.elastic.cluster import administrators_client
 from penstock.local.components import penstock
 from penstock.local.home import Home
 from tests.e2e.control_plane import KUBECTL, ROOT, job_manifest, needs_kubectl, script, until
@@ -94,3 +95,73 @@ def test_an_external_cluster_gets_controller_and_brain(tmp_path: Path) -> None:
         finally:
             run("down", home)
         assert "tiny" in kubectl("get", "ej")
+
+
+def leases(kubeconfig: Path) -> set[tuple[str, str]]:
+    """The Leases of the control plane that are in the cluster."""
+    with administrators_client(kubeconfig.read_text()) as client:
+        found = client.get("/apis/coordination.k8s.io/v1/leases").raise_for_status().json()
+    return {
+        (one["metadata"]["namespace"], one["metadata"]["name"])
+        for one in found["items"]
+        if one["metadata"]["name"].startswith("penstock-")
+    }
+
+
+@contextlib.contextmanager
+def controller(kubeconfig: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A controller of somebody else's."""
+    command = penstock("controller", f"--kubeconfig={kubeconfig}", "--metrics-port=0", *options)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout is not None
+            assert "listening" in process.stdout.readline()
+            yield process
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+@pytest.mark.parametrize("namespace", ["penstock-system", "default"])
+def test_an_external_cluster_with_a_leader_is_left_alone(tmp_path: Path, namespace: str) -> None:
+    """Whether its Lease lies where the chart's does or where one of an earlier release did."""
+    home = f"--home={tmp_path / 'home'}"
+    options = () if namespace == "penstock-system" else (f"--lease-namespace={namespace}",)
+    with somebody_elses_cluster(tmp_path) as kubeconfig, controller(kubeconfig, *options):
+        until(lambda: leases(kubeconfig) == {(namespace, "penstock-controller")})
+        up = run("up", home, "--any-ports", "--external", kubeconfig=kubeconfig)
+        assert up.returncode == 1, up.stdout
+        assert "a controller already leads in this cluster: " in up.stderr
+        assert f"(Lease {namespace}/penstock-controller, renewed just now)" in up.stderr
+        assert "penstock down" in up.stderr
+        assert "Traceback" not in up.stderr
+        assert leases(kubeconfig) == {(namespace, "penstock-controller")}
+    assert "no control plane is up" in run("down", home).stdout
+
+
+def test_a_controller_beside_an_external_control_plane_stands_by(tmp_path: Path) -> None:
+    home = f"--home={tmp_path / 'home'}"
+    with somebody_elses_cluster(tmp_path) as kubeconfig:
+        up = run("up", home, "--any-ports", "--external", kubeconfig=kubeconfig)
+        try:
+            assert up.returncode == 0, up.stderr
+            with controller(kubeconfig):
+                assert leases(kubeconfig) == {
+                    ("penstock-system", "penstock-controller"),
+                    ("penstock-system", "penstock-scheduler"),
+                }
+        finally:
+            run("down", home)
+
+
+def test_a_lease_that_a_dead_controller_left_holds_nobody_up(tmp_path: Path) -> None:
+    home = f"--home={tmp_path / 'home'}"
+    with somebody_elses_cluster(tmp_path) as kubeconfig:
+        with controller(kubeconfig) as killed:
+            until(lambda: ("penstock-system", "penstock-controller") in leases(kubeconfig))
+            killed.kill()
+        up = run("up", home, "--any-ports", "--external", kubeconfig=kubeconfig)
+        try:
+            assert up.returncode == 0, up.stderr
+        finally:
+            run("down", home)

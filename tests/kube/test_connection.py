@@ -83,7 +83,7 @@ def test_outside_a_cluster_there_is_no_account(
 ) -> None:
     monkeypatch.setattr(connection, "_ACCOUNT", tmp_path / "none")
     assert account_token(None) is None
-    assert own_namespace() == "default"
+    assert own_namespace() == "penstock-system"
 
 
 @pytest.mark.parametrize("write", [None, lambda path: path.write_text("not: a kubeconfig")])

@@ -14,6 +14,7 @@ from penstock.kube import election
 from penstock.kube.api import Api
 from penstock.kube.connection import connect
 from penstock.kube.election import Candidate, LeaseName
+from penstock.kube.errors import ConfigurationError
 from penstock.local.engine import errors
 from tests.local.cluster import RunningCluster, running_cluster
 
@@ -44,9 +45,11 @@ def holder(cluster: RunningCluster, lease: LeaseName) -> str:
 class Replica:
     """A candidate whose work is to wait, or to fail."""
 
-    def __init__(self, api: Api, lease: LeaseName | None, identity: str) -> None:
+    def __init__(
+        self, api: Api, lease: LeaseName | None, identity: str, makes: str | None = None
+    ) -> None:
         self.shown: list[float] = []
-        self.candidate = Candidate(api, lease, identity, self.shown.append)
+        self.candidate = Candidate(api, lease, identity, self.shown.append, makes)
         self.stop = asyncio.Event()
         self.working = asyncio.Event()
         self.end = asyncio.Event()
@@ -175,3 +178,46 @@ def test_without_a_lease_nobody_is_asked(cluster: RunningCluster, lease: LeaseNa
 
     asyncio.run(main())
     assert cluster.list("leases.coordination.k8s.io", lease.namespace) == []
+
+
+def test_a_namespace_that_is_missing_is_made_before_the_lease(cluster: RunningCluster) -> None:
+    async def main() -> None:
+        client = await connect(cluster.kubeconfig_path, "tests")
+        try:
+            for _ in range(2):  # missing, and there
+                replica = Replica(Api(client), LeaseName("fresh", "lease"), "replica", "fresh")
+                await replica.leads()
+                replica.stop.set()
+                assert await replica.task is True
+        finally:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    assert cluster.find("namespaces", "fresh") is None
+    asyncio.run(main())
+    assert cluster.find("namespaces", "fresh") is not None
+
+
+def test_a_namespace_that_may_not_be_made_is_named(cluster: RunningCluster) -> None:
+    class Forbids:
+        async def on_request(self, request: Any) -> Any:
+            if request.resource == "namespaces" and request.verb == "create":
+                return errors.forbidden_path("somebody", "create", "namespaces")
+            return None
+
+        def on_watch_event(self, request: Any, event: Any) -> bool:
+            return True
+
+    async def main() -> None:
+        client = await connect(cluster.kubeconfig_path, "tests")
+        try:
+            replica = Replica(Api(client), LeaseName("none", "lease"), "replica", "none")
+            with pytest.raises(ConfigurationError, match="kubectl create namespace none"):
+                await replica.task
+        finally:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    cluster.engine.interceptor = Forbids()
+    try:
+        asyncio.run(main())
+    finally:
+        cluster.engine.interceptor = None

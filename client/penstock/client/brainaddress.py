@@ -28,13 +28,11 @@ from penstock.client.errors import BrainAddressError, ClusterError, ForbiddenErr
 from penstock.client.kubeconfig import ClusterAccess, Json
 from penstock.client.resources import SERVICES
 from penstock.client.token import Token
+from penstock.crds.group import SYSTEM_NAMESPACE
 from penstock.crds.ports import BRAIN
 
 URL_VARIABLE: Final = "PENSTOCK_BRAIN_URL"
 TOKEN_VARIABLE: Final = "PENSTOCK_BRAIN_TOKEN"
-SYSTEM_NAMESPACE: Final = "penstock-system"
-"""Where the chart is installed unless somebody chose otherwise."""
-
 SERVICE_LABELS: Final = "app.kubernetes.io/name=penstock,app.kubernetes.io/component=brain"
 FORWARD_SECONDS: Final = 20.0
 SAY_WHERE: Final = f"give its address with --brain or ${URL_VARIABLE}"

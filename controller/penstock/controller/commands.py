@@ -34,7 +34,8 @@ def controller(
     lease_namespace: Annotated[
         str,
         typer.Option(
-            help="Namespace of Leases and of the key of tokens; without it, its own or 'default'."
+            help="Namespace of Leases and of the key of tokens; without it, the pod's own, and "
+            "outside a cluster penstock-system."
         ),
     ] = "",
     lease_name: Annotated[
@@ -71,11 +72,12 @@ def controller(
     from penstock.controller.operator import Options
     from penstock.controller.reconcile import Settings
     from penstock.controller.service import ServiceOptions, serve
-    from penstock.kube.connection import make_identity, own_namespace
+    from penstock.kube.connection import in_pod, make_identity, own_namespace
     from penstock.kube.election import LeaseName
     from penstock.kube.errors import ConfigurationError, PortInUseError
     from penstock.kube.logs import set_up_logging
 
+    makes_namespace = None if lease_namespace or in_pod() else own_namespace()
     lease_namespace = lease_namespace or own_namespace()
     set_up_logging(log_format)
     options = ServiceOptions(
@@ -91,6 +93,7 @@ def controller(
         host=host,
         port=metrics_port,
         lease=LeaseName(lease_namespace, lease_name) if leader_election else None,
+        makes_namespace=makes_namespace,
     )
 
     def announce(url: str) -> None:

@@ -30,6 +30,8 @@ class ServiceOptions:
     port: int = 0
     lease: LeaseName | None = None
     """None: no election, for development with one replica only."""
+    makes_namespace: str | None = None
+    """A namespace to make where it is missing: that of the Leases, outside a cluster."""
 
 
 def _tune_garbage_collection() -> None:
@@ -71,7 +73,9 @@ async def serve(options: ServiceOptions, announce: Callable[[str], None]) -> boo
             options.host, options.port, metrics.registry, api, ELASTICJOB_PLURAL, operator.report
         )
         identity = options.operator.identity
-        candidate = Candidate(api, options.lease, identity, metrics.leading.set)
+        candidate = Candidate(
+            api, options.lease, identity, metrics.leading.set, options.makes_namespace
+        )
         async with probes:
             announce(probes.url)
             return await candidate.run(operator.run, stop)

@@ -1,4 +1,4 @@
-"""The API group, its version and the names of its two resources."""
+"""The API group, its version and the names of its two resources; where it lives."""
 
 from typing import Final
 
@@ -10,3 +10,6 @@ ELASTICJOB_KIND: Final = "ElasticJob"
 ELASTICJOB_PLURAL: Final = "elasticjobs"
 SCALE_KIND: Final = "Scale"
 SCALE_PLURAL: Final = "scales"
+
+SYSTEM_NAMESPACE: Final = "penstock-system"
+"""Where the control plane is, its Leases and its Service, unless somebody chose otherwise."""

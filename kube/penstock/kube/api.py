@@ -25,6 +25,7 @@ Json = dict[str, Any]
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _DEVICES: Final = "/apis/resource.k8s.io/v1"
 _PREFIXES: Final[Mapping[str, str]] = {
+    "namespaces": "/api/v1",
     "nodes": "/api/v1",
     "pods": "/api/v1",
     "secrets": "/api/v1",
@@ -107,7 +108,7 @@ class Api:
         self._count = count
 
     async def get(
-        self, resource: str, namespace: str, name: str, *, metadata_only: bool = False
+        self, resource: str, namespace: str | None, name: str, *, metadata_only: bool = False
     ) -> Json:
         """One object. Raises `ApiRefusedError` with code 404 where there is none."""
         accept = _METADATA if metadata_only else _JSON
@@ -147,7 +148,7 @@ class Api:
         """Create an object. Raises `ApiRefusedError` with code 409 where one of its name exists."""
         return await self._call(_Request("POST", resource, namespace, body=body))
 
-    async def submit(self, resource: str, namespace: str, body: Mapping[str, Any]) -> None:
+    async def submit(self, resource: str, namespace: str | None, body: Mapping[str, Any]) -> None:
         """As `create`, for a caller who does not want the object back."""
         await self._request(_Request("POST", resource, namespace, body=body))
 

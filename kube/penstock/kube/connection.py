@@ -13,6 +13,7 @@ from uuid import uuid4
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from penstock.crds.group import SYSTEM_NAMESPACE
 from penstock.crds.kubeconfig import named, named_or_home
 from penstock.kube.errors import ConfigurationError
 
@@ -27,11 +28,20 @@ def make_identity() -> str:
 
 
 def own_namespace() -> str:
-    """The namespace that the process's own pod is in; outside a cluster, ``default``."""
+    """The namespace that the process's own pod is in; outside a cluster, that of the chart."""
+    return _namespace_of_pod() or SYSTEM_NAMESPACE
+
+
+def in_pod() -> bool:
+    """Whether the process runs in a pod."""
+    return bool(_namespace_of_pod())
+
+
+def _namespace_of_pod() -> str:
     try:
-        return (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or "default"
+        return (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
-        return "default"
+        return ""
 
 
 def account_token(kubeconfig: Path | None) -> Path | None:

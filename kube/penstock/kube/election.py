@@ -25,6 +25,7 @@ from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiError
+from penstock.kube.namespace import ensure_namespace
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +93,14 @@ class Candidate:
         lease: the Lease; None: no election, for development with one replica only.
         identity: what tells this replica from the others.
         show: told 1 when it begins to lead, and 0 when it no longer does.
+        makes_namespace: made before anything else where it is missing; None: all are there.
     """
 
     api: Api
     lease: LeaseName | None
     identity: str
     show: Callable[[float], None] = lambda _: None
+    makes_namespace: str | None = None
 
     async def run(self, work: Work, stop: asyncio.Event) -> bool:
         """Wait for the Lease and work while it is held, until told to stop.
@@ -110,6 +113,7 @@ class Candidate:
             Whether it ended in good order; False: the Lease was lost.
 
         Raises:
+            ConfigurationError: the namespace is missing and may not be made.
             Exception: what the work raised.
         """
         leading = asyncio.ensure_future(self._lead(work))
@@ -127,6 +131,8 @@ class Candidate:
         return orderly
 
     async def _lead(self, work: Work) -> bool:
+        if self.makes_namespace is not None:
+            await ensure_namespace(self.api, self.makes_namespace, RETRY_SECONDS)
         if self.lease is not None:
             return await lead(self.api, self.lease, self.identity, lambda: self._work(work))
         await self._work(work)

@@ -17,6 +17,7 @@ from pathlib import Path
 from penstock.local.components import BRAIN, CLUSTER, Settings, control_plane, penstock
 from penstock.local.home import ControlPlaneState, Home, HomeError
 from penstock.local.install import install
+from penstock.local.leaders import refuse_beside_another
 from penstock.local.supervisor import StartError, last_lines, supervised
 
 UP_TIMEOUT_SECONDS = 120.0
@@ -43,6 +44,7 @@ async def run_in_foreground(settings: Settings, say: Say) -> None:
             say(f"{name} is up")
 
         if settings.kubeconfig is not None:
+            await refuse_beside_another(settings.kubeconfig)
             await install(settings.kubeconfig)
         components = control_plane(settings)
         async with supervised(home, components, started, installer(home)) as addresses:

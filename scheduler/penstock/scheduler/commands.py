@@ -57,7 +57,11 @@ def scheduler(
         typer.Option(min=0, max=65535, help="Port for health and metrics; 0 takes a free one."),
     ] = SCHEDULER_METRICS,
     lease_namespace: Annotated[
-        str, typer.Option(help="Namespace of the Lease; without it, its own or 'default'.")
+        str,
+        typer.Option(
+            help="Namespace of the Lease; without it, the pod's own, and outside a cluster "
+            "penstock-system."
+        ),
     ] = "",
     lease_name: Annotated[
         str, typer.Option(help="Name of the Lease for leader election.")
@@ -83,7 +87,7 @@ def scheduler(
         return
     import asyncio
 
-    from penstock.kube.connection import make_identity, own_namespace
+    from penstock.kube.connection import in_pod, make_identity, own_namespace
     from penstock.kube.election import LeaseName
     from penstock.kube.errors import ConfigurationError, PortInUseError
     from penstock.kube.logs import set_up_logging
@@ -114,6 +118,7 @@ def scheduler(
         lease=LeaseName(lease_namespace or own_namespace(), lease_name)
         if leader_election
         else None,
+        makes_namespace=None if lease_namespace or in_pod() else own_namespace(),
     )
 
     def announce(url: str) -> None:

@@ -239,13 +239,31 @@ def leases(facts: Facts) -> Iterator[Finding]:
             )
             continue
         ages = [_since_renewal(each, facts) for each in held]
+        leading = [
+            f"{each['metadata']['namespace']} by {holder}"
+            for each, (late, limit) in zip(held, ages, strict=True)
+            if (holder := _holder(each)) and late <= limit
+        ]
+        if len(leading) > 1:
+            yield fault(
+                "Leases",
+                f"{name} is held in {len(leading)} namespaces, {', '.join(leading)}: all of them "
+                "act on every job",
+                "keep one and stop the others: `penstock down` where it was started, or "
+                "`helm uninstall penstock --namespace NAMESPACE`",
+            )
+            continue
         lease, (late, limit) = min(zip(held, ages, strict=True), key=lambda pair: pair[1][0])
-        holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+        holder = _holder(lease)
         if not holder or late > limit:
             how = f"since {wording.duration(late)}" if holder else "it was given back"
             yield fault("Leases", f"{name} is not renewed, {how}: {why}", cure)
         else:
             yield ok("Leases", f"{name} is held by {holder}")
+
+
+def _holder(lease: Json) -> str:
+    return (lease.get("spec") or {}).get("holderIdentity") or ""
 
 
 def _since_renewal(lease: Json, facts: Facts) -> tuple[float, float]:

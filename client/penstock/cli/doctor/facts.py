@@ -19,7 +19,7 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.kubeconfig import Json
 from penstock.client.resources import Resource
 from penstock.client.sdk import Penstock
-from penstock.crds.group import GROUP
+from penstock.crds.group import GROUP, SYSTEM_NAMESPACE
 
 DEFINITIONS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", False)
 POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False)
@@ -153,7 +153,7 @@ def gather(penstock: Penstock, clock: Callable[[], float] = time.time) -> Facts:
         except errors.ClusterRefusedError as error:
             return Unknown(str(error))
 
-    deployments = listed(DEPLOYMENTS, PART_OF, "penstock-system")
+    deployments = listed(DEPLOYMENTS, PART_OF, SYSTEM_NAMESPACE)
     return Facts(
         now=clock(),
         client_version=version("penstock"),
@@ -167,10 +167,10 @@ def gather(penstock: Penstock, clock: Callable[[], float] = time.time) -> Facts:
         roles=listed(ROLES),
         denied=_unless_refused(lambda: _denied(cluster, penstock.namespace)),
         denied_to=_unless_refused(lambda: _denied_to(cluster, deployments)),
-        leases=listed(LEASES, near="penstock-system"),
+        leases=listed(LEASES, near=SYSTEM_NAMESPACE),
         nodes=listed(NODES),
         deployments=deployments,
-        claims=listed(CLAIMS, PART_OF, "penstock-system"),
+        claims=listed(CLAIMS, PART_OF, SYSTEM_NAMESPACE),
         jobs=listed(resources.JOBS, near=penstock.namespace),
         pods=listed(resources.PODS, near=penstock.namespace),
         brain=_brain(penstock, clock),

@@ -43,6 +43,8 @@ class ProcessOptions:
     port: int = 0
     lease: LeaseName | None = None
     """None: no election, for development with one replica only."""
+    makes_namespace: str | None = None
+    """A namespace to make where it is missing: that of the Leases, outside a cluster."""
 
 
 class OwnToken:
@@ -111,7 +113,9 @@ async def serve(options: ProcessOptions, announce: Callable[[str], None]) -> boo
         link = None if brain is None else BrainLink(brain, metrics, token.renew)
         loop = Loop(api, link, options.loop, metrics)
         probes = ProbeServer(options.host, options.port, metrics.registry, api, "nodes")
-        candidate = Candidate(api, options.lease, options.loop.identity, metrics.leading.set)
+        candidate = Candidate(
+            api, options.lease, options.loop.identity, metrics.leading.set, options.makes_namespace
+        )
         async with probes:
             announce(probes.url)
             return await candidate.run(loop.run, stop)
