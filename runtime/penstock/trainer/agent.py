@@ -170,6 +170,7 @@ class Agent:
             base_url=f"http://{self._trainer}",
             headers=request_headers(self._identity.token),
             timeout=REQUEST_TIMEOUT_SECONDS,
+            trust_env=False,
         )
 
     async def _send(

@@ -66,6 +66,7 @@ class Link:
             base_url=f"http://{address}",
             headers=request_headers(token),
             timeout=REQUEST_TIMEOUT_SECONDS,
+            trust_env=False,
         )
         self._address = address
         self._give_up_seconds = give_up_seconds

@@ -78,6 +78,7 @@ class Leases:
                 base_url=f"http://{address}",
                 headers=request_headers(pod.token),
                 timeout=REQUEST_TIMEOUT_SECONDS,
+                trust_env=False,
             )
         self._open: deque[tuple[int, int]] = deque()  # fence, slot: handed out, not acknowledged
         self._done: list[tuple[int, int, int]] = []

@@ -108,6 +108,7 @@ class Worker:
             base_url=f"http://{address}",
             headers=request_headers(token),
             timeout=REQUEST_TIMEOUT_SECONDS,
+            trust_env=False,
         )
         saved = files.newest() if files else None
         if files is not None and saved is not None:
