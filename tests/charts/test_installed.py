@@ -100,6 +100,8 @@ async def prepare(found: Installed, written: Json) -> None:
     listed = await trainer.list(SCALES, "default")
     name = written["metadata"]["name"]
     await trainer.get(SCALES, name, "default")
+    healthy = {"status": {"problems": []}}
+    await trainer.patch(JOBS, "digits", healthy, "default", subresource="status")
     body = {"status": {"conditions": [condition]}}
     async with trainer.watch(SCALES, "default", resource_version=listed.resource_version) as news:
         await trainer.patch(SCALES, name, body, "default", subresource="status")

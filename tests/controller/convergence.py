@@ -105,6 +105,7 @@ def check_settled(life: Life) -> None:
     check_always(life)
     check_catalogue(life)
     check_owned(life)
+    check_problems(life)
     life_scales = scales_of(life)
     for scale in life_scales:
         admitted = scale.status_of("Admitted")
@@ -128,6 +129,16 @@ def check_owned(life: Life) -> None:
     """Every Scale of the job goes with the job."""
     loose = [scale.name for scale in scales_of(life) if not scale.owned]
     assert not loose, f"not owned by the job: {loose}"
+
+
+def check_problems(life: Life) -> None:
+    """What the trainer has said is in the conditions."""
+    said = life.status.get("problems") or []
+    unwritten = [one for one in said if one["reason"].endswith("NotWritten")]
+    expected = "False" if unwritten else "True"
+    assert life.condition("StorageHealthy")[0] == expected, said
+    if any(one.get("fatal") for one in said) and life.condition("Accepted")[0] == "True":
+        assert finished(life), said
 
 
 def finished(life: Life) -> bool:

@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 from penstock.controller.reconcile import timing
 from tests.controller import convergence
 from tests.controller.life import Life, template
+from tests.controller.test_problems import problem, say
 
 RUNS = int(os.environ.get("PENSTOCK_CONTROLLER_LIVES", "100"))
 STEPS = 40
@@ -237,6 +238,21 @@ class JobLife(RuleBasedStateMachine):
     def answer(self, consents: bool) -> None:
         """The trainer answers whatever it is asked."""
         answer_trainer(self.life, consents)
+
+    @rule(
+        reasons=st.lists(
+            st.sampled_from(["CheckpointsNotWritten", "JournalNotWritten", "StepLogNotWritten"]),
+            unique=True,
+        ),
+        fatal=st.integers(0, 15),
+    )
+    def complain(self, reasons: list[str], fatal: int) -> None:
+        """The trainer says what goes wrong, now and then something that ends the job."""
+        said = [problem(reason) for reason in reasons]
+        if fatal == 0:
+            said.append(problem("SeparateCopies", fatal=True))
+        if self.life.status:
+            say(self.life, *said)
 
     # Nodes and containers
 

@@ -41,10 +41,7 @@ def test_without_options_everything_is_printed_as_one_stream() -> None:
         "CustomResourceDefinition",
         "CustomResourceDefinition",
         "ClusterRole",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
+        *["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] * 3,
     ]
 
 

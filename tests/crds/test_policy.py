@@ -125,6 +125,89 @@ def test_a_trainer_does_not_change_the_preview() -> None:
     assert said == ["a trainer does not change status.preview"]
 
 
+PROBLEM = {
+    "reason": "CheckpointsNotWritten",
+    "source": "worker-0",
+    "message": "no space",
+    "since": "2026-01-01T12:00:00Z",
+}
+CONDITION = {
+    "type": "Failed",
+    "status": "False",
+    "reason": "NotFinished",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T12:00:00Z",
+}
+WRITTEN = {
+    "observedGeneration": 1,
+    "conditions": [CONDITION],
+    "state": "Running",
+    "ranks": {"worker": {"0": {"incarnation": 1}}},
+    "trainer": {"incarnation": 2},
+}
+
+
+def said_of_job_status(
+    before: Any, after: Any, *, job: str = "mnist", namespace: str = "ns"
+) -> Any:
+    """What the policy says when the trainer of ns/mnist writes a job's status."""
+    username = "system:serviceaccount:ns:mnist-trainer"
+    metadata = {"name": job, "namespace": namespace}
+    objects = {
+        name: {"metadata": metadata} if status is None else {"metadata": metadata, "status": status}
+        for name, status in (("oldObject", before), ("object", after))
+    }
+    request = {"namespace": namespace, "userInfo": {"username": username}}
+    return refusals("penstock-trainer-job-status", {"request": request, **objects})
+
+
+@pytest.mark.parametrize("before", [None, WRITTEN, {**WRITTEN, "problems": [PROBLEM]}])
+@pytest.mark.parametrize("problems", [[], [PROBLEM], [{**PROBLEM, "fatal": True}]])
+def test_a_trainer_writes_the_problems_of_its_own_job(before: Any, problems: Any) -> None:
+    assert said_of_job_status(before, {**(before or {}), "problems": problems}) == []
+
+
+OTHERWISE = {
+    "observedGeneration": 2,
+    "conditions": [{**CONDITION, "status": "True"}],
+    "state": "Succeeded",
+    "ranks": {"worker": {"0": {"incarnation": 2}}},
+    "trainer": {"incarnation": 3},
+    "completionTime": "2026-01-01T12:00:00Z",
+}
+
+
+@pytest.mark.parametrize("field", OTHERWISE)
+def test_a_trainer_changes_no_other_field_of_the_status(field: str) -> None:
+    changed = {**WRITTEN, field: OTHERWISE[field]}
+    expected = [f"a trainer does not change status.{field}"]
+    assert said_of_job_status(WRITTEN, changed) == expected
+    if field in WRITTEN:
+        removed = {name: value for name, value in WRITTEN.items() if name != field}
+        assert said_of_job_status(WRITTEN, removed) == expected
+
+
+def test_no_field_of_the_status_is_forgotten() -> None:
+    told = OBJECTS["ValidatingAdmissionPolicy", "penstock-trainer-job-status"]["spec"]
+    named = {one["message"].rpartition(".")[2] for one in told["validations"]}
+    fields = schema_of("ElasticJob")["properties"]["status"]["properties"].keys()
+    assert fields - named == {"problems"}
+
+
+@pytest.mark.parametrize(("job", "namespace"), [("other", "ns"), ("mnist", "elsewhere")])
+def test_a_trainer_writes_no_other_jobs_status(job: str, namespace: str) -> None:
+    said = said_of_job_status({}, {"problems": [PROBLEM]}, job=job, namespace=namespace)
+    assert said == ["a trainer writes the status of its own job only"]
+
+
+def test_the_controller_is_not_held_to_the_trainers_policy() -> None:
+    username = "system:serviceaccount:penstock-system:penstock-controller"
+    request = {"namespace": "ns", "userInfo": {"username": username}}
+    job = {"metadata": {"name": "mnist"}, "status": WRITTEN}
+    variables = {"request": request, "object": job, "oldObject": {"metadata": {"name": "mnist"}}}
+    assert refusals("penstock-trainer-job-status", variables) == []
+
+
 def test_every_policy_is_in_force() -> None:
     bound = {
         item["spec"]["policyName"]: item["spec"]["validationActions"]

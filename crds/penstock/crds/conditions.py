@@ -6,7 +6,7 @@ a reason says what the reason means in the case at hand.
 """
 
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class JobCondition(StrEnum):
@@ -17,6 +17,7 @@ class JobCondition(StrEnum):
     RUNNING = "Running"
     SCALING = "Scaling"
     SUSPENDED = "Suspended"
+    STORAGE_HEALTHY = "StorageHealthy"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -143,6 +144,26 @@ class JobReason(ConditionReason):
         "The job is being suspended: some pods are still there.",
     )
     NOT_SUSPENDED = ("NotSuspended", "Suspended=False", "The job is not suspended.")
+    NOTHING_UNWRITTEN = (
+        "NothingUnwritten",
+        "StorageHealthy=True",
+        "The trainer knows of nothing that cannot be written.",
+    )
+    CHECKPOINTS_NOT_WRITTEN = (
+        "CheckpointsNotWritten",
+        "StorageHealthy=False",
+        "The model cannot be saved; the job trains on, and loses what it does if all workers die.",
+    )
+    JOURNAL_NOT_WRITTEN = (
+        "JournalNotWritten",
+        "StorageHealthy=False",
+        "The trainer cannot write its journal; the job trains on.",
+    )
+    STEP_LOG_NOT_WRITTEN = (
+        "StepLogNotWritten",
+        "StorageHealthy=False",
+        "A worker cannot write its log of steps; the job trains on.",
+    )
     NOT_FINISHED = ("NotFinished", "Succeeded=False Failed=False", "The job has not ended.")
     ALL_RANKS_SUCCEEDED = (
         "AllRanksSucceeded",
@@ -175,7 +196,22 @@ class JobReason(ConditionReason):
         "Failed=True",
         "The trainer finished, but no worker succeeded.",
     )
+    SEPARATE_COPIES = (
+        "SeparateCopies",
+        "Failed=True",
+        "The workers each train a copy of their own: none of them knows of the others.",
+    )
+    DUPLICATE_RANK = (
+        "DuplicateRank",
+        "Failed=True",
+        "Two processes say that they are the same rank.",
+    )
     FINISHED = ("Finished", "Running=False Scaling=False", "The job has ended.")
+
+    @property
+    def fails_the_job(self) -> bool:
+        """Whether a job for which this is given as the reason has failed."""
+        return f"{JobCondition.FAILED}=True" in self.conditions
 
 
 class ScaleReason(ConditionReason):
@@ -261,3 +297,11 @@ class ScaleReason(ConditionReason):
         "Superseded=False Failed=False",
         "The Scale counts and nothing has taken its place.",
     )
+
+
+UNWRITTEN: Final = (
+    JobReason.CHECKPOINTS_NOT_WRITTEN,
+    JobReason.JOURNAL_NOT_WRITTEN,
+    JobReason.STEP_LOG_NOT_WRITTEN,
+)
+"""What a job's storage may fail at, the worst first."""

@@ -57,5 +57,11 @@ class EventReason(StrEnum):
         "No planner is alive: data workers are scheduled without it.",
     )
     SUSPENDED = ("Suspended", "Normal", "The job is suspended and its pods are gone.")
+    STORAGE_FAILING = (
+        "StorageFailing",
+        "Warning",
+        "Checkpoints, journal or step logs cannot be written; the message says which and where.",
+    )
+    STORAGE_RECOVERED = ("StorageRecovered", "Normal", "All that failed to be written is, again.")
     SUCCEEDED = ("Succeeded", "Normal", "The job has succeeded.")
     FAILED = ("Failed", "Warning", "The job has failed; the message says why.")

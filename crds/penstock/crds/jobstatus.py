@@ -1,6 +1,10 @@
-"""What an ElasticJob was last seen to be: the status that the controller writes."""
+"""What an ElasticJob was last seen to be: the status that the controller writes.
 
-from typing import Annotated
+One field of it is the trainer's: what it sees going wrong in the pods, of which the controller
+makes conditions. Neither writes a field of the other.
+"""
+
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -11,6 +15,7 @@ from penstock.crds.fields import (
     CamelCase,
     Count,
     DisplayCount,
+    Flag,
     Generation,
     Int64,
     Name,
@@ -19,11 +24,15 @@ from penstock.crds.fields import (
     Timestamp,
 )
 from penstock.crds.meta import Conditions
-from penstock.crds.structural import Model
+from penstock.crds.structural import Model, UniqueItems
 
 
 def _zero(count: int) -> bool:
     return count == 0
+
+
+def _false(flag: bool) -> bool:
+    return not flag
 
 
 class ReplicaStatus(Model):
@@ -68,6 +77,31 @@ class AppliedPlan(Model):
     reason: CamelCase | None = Field(default=None, description="Why, in one CamelCase word.")
 
 
+MAX_PROBLEMS: Final = 16
+"""Most problems in a status."""
+
+MAX_PROBLEM_MESSAGE: Final = 1024
+"""Most characters of a problem's message."""
+
+
+class TrainerProblem(Model):
+    """Something that goes wrong in a job's pods, as its trainer sees it."""
+
+    reason: CamelCase = Field(
+        description="What goes wrong: one word of the documented catalogue of reasons."
+    )
+    source: Name = Field(description="Who said so, such as worker-0 or trainer.")
+    message: Annotated[str, Field(min_length=1, max_length=MAX_PROBLEM_MESSAGE)] = Field(
+        description="The problem in words, and what to do about it."
+    )
+    since: Timestamp = Field(description="When it began.")
+    fatal: Flag = Field(
+        default_factory=bool,
+        exclude_if=_false,
+        description="Whether the job has failed by it.",
+    )
+
+
 _RanksOfRole = Annotated[
     ByRank[Annotated[RankStatus, Field(description="One rank.")]], NullsAreAbsent
 ]
@@ -81,7 +115,8 @@ class ElasticJobStatus(Model):
     )
     conditions: Conditions | None = Field(
         default=None,
-        description="Accepted, Planned, Running, Scaling, Suspended, Succeeded and Failed.",
+        description="Accepted, Planned, Running, Scaling, Suspended, StorageHealthy, Succeeded and"
+        " Failed.",
     )
     state: Annotated[CamelCase, Field(max_length=32)] | None = Field(
         default=None,
@@ -109,6 +144,14 @@ class ElasticJobStatus(Model):
     ) = Field(default=None, description="What each rank has been through, where that is not zero.")
     trainer: RankStatus | None = Field(
         default=None, description="What the Elastic Trainer's own pod has been through."
+    )
+    problems: (
+        Annotated[list[TrainerProblem], Field(max_length=MAX_PROBLEMS), UniqueItems("reason")]
+        | None
+    ) = Field(
+        default=None,
+        description="What the trainer sees going wrong, one for each reason; written by the"
+        " trainer, and by it alone.",
     )
     plan: AppliedPlan | None = Field(
         default=None,

@@ -1,8 +1,9 @@
-"""What a job's trainer may do in the Kubernetes API: one role and two admission policies.
+"""What a job's trainer may do in the Kubernetes API: one role and three admission policies.
 
 RBAC says which verbs on which resources; it cannot say on which objects, nor with what content.
 That is what the policies add: a trainer writes plans for its own job and in the Brain's name
-alone, and of a Scale's status it sets the one condition that is its to set.
+alone, of a Scale's status it sets the one condition that is its to set, and of its job's status it
+writes the one field that is its own.
 
 Whoever is called ``system:serviceaccount:NAMESPACE:JOB-trainer`` is taken for the trainer of JOB
 in NAMESPACE, so service accounts with names ending in ``-trainer`` are reserved.
@@ -13,12 +14,16 @@ from typing import Any, Final
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.enums import Policy, Source
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL
+from penstock.crds.jobstatus import ElasticJobStatus
 
 TRAINER_ROLE_NAME: Final = "penstock-trainer"
 """The ClusterRole that the controller binds each trainer's service account to."""
 
 SERVICE_ACCOUNT_SUFFIX: Final = "-trainer"
 """What follows the job's name in the name of its trainer's service account."""
+
+TRAINER_FIELD: Final = "problems"
+"""The field of a job's status that is its trainer's."""
 
 _IS_TRAINER: Final = {
     "name": "is-trainer",
@@ -38,7 +43,7 @@ _OWN_JOB: Final = {
 
 
 def trainer_policy() -> list[dict[str, Any]]:
-    """The ClusterRole, and both policies with the bindings that put them in force."""
+    """The ClusterRole, and the policies with the bindings that put them in force."""
     return [
         _cluster_role(),
         *_policy("penstock-trainer-scales", "CREATE", SCALE_PLURAL, [], _on_create()),
@@ -48,6 +53,13 @@ def trainer_policy() -> list[dict[str, Any]]:
             f"{SCALE_PLURAL}/status",
             [_other_conditions("others", "object"), _other_conditions("oldOthers", "oldObject")],
             _on_status(),
+        ),
+        *_policy(
+            "penstock-trainer-job-status",
+            "UPDATE",
+            f"{ELASTICJOB_PLURAL}/status",
+            [],
+            _on_job_status(),
         ),
     ]
 
@@ -62,6 +74,7 @@ def _cluster_role() -> dict[str, Any]:
         "metadata": {"name": TRAINER_ROLE_NAME},
         "rules": [
             rule(GROUP, ELASTICJOB_PLURAL, "get", "list", "watch"),
+            rule(GROUP, f"{ELASTICJOB_PLURAL}/status", "patch"),
             rule(GROUP, SCALE_PLURAL, "create", "get", "list", "watch"),
             rule(GROUP, f"{SCALE_PLURAL}/status", "patch"),
             rule("", "pods", "list", "watch"),
@@ -139,15 +152,41 @@ def _on_status() -> list[dict[str, str]]:
             "message": f"a trainer sets no condition but {ScaleCondition.PREPARED}",
         },
         {
-            "expression": f"{_has_preview('object')} == {_has_preview('oldObject')} && "
-            f"(!{_has_preview('object')} || object.status.preview == oldObject.status.preview)",
+            "expression": _unchanged("preview"),
             "message": "a trainer does not change status.preview",
         },
     ]
 
 
-def _has_preview(which: str) -> str:
-    return f"(has({which}.status) && has({which}.status.preview))"
+def _on_job_status() -> list[dict[str, str]]:
+    """Every field is named, since CEL has no way to say "all but one"."""
+    return [
+        {
+            "expression": "request.namespace == variables.ownNamespace && "
+            "object.metadata.name == variables.ownJob",
+            "message": "a trainer writes the status of its own job only",
+        },
+        *(
+            {
+                "expression": _unchanged(str(field.alias)),
+                "message": f"a trainer does not change status.{field.alias}",
+            }
+            for name, field in ElasticJobStatus.model_fields.items()
+            if name != TRAINER_FIELD
+        ),
+    ]
+
+
+def _unchanged(field: str) -> str:
+    """Whether a write leaves one field of a status as it is."""
+
+    def has(which: str) -> str:
+        return f"(has({which}.status) && has({which}.status.{field}))"
+
+    return (
+        f"{has('object')} == {has('oldObject')} && "
+        f"(!{has('object')} || object.status.{field} == oldObject.status.{field})"
+    )
 
 
 def _other_conditions(name: str, which: str) -> dict[str, str]:

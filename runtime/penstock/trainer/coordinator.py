@@ -24,6 +24,7 @@ from penstock.trainer.parameters.protocol import (
     WorkerReport,
 )
 from penstock.trainer.parameters.spec import ModelSpec
+from penstock.trainer.problems import Problems
 from penstock.trainer.protocol import (
     AgentReply,
     AgentReport,
@@ -110,6 +111,7 @@ class Coordinator:
         self.hang_seconds = HANG_SECONDS
         self.holders = Holders(lambda options: Ledger(options, fence_floor))
         self.fleet = Fleet(identity, fence_floor)
+        self.problems = Problems()
         self._shares_at = float("-inf")
 
     # ------------------------------------------------------------------ sessions

@@ -1,7 +1,7 @@
 """The trainer's line to the Kubernetes API: a few calls through httpx with its projected token.
 
-A trainer creates Scales, consents to them, and watches its own job and pods. That needs no client
-library, which a training image would have to carry.
+A trainer creates Scales, consents to them, watches its own job and pods, and says in the job's
+status what goes wrong. That needs no client library, which a training image would have to carry.
 """
 
 from __future__ import annotations
@@ -95,6 +95,15 @@ class KubeClient:
     async def job(self) -> Json:
         """The job's ElasticJob. Raises KubeError."""
         return await self._call("GET", f"{self._root}/{ELASTICJOB_PLURAL}/{self._job}")
+
+    async def set_job_status(self, version: str, fields: Json) -> Json:
+        """Write fields of the job's status, if it is still as of that version; the job then.
+
+        A field of None is removed. Raises KubeError.
+        """
+        path = f"{self._root}/{ELASTICJOB_PLURAL}/{self._job}/status"
+        body = {"metadata": {"resourceVersion": version}, "status": fields}
+        return await self._call("PATCH", path, body)
 
     async def create_scale(self, scale: Json) -> bool:
         """Create a Scale; False when it exists already. Raises KubeError."""

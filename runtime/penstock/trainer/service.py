@@ -31,7 +31,8 @@ from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
 from penstock.trainer.brain import SHORT, BrainLink
 from penstock.trainer.consent import Consent
-from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.coordinator import RECOVERY_SECONDS, Coordinator, JobFacts
+from penstock.trainer.jobstatus import ProblemStatus
 from penstock.trainer.jobview import (
     facts_of,
     registration_of,
@@ -54,16 +55,20 @@ FAREWELL_SECONDS = 90.0
 LATECOMER_SECONDS = 60.0
 """How long workers that have just been started get to ask, and to hear that all is done."""
 JOB_READ_SECONDS = 15.0
+LAST_STATUS_SECONDS = 3.0
+"""How long the trainer tries, at its end, to write what it has seen go wrong."""
 
 
 class End:
     """When a job that is done can be left alone: its trainer is the only one who can say so.
 
     Whoever repeats its last report gets `LINGER_SECONDS`. Workers that were started just before the
-    end have not asked yet and would find nobody: they get `LATECOMER_SECONDS` altogether.
+    end have not asked yet and would find nobody: they get `LATECOMER_SECONDS` altogether. The
+    controller ends a job that has failed by what the trainer saw: it gets ``verdict_seconds``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, verdict_seconds: float = 0.0) -> None:
+        self._verdict_seconds = verdict_seconds
         self._done_since: float | None = None
         self._first_done: float | None = None
         self._told: set[int] = set()
@@ -78,6 +83,8 @@ class End:
         if self._first_done is None:
             self._first_done = now
         if now - self._done_since <= LINGER_SECONDS:
+            return False
+        if coordinator.problems.fatal and now - self._done_since <= self._verdict_seconds:
             return False
         if not coordinator.farewell(now) and now - self._done_since <= FAREWELL_SECONDS:
             return False
@@ -117,6 +124,7 @@ class TrainerService:
         self._job: ElasticJob | None = None
         self._dispatcher = Dispatcher(secrets.token_hex(8), self._input_options)
         self._kube = self._connect_kubernetes()
+        self._status = self._open_status()
         self._brain = self._connect_brain()
         self._changes = Changes(self._coordinator)
 
@@ -166,6 +174,9 @@ class TrainerService:
             works.append(self._kube.watch_job(self._job_changed).run())
             works.append(self._kube.watch_pods(self._pods_changed).run())
             works.append(self._follow_scales(self._kube))
+        if self._status is not None:
+            again = self._identity.incarnation > 0
+            works.append(self._status.run(quiet_seconds=RECOVERY_SECONDS if again else 0.0))
         if self._brain is not None:
             works.append(self._brain.register(self._describe))
             works.append(self._brain.send_samples())
@@ -182,6 +193,11 @@ class TrainerService:
             return None
         identity = self._identity
         return KubeClient(access, identity.namespace, identity.job, identity.uid)
+
+    def _open_status(self) -> ProblemStatus | None:
+        if self._kube is None:
+            return None
+        return ProblemStatus(self._kube, self._identity.uid, self._coordinator.problems)
 
     def _connect_brain(self) -> BrainLink | None:
         url, file = self._settings.brain_url, self._settings.brain_token_file
@@ -210,6 +226,8 @@ class TrainerService:
         for job in jobs:
             if job["metadata"].get("uid") != self._identity.uid:
                 continue  # another job of this name
+            if self._status is not None:
+                self._status.seen(job)
             try:
                 self._job = ElasticJob.model_validate(job)
             except ValidationError as error:
@@ -290,13 +308,15 @@ class TrainerService:
             else:
                 await self._brain.leave_ledger()
             await self._brain.close()
+        if self._status is not None:
+            await self._status.settle(LAST_STATUS_SECONDS)
         if self._kube is not None:
             await self._kube.close()
 
     # ------------------------------------------------------------------ time
 
     async def _tick(self) -> None:
-        end = End()
+        end = End(FAREWELL_SECONDS if self._kube is not None else 0.0)
         told = ""
         while True:
             now = time.monotonic()

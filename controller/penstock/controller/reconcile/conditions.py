@@ -63,6 +63,11 @@ class Conditions:
         """The condition as it stands in this pass."""
         return self._current.get(kind)
 
+    def was_false(self, kind: str) -> bool:
+        """Whether the condition was last written as False."""
+        found = self._written.get(kind)
+        return found is not None and found.status == "False"
+
     def is_true(self, kind: str) -> bool:
         """Whether the condition stands as True in this pass."""
         found = self._current.get(kind)

@@ -1,8 +1,9 @@
 """How a job ends, and what becomes of one that has ended.
 
 A job ends once: as Succeeded when every rank has succeeded or the trainer reports the data
-exhausted, as Failed for the first reason found. It keeps its ended pods for their logs, drops the
-running ones, and never starts again.
+exhausted, as Failed for the first reason found. What the trainer says has failed the job comes
+first: programs that exit with 0 do not make a success of it. An ended job keeps its ended pods for
+their logs, drops the running ones, and never starts again.
 """
 
 from __future__ import annotations
@@ -81,6 +82,9 @@ def fails(work: Work, spec: ElasticJobSpec) -> bool:
 
 
 def _failure(work: Work, spec: ElasticJobSpec) -> Failure | None:
+    fatal = [one for one in work.job.status.problems if one.fatal and one.reason.fails_the_job]
+    if fatal:  # the same word would end the job as soon as it is no longer suspended
+        return Failure(fatal[0].reason, fatal[0].message)
     if spec.suspend:
         return None
     limit = spec.active_deadline_seconds

@@ -17,6 +17,8 @@ _BY_STATUS: Final[Mapping[tuple[str, str], EventReason]] = {
     (JobCondition.PLANNED, "False"): EventReason.BRAIN_UNAVAILABLE,
     (JobCondition.RUNNING, "True"): EventReason.RUNNING,
     (JobCondition.SUSPENDED, "True"): EventReason.SUSPENDED,
+    (JobCondition.STORAGE_HEALTHY, "False"): EventReason.STORAGE_FAILING,
+    (JobCondition.STORAGE_HEALTHY, "True"): EventReason.STORAGE_RECOVERED,
     (JobCondition.SUCCEEDED, "True"): EventReason.SUCCEEDED,
     (JobCondition.FAILED, "True"): EventReason.FAILED,
 }
@@ -51,9 +53,17 @@ def transitions(conditions: Conditions) -> list[RecordEvent]:
         found = conditions.get(kind)
         if found is None or not conditions.has_flipped(kind) or found.reason in _NO_NEWS:
             continue
+        if kind is JobCondition.STORAGE_HEALTHY and not _is_storage_news(conditions):
+            continue
         known = _BY_STATUS.get((kind, found.status))
         if kind is JobCondition.SCALING and found.reason in _SCALING:
             known = _SCALING[found.reason]
         if known is not None:
             events.append(RecordEvent(known, found.message[:1024] or found.reason))
     return events
+
+
+def _is_storage_news(conditions: Conditions) -> bool:
+    """Whether storage fails, or fails no more: that it is healthy to begin with is no news."""
+    kind = JobCondition.STORAGE_HEALTHY
+    return not conditions.is_true(kind) or conditions.was_false(kind)

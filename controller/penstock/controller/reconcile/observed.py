@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from penstock.controller.reconcile.fields import FieldKey
+from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.enums import Policy, Role, Source, Strategy
 
@@ -53,6 +54,15 @@ class RoleCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that goes wrong in the job's pods, as its trainer has written it to the status."""
+
+    reason: JobReason
+    message: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """The part of a job's status that decisions read back; ``raw`` is the whole of it."""
 
@@ -63,6 +73,7 @@ class JobStatus:
     start_time: datetime | None = None
     completion_time: datetime | None = None
     suspended_seconds: int = 0
+    problems: tuple[Problem, ...] = ()
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     def is_true(self, condition: str) -> bool:

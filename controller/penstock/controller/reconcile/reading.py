@@ -19,11 +19,13 @@ from penstock.controller.reconcile.observed import (
     Job,
     JobStatus,
     Pod,
+    Problem,
     RankRecord,
     RoleCounts,
     Scale,
 )
 from penstock.crds import labels, quantity
+from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.enums import TRAINER_ROLE, Policy, Role, Source
 from penstock.crds.scale import ScaleSpec
@@ -31,6 +33,7 @@ from penstock.crds.scale import ScaleSpec
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGE_LIMIT: Final = 512
 _ROLES_BY_LABEL: Final = {role.in_names: role.value for role in Role} | {TRAINER_ROLE: TRAINER_ROLE}
+_REASONS: Final = frozenset(reason.value for reason in JobReason)
 
 Json = Mapping[str, Any]
 
@@ -88,7 +91,17 @@ def read_status(raw: Json) -> JobStatus:
         start_time=read_time(raw.get("startTime")),
         completion_time=read_time(raw.get("completionTime")),
         suspended_seconds=raw.get("suspendedSeconds", 0),
+        problems=_problems(raw),
         raw=raw,
+    )
+
+
+def _problems(raw: Json) -> tuple[Problem, ...]:
+    """What the trainer has written. A reason that is not known here is a newer trainer's."""
+    return tuple(
+        Problem(JobReason(one["reason"]), one.get("message", ""), bool(one.get("fatal")))
+        for one in raw.get("problems") or ()
+        if one.get("reason") in _REASONS
     )
 
 

@@ -46,7 +46,7 @@ from penstock.controller.reconcile.targets import (
     Target,
     compute_target,
 )
-from penstock.controller.reconcile.verdict import set_running, set_scaling
+from penstock.controller.reconcile.verdict import set_running, set_scaling, set_storage_healthy
 from penstock.controller.reconcile.work import NO_COUNTS, Work
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
@@ -72,6 +72,7 @@ def reconcile(observed: Observed, settings: Settings, now: datetime) -> list[Act
     for condition in JobCondition:
         if work.conditions.get(condition) is None:
             work.conditions.set(condition, None, JobReason.WAITING_FOR_PLAN)
+    set_storage_healthy(work.conditions, job.status.problems)
     if ending.has_ended(work):
         ending.clean_up(work)
     else:

@@ -1,15 +1,18 @@
-"""The conditions Running and Scaling: what a job's plans for its roles add up to."""
+"""The conditions Running, Scaling and StorageHealthy: what is seen of a job, added up.
+
+The first two follow from the plans for its roles, the last from what its trainer says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Refusal
+from penstock.controller.reconcile.observed import Problem, Refusal
 from penstock.controller.reconcile.ranks import RolePlan
 from penstock.controller.reconcile.targets import Target, bounds
-from penstock.crds.conditions import JobCondition, JobReason
+from penstock.crds.conditions import UNWRITTEN, JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.enums import TRAINER_ROLE, Role
 
@@ -24,6 +27,17 @@ _CURES: Final = {
     "the namespace given a LimitRange with defaults",
 }
 """What to do, by what the API server says of a pod that it forbids."""
+
+
+def set_storage_healthy(conditions: Conditions, problems: Sequence[Problem]) -> None:
+    """StorageHealthy is False while the trainer says that something cannot be written."""
+    kind = JobCondition.STORAGE_HEALTHY
+    failing = [one for reason in UNWRITTEN for one in problems if one.reason is reason]
+    if failing:
+        text = "; ".join(one.message for one in failing)
+        conditions.set(kind, False, failing[0].reason, text)
+    else:
+        conditions.set(kind, True, JobReason.NOTHING_UNWRITTEN)
 
 
 def set_running(

@@ -1,0 +1,272 @@
+"""The trainer's field of its job's status, written to a cluster that enforces its role and policy.
+
+None of what may go wrong with it disturbs the trainer, and each is said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.crds.conditions import JobReason
+from penstock.crds.manifests import MANIFESTS
+from penstock.local.engine.engine import EngineOptions
+from penstock.trainer.jobstatus import ProblemStatus, written
+from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
+from penstock.trainer.problems import Problems
+from tests.local.cluster import RunningCluster, running_cluster
+from tests.trainer.test_kube import JOB
+
+JOBS = "elasticjobs.penstock.dev"
+CHECKPOINTS = JobReason.CHECKPOINTS_NOT_WRITTEN
+RBAC = "rbac.authorization.k8s.io"
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster(EngineOptions(rbac=True)) as running:
+        for manifest in MANIFESTS:
+            for item in manifest.objects():
+                running.apply(item)
+        yield running
+
+
+class Job:
+    """A job, and its trainer's line to the API server."""
+
+    def __init__(self, cluster: RunningCluster, name: str, folder: Path) -> None:
+        self.cluster, self.name = cluster, name
+        document = copy.deepcopy(JOB)
+        document["metadata"]["name"] = name
+        self.uid = cluster.create(JOBS, document)["metadata"]["uid"]
+        account = f"{name}-trainer"
+        cluster.create("serviceaccounts", {"metadata": {"name": account}}, "default")
+        binding = {
+            "metadata": {"name": account},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "penstock-trainer"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": account}],
+        }
+        cluster.create(f"rolebindings.{RBAC}", binding, "default")
+        token = folder / name
+        token.write_text(cluster.account_token("default", account))
+        self.access = ClusterAccess(cluster.url, token, None)
+        self.problems = Problems()
+
+    @property
+    def status(self) -> Json:
+        found: Json = self.cluster.get(JOBS, self.name, "default").get("status") or {}
+        return found
+
+    def client(self) -> KubeClient:
+        return KubeClient(self.access, "default", self.name, self.uid)
+
+    def unbind(self) -> None:
+        self.cluster.delete(f"rolebindings.{RBAC}", f"{self.name}-trainer", "default")
+
+
+def run(job: Job, story: Callable[[KubeClient], Awaitable[None]]) -> None:
+    """A story while the trainer keeps its field of the status."""
+
+    async def main() -> None:
+        kube = job.client()
+        status = ProblemStatus(kube, job.uid, job.problems, retry_seconds=(0.05,))
+        task = asyncio.create_task(status.run())
+        try:
+            await story(kube)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await kube.close()
+
+    asyncio.run(main())
+
+
+async def until(ready: Callable[[], object], timeout: float = 20) -> None:
+    async with asyncio.timeout(timeout):
+        while not await asyncio.to_thread(ready):  # noqa: ASYNC110  (the cluster's state)
+            await asyncio.sleep(0.02)
+
+
+def reasons(job: Job) -> list[str]:
+    return [one["reason"] for one in job.status.get("problems") or ()]
+
+
+def test_problems_come_and_go_in_the_status_beside_the_controllers_writes(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    job = Job(cluster, "comes", tmp_path)
+
+    async def story(kube: KubeClient) -> None:
+        job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+        await until(lambda: reasons(job) == ["CheckpointsNotWritten"])
+        changed = {"status": {"observedGeneration": 1, "state": "Running"}}
+        await asyncio.to_thread(cluster.patch, JOBS, job.name, changed, "default", "status")
+        job.problems.report("trainer", JobReason.SEPARATE_COPIES, "2 workers", 1.0, fatal=True)
+        await until(lambda: reasons(job) == ["SeparateCopies", "CheckpointsNotWritten"])
+        assert job.status["state"] == "Running"
+        assert job.status["problems"][0]["fatal"] is True
+        job.problems.clear("worker-0", CHECKPOINTS)
+        await until(lambda: reasons(job) == ["SeparateCopies"])
+
+    run(job, story)
+
+
+def test_a_trainer_writes_no_other_field_and_no_other_jobs_status(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    job, other = Job(cluster, "mine", tmp_path), Job(cluster, "theirs", tmp_path)
+
+    async def refusal(of: Job, fields: Json) -> str:
+        kube = KubeClient(job.access, "default", of.name, of.uid)
+        try:
+            version = (await kube.job())["metadata"]["resourceVersion"]
+            await kube.set_job_status(version, fields)
+        except KubeError as error:
+            return f"{error.code} {error}"
+        finally:
+            await kube.close()
+        return ""
+
+    async def ask() -> list[str]:
+        return [
+            await refusal(job, {"state": "Succeeded"}),
+            await refusal(other, {"problems": []}),
+            await refusal(job, {"problems": []}),
+        ]
+
+    state, foreign, own = asyncio.run(ask())
+    assert state.startswith("403 ")
+    assert "a trainer does not change status.state" in state
+    assert foreign.startswith("403 ")
+    assert "a trainer writes the status of its own job only" in foreign
+    assert own == ""
+
+
+def test_without_the_right_one_line_is_logged_and_the_trainer_goes_on(
+    cluster: RunningCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(cluster, "unbound", tmp_path)
+    refused = 0
+
+    async def story(kube: KubeClient) -> None:
+        nonlocal refused
+        version = (await kube.job())["metadata"]["resourceVersion"]
+        await asyncio.to_thread(job.unbind)
+        call = kube.set_job_status
+
+        async def counted(version: str, fields: Json) -> Json:
+            nonlocal refused
+            refused += 1
+            return await call(version, fields)
+
+        kube.set_job_status = counted  # type: ignore[method-assign]
+        kube.job = _answers({"metadata": {"uid": job.uid, "resourceVersion": version}})  # type: ignore[method-assign]
+        job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+        await until(lambda: refused >= 3)
+
+    with caplog.at_level(logging.WARNING, "penstock.trainer"):
+        run(job, story)
+    [line] = [said for said in caplog.messages if "status.problems" in said]
+    assert "403" in line
+
+
+def test_a_cluster_whose_crd_lacks_the_field_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_cluster() as old:
+        for manifest in MANIFESTS:
+            for item in manifest.objects():
+                if item["metadata"]["name"] == JOBS:
+                    [version] = item["spec"]["versions"]
+                    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+                    del status["properties"]["problems"]
+                if item["kind"] == "CustomResourceDefinition" or item["kind"] == "ClusterRole":
+                    old.apply(item)
+        job = Job(old, "old", tmp_path)
+        answers = 0
+
+        async def story(kube: KubeClient) -> None:
+            nonlocal answers
+            call = kube.set_job_status
+
+            async def counted(version: str, fields: Json) -> Json:
+                nonlocal answers
+                answer = await call(version, fields)
+                answers += 1
+                return answer
+
+            kube.set_job_status = counted  # type: ignore[method-assign]
+            job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+            await until(lambda: answers >= 3)
+
+        with caplog.at_level(logging.WARNING, "penstock.trainer"):
+            run(job, story)
+    [line] = [said for said in caplog.messages if "status.problems" in said]
+    assert "update its CRD" in line
+
+
+def test_another_job_of_the_name_is_not_written_to(cluster: RunningCluster, tmp_path: Path) -> None:
+    job = Job(cluster, "again", tmp_path)
+    document = copy.deepcopy(JOB)
+    document["metadata"]["name"] = job.name
+    asked = 0
+
+    async def story(kube: KubeClient) -> None:
+        nonlocal asked
+        await asyncio.to_thread(cluster.delete, JOBS, job.name, "default")
+        await asyncio.to_thread(cluster.create, JOBS, document)
+        call = kube.job
+
+        async def counted() -> Json:
+            nonlocal asked
+            asked += 1
+            return await call()
+
+        kube.job = counted  # type: ignore[method-assign]
+        job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+        await until(lambda: asked >= 2)
+
+    run(job, story)
+    assert written(cluster.get(JOBS, job.name, "default")) == []
+
+
+def test_what_an_earlier_trainer_wrote_stays_while_nobody_could_repeat_it(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    job = Job(cluster, "restarted", tmp_path)
+
+    async def story(kube: KubeClient) -> None:
+        job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+        await until(lambda: reasons(job) == ["CheckpointsNotWritten"])
+
+    run(job, story)
+
+    async def second() -> None:
+        kube = job.client()
+        status = ProblemStatus(kube, job.uid, Problems(), retry_seconds=(0.05,))
+        status.seen(await kube.job())
+        task = asyncio.create_task(status.run(quiet_seconds=3600))
+        await asyncio.sleep(0.3)
+        assert reasons(job) == ["CheckpointsNotWritten"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await status.settle(10)
+        assert reasons(job) == []
+        await kube.close()
+
+    asyncio.run(second())
+
+
+def _answers(job: Json) -> Callable[[], Awaitable[Json]]:
+    async def answer() -> Json:
+        return job
+
+    return answer
