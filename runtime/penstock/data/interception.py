@@ -2,7 +2,8 @@
 
 ``penstock run`` puts the folder `hook` first on PYTHONPATH; its ``sitecustomize`` waits for the
 program to import `torch.utils.data` and then has `install` replace one method. Nothing else of the
-program, or of PyTorch, is touched, and nothing is imported before the first loader is iterated.
+data's way is touched, and nothing is imported before the first loader is iterated. The same hook
+has `penstock.trainer.evidence` tell the agent that the program trains.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ INTERCEPT = "PENSTOCK_DATA_INTERCEPT"
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program whose DataLoaders are to be intercepted."""
-    path = [str(HOOK)]
-    if before := environ.get("PYTHONPATH"):
-        path.append(before)
-    return {**environ, "PYTHONPATH": os.pathsep.join(path), INTERCEPT: "1"}
+    return {**hooked(environ), INTERCEPT: "1"}
+
+
+def hooked(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program whose interpreters run the hook; others of it say for what."""
+    path = environ.get("PYTHONPATH", "")
+    if path.split(os.pathsep)[0] != str(HOOK):
+        path = os.pathsep.join([str(HOOK), path]) if path else str(HOOK)
+    return {**environ, "PYTHONPATH": path}
 
 
 def install(loader_class: Any) -> None:

@@ -6,6 +6,9 @@ inherits the agent's standard streams, so that what it prints last (a traceback)
 pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
 the background, whatever session they made for themselves) is adopted by the agent and ends with it:
 the end of the program is that of the process that was started, not that of its output.
+
+Processes that are one rank twice, and workers that train apart from one another, are refused (see
+`penstock.trainer.copies`): the program is ended, and the agent exits with `REFUSED`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
@@ -24,6 +28,9 @@ import httpx
 import psutil
 
 from penstock.crds import environment as names
+from penstock.trainer import evidence
+from penstock.trainer.copies import duplicate_rank, unattached
+from penstock.trainer.processes import Processes
 from penstock.trainer.protocol import (
     AGENT_PATH,
     AgentReply,
@@ -41,11 +48,16 @@ LOG = logging.getLogger("penstock.agent")
 
 REPORT_SECONDS = 1.0
 LAST_REPORT_SECONDS = 2.0
+VERDICT_SECONDS = 15.0
+"""The same while the trainer has yet to say whether the program's end counts."""
+VERDICT_PAUSE_SECONDS = 0.2
 REQUEST_TIMEOUT_SECONDS = 5.0
 REAP_SECONDS = 1.0
 KILL_ROUNDS = 20
 SIGNALLED = 128
 HUNG = 1
+REFUSED = 78
+"""EX_CONFIG of sysexits.h: what is to be changed is how the program is run."""
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _PR_SET_PDEATHSIG = 1
@@ -90,6 +102,10 @@ class Agent:
         self._grace_seconds = grace_seconds
         self._draining = asyncio.Event()
         self._hung = asyncio.Event()
+        self._refused = asyncio.Event()
+        self._refusal = ""
+        self._life = secrets.token_hex(8)
+        self._processes = Processes()
         self._told_away = False
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -98,6 +114,8 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._draining.set)
+        if self._processes.name:
+            loop.add_reader(self._processes.fileno(), self._hear)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -115,7 +133,8 @@ class Agent:
         watching = [
             reporting,
             asyncio.create_task(self._drain(process)),
-            asyncio.create_task(self._end_hung(process)),
+            asyncio.create_task(self._end_on(self._hung, process)),
+            asyncio.create_task(self._end_on(self._refused, process)),
             asyncio.create_task(_reap(process.pid)),
         ]
         code = await process.wait()
@@ -127,13 +146,34 @@ class Agent:
         code = SIGNALLED - code if code < 0 else code
         if self._hung.is_set():
             code = HUNG  # its own fault, not somebody's who killed it
+        self._hear()
         await self._last_report(code)
+        if self._processes.name:
+            loop.remove_reader(self._processes.fileno())
+        self._processes.close()
+        if self._refusal:
+            LOG.error("%s", self._refusal)
+            return REFUSED
         return code
+
+    def _hear(self) -> None:
+        """Take in what the program's processes say of themselves."""
+        self._processes.receive()
+        if self._processes.duplicates and self._trainer is None:  # else the trainer decides
+            who = "processes " + " and ".join(map(str, self._processes.duplicates))
+            refusal = duplicate_rank(self._identity.rank, who)
+            self._refuse(f"{refusal.reason}: {refusal.message}")
+
+    def _refuse(self, why: str) -> None:
+        self._refusal = self._refusal or why
+        self._refused.set()
 
     def _child_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         child = {**environ, "PYTHONUNBUFFERED": "1"}
         if self._trainer is not None:
             child[names.TRAINER_ADDRESS] = self._trainer
+        if self._processes.name:
+            child[evidence.SOCKET] = self._processes.name
         return child
 
     async def _drain(self, process: asyncio.subprocess.Process) -> None:
@@ -144,9 +184,12 @@ class Agent:
         LOG.warning("the program ignored SIGTERM for %.0f s: killing it", self._grace_seconds)
         _kill_group(process.pid, signal.SIGKILL)
 
-    async def _end_hung(self, process: asyncio.subprocess.Process) -> None:
-        """A program that hangs does not hear SIGTERM either."""
-        await self._hung.wait()
+    async def _end_on(self, event: asyncio.Event, process: asyncio.subprocess.Process) -> None:
+        """A program that hangs does not hear SIGTERM, and one that is refused has nothing to save.
+
+        Its model, that is, which is a copy of others or was trained with half of the data.
+        """
+        await event.wait()
         _kill_group(process.pid, signal.SIGKILL)
 
     async def _report(self, pid: int) -> None:
@@ -159,11 +202,23 @@ class Agent:
                 await asyncio.sleep(REPORT_SECONDS)
 
     async def _last_report(self, code: int) -> None:
+        """Say how it ended; and stay where that is not for the program alone to say."""
         if self._trainer is None:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_REPORT_SECONDS), self._client() as client:
-                await self._send(client, ProcessState.EXITED, code, None)
+        began = time.monotonic()
+        alone = code == 0 and unattached(self._processes.read(gone_too=True))
+        async with self._client() as client:
+            patience = VERDICT_SECONDS if alone else LAST_REPORT_SECONDS
+            while (left := began + patience - time.monotonic()) > 0:
+                reply = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, LAST_REPORT_SECONDS)):
+                        reply = await self._send(client, ProcessState.EXITED, code, None)
+                if reply is not None and reply.undecided:
+                    patience = VERDICT_SECONDS
+                elif reply is not None or not alone:
+                    return
+                await asyncio.sleep(VERDICT_PAUSE_SECONDS)
 
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -179,7 +234,8 @@ class Agent:
         state: ProcessState,
         exit_code: int | None,
         usage: Usage | None,
-    ) -> None:
+    ) -> AgentReply | None:
+        """Report; None where that did not arrive."""
         report = AgentReport(
             role=self._identity.role,
             rank=self._identity.rank,
@@ -190,6 +246,9 @@ class Agent:
             exit_code=exit_code,
             draining=self._draining.is_set(),
             usage=usage,
+            life=self._life,
+            processes=self._processes.read(gone_too=state is ProcessState.EXITED),
+            duplicates=self._processes.duplicates,
         )
         try:
             response = await client.post(AGENT_PATH, content=encode(report))
@@ -201,7 +260,7 @@ class Agent:
                 said = error if isinstance(error, ProtocolError) else repr(error)
                 LOG.warning("the trainer at %s did not take a report: %s", self._trainer, said)
             self._told_away = True
-            return
+            return None
         self._told_away = False
         if reply.hung_seconds is not None and not self._hung.is_set():
             LOG.error("the program has not ended its step for %.0f s", reply.hung_seconds)
@@ -209,6 +268,9 @@ class Agent:
         if reply.superseded and not self._draining.is_set():
             LOG.warning("a newer pod has this rank: ending")
             self._draining.set()
+        if reply.refused:
+            self._refuse(reply.refused)
+        return reply
 
 
 def _adopt_orphans() -> None:

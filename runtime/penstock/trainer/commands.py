@@ -31,6 +31,12 @@ def trainer(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Outside a cluster: train without quarantined slots.")
     ] = False,
+    independent: Annotated[
+        bool,
+        typer.Option(
+            "--independent", help="Outside a cluster: each worker runs a program of its own."
+        ),
+    ] = False,
     static_shares: Annotated[
         bool, typer.Option("--static-shares", help="Divide steps evenly whatever the speeds.")
     ] = False,
@@ -58,15 +64,17 @@ def trainer(
         "lease_seconds": lease_seconds,
         "hang_seconds": hang_seconds,
         "skip_bad": skip_bad,
+        "independent": independent,
         "static_shares": static_shares,
     }
     try:
         settings = replace(
             trainer_settings(), **{key: value for key, value in chosen.items() if value is not None}
         )
-        service.run(settings)
+        code = service.run(settings)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+    raise typer.Exit(code)
 
 
 def ps(
@@ -166,7 +174,8 @@ def _run(
             "--guarantee and --skip-bad go with --data-workers; a job says input.guarantee and "
             "input.skipBad in its spec"
         )
-    environ = dict(os.environ) if address is None else interception.environment(os.environ)
+    hooks = interception.hooked if address is None else interception.environment
+    environ = hooks(os.environ)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.crds.enums import Guarantee, Role
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
+from penstock.trainer.copies import Copies
 from penstock.trainer.groupleases import GroupLeases, unusable
 from penstock.trainer.holders import Holders, holder_name
 from penstock.trainer.parameters.audits import audits_of
@@ -69,6 +70,8 @@ class JobFacts:
     skip_bad: bool = False
     min_workers: int = 1
     suspended: bool = False
+    independent: bool = False
+    """Its workers are programs of their own: they need not train together."""
 
 
 @dataclass
@@ -111,6 +114,7 @@ class Coordinator:
         self.hang_seconds = HANG_SECONDS
         self.holders = Holders(lambda options: Ledger(options, fence_floor))
         self.fleet = Fleet(identity, fence_floor)
+        self.copies = Copies(independent=facts.independent)
         self.problems = Problems()
         self._shares_at = float("-inf")
 
@@ -122,6 +126,7 @@ class Coordinator:
         Raises:
             RefusedError: the report does not fit the job, for instance another dataset size.
         """
+        self._refuse_copies()
         if self.fleet.active:
             raise RefusedError("data: this job's slots belong to its parameter servers' workers")
         if self.facts.guarantee is Guarantee.UNSHARDED:
@@ -146,6 +151,7 @@ class Coordinator:
 
     def advance(self, now: float) -> None:
         """Look at everything anew: on each report and a few times per second."""
+        self.copies.look(now)
         formed = self.rendezvous.decide(now)
         leases = self._leases()
         if formed is not None and leases is not None:
@@ -157,6 +163,10 @@ class Coordinator:
         self._balance(now)
         if self.fleet.active:
             self._advance_servers(now)
+
+    def _refuse_copies(self) -> None:
+        if self.copies.refusal is not None:
+            raise RefusedError(self.copies.refusal.message)
 
     def _open_data(self, data: DataSpec) -> None:
         if self.data is not None:
@@ -297,6 +307,7 @@ class Coordinator:
             RefusedError: the data differ from the job's, or a group trains on the same ledger.
             LedgerError: an acknowledgement cannot be true, or the epoch cannot end.
         """
+        self._refuse_copies()
         if self.rendezvous.members:
             raise RefusedError(
                 "holder: this job's slots belong to its sessions; lease none of them"
@@ -329,6 +340,7 @@ class Coordinator:
             RefusedError: another model or other data, or the model does not fit the servers.
             LedgerError: an acknowledgement cannot be true, or the epoch cannot end.
         """
+        self._refuse_copies()
         self._refuse_worker(report)
         self.fleet.active = self.holders.active = True
         self._open_data(report.lease.data)
@@ -410,6 +422,8 @@ class Coordinator:
         if len(self.agents) >= MAX_AGENTS and known is None:
             raise RefusedError(f"{MAX_AGENTS} agents have reported; a job has no more")
         self.agents[key] = Agent(report, now)
+        if report.role == Role.WORKER:
+            self._watch_copies(report, now)
         if report.role == Role.WORKER and report.state is ProcessState.EXITED:
             self.rendezvous.process_ended(report.rank, report.incarnation)
         if report.role == Role.WORKER and self.ledger is not None and self.holders.active:
@@ -420,7 +434,21 @@ class Coordinator:
             else:
                 self.fleet.crew.vouch(report.rank, report.incarnation, now)
         hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
-        return AgentReply(trainer=self.identity, hung_seconds=hung.get(report.rank))
+        refusal, told = self.copies.refusal, self.copies.told
+        return AgentReply(
+            trainer=self.identity,
+            hung_seconds=hung.get(report.rank),
+            refused=f"{refusal.reason}: {refusal.message}" if refusal and told else "",
+            undecided=refusal is not None and not told,
+        )
+
+    def _watch_copies(self, report: AgentReport, now: float) -> None:
+        self.copies.hear(report, now)
+        if report.exit_code == 0 and self.data is None:
+            there = self.rendezvous.expected
+            if there is None:  # nobody knows: those who came
+                there = frozenset(rank for role, rank in self.agents if role == Role.WORKER)
+            self.copies.ended_well(report, len(there | {report.rank}))
 
     def usage(self, now: float) -> dict[tuple[str, int], Usage]:
         """What each rank uses, from reports of the last `FRESH_SECONDS`."""
@@ -450,6 +478,7 @@ class Coordinator:
     def learn(self, facts: JobFacts) -> None:
         """The job's spec was read (again); what is fixed for the whole job stays as it began."""
         self.facts = facts
+        self.copies.independent = facts.independent
         if self.ledger is not None:
             self.ledger.options = replace(self.ledger.options, skip_bad=facts.skip_bad)
         self.rendezvous.min_workers = facts.min_workers
@@ -472,6 +501,8 @@ class Coordinator:
 
     def done(self) -> bool:
         """Whether the data are exhausted and every session has said that it is through."""
+        if self.copies.refusal is not None:
+            return False
         if self.data is None or self.ledger is None:
             return self._programs_ended()
         if self.fleet.active:
@@ -501,6 +532,12 @@ class Coordinator:
                 ended.add(process)
         asked = self.fleet.crew if self.fleet.active else self.rendezvous
         return {rank for rank, number in live - ended if not asked.has_asked(rank, number)}
+
+    def any_worker_runs(self, now: float) -> bool:
+        """Whether some worker's agent said a moment ago that its program runs."""
+        return any(
+            agent.runs(now) for (role, _), agent in self.agents.items() if role == Role.WORKER
+        )
 
     def _programs_ended(self) -> bool:
         """For programs that do not use the API: every worker that is expected has ended well."""
@@ -538,6 +575,7 @@ class Coordinator:
             stragglers=self.stragglers(),
             result=self.result,
             message=fleet.message(now) if fleet.active else self.rendezvous.waiting_message(now),
+            alone=self.copies.alone(now),
             servers=fleet.summary(now) if fleet.active else None,
         )
 

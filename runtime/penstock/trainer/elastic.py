@@ -46,6 +46,7 @@ from penstock.trainer import settings
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.collective import Gradients
 from penstock.trainer.control import GroupBrokenError, Listener
+from penstock.trainer.evidence import Part, announce
 from penstock.trainer.link import Link, LinkError
 from penstock.trainer.logs import configure
 from penstock.trainer.membership import Membership, SessionError
@@ -182,6 +183,7 @@ class Session:
 
     def __enter__(self) -> Self:
         address = settings.trainer_address()
+        announce(Part.SESSION)
         if address is not None:
             self._connect(address)
         return self
@@ -305,6 +307,7 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        announce(Part.CLOSED)
         self._restore_handler()
         if self._step_log is not None:
             self._step_log.close()

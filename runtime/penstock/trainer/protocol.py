@@ -18,10 +18,13 @@ from penstock.data.ledger import SampleOrder
 from penstock.data.protocol import Message as Message
 from penstock.data.protocol import ProtocolError as ProtocolError
 from penstock.data.protocol import encode as encode
+from penstock.trainer.evidence import Part
 
 PROTOCOL_VERSION: Final = 1
 CONTENT_TYPE: Final = "application/msgpack"
 MAX_MESSAGE_BYTES: Final = 4 << 20
+MAX_PROCESSES: Final = 64
+"""Training processes of one pod that its agent reports."""
 
 SESSION_PATH: Final = "/v1/session"
 AGENT_PATH: Final = "/v1/agent"
@@ -189,6 +192,16 @@ class ProcessState(StrEnum):
     EXITED = "exited"
 
 
+class TrainingProcess(Message):
+    """A process of a pod that has trained, joined a process group, or taken a part of the work."""
+
+    pid: Count
+    part: Part = Part.OWN
+    rank: Count = 0  # in its process group; 0 of 1 without one
+    world_size: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    seconds: Seconds | None = None  # for which it has trained as that; None: not at all yet
+
+
 class AgentReport(Message):
     """The state of one agent and of the training process that it looks after."""
 
@@ -202,6 +215,10 @@ class AgentReport(Message):
     exit_code: int | None = None
     draining: bool = False
     usage: Usage | None = None
+    life: Annotated[str, Field(max_length=32)] = ""  # tells apart agents of one rank
+    processes: Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] = ()
+    duplicates: Annotated[tuple[Count, ...], Field(max_length=MAX_PROCESSES)] = ()
+    """Process ids that had a session of this rank open at the same time."""
 
 
 class AgentReply(Message):
@@ -210,6 +227,8 @@ class AgentReply(Message):
     trainer: Text
     superseded: bool = False  # a newer incarnation of the rank has reported
     hung_seconds: Seconds | None = None  # its program holds up the others for so long: end it
+    refused: Text = ""  # why the job cannot go on like this: end the program
+    undecided: bool = False  # to the last report: stay, and ask again
 
 
 class LeaseRequest(Message):

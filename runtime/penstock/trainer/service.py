@@ -101,6 +101,10 @@ class End:
         return True
 
 
+REFUSED = 78
+"""Exit code of a trainer without a cluster whose job was refused; as that of the job's agents."""
+
+
 class TrainerService:
     """Runs one job's trainer until the job is done or it is told to stop."""
 
@@ -115,12 +119,14 @@ class TrainerService:
         if settings.hang_seconds is not None:
             self._coordinator.hang_seconds = settings.hang_seconds
         self._coordinator.rendezvous.balance = not settings.static_shares
+        self._coordinator.copies.job = self._identity.job
         self._stop = asyncio.Event()
         self._has_servers = asyncio.Event()  # by the job's spec
         self._saved_extra: object = None
         self._journal_failing = False  # said in the log
         self._waiting_plan: int | None = None  # said in the log
         self._stragglers: set[int] = set()  # said in the log
+        self._refused_at: float | None = None  # said in the log
         self._job: ElasticJob | None = None
         self._dispatcher = Dispatcher(secrets.token_hex(8), self._input_options)
         self._kube = self._connect_kubernetes()
@@ -128,8 +134,8 @@ class TrainerService:
         self._brain = self._connect_brain()
         self._changes = Changes(self._coordinator)
 
-    async def run(self) -> None:
-        """Serve until done. Raises SettingsError when port or token cannot be used."""
+    async def run(self) -> int:
+        """Serve until done; the exit code. SettingsError: port or token cannot be used."""
         if not self._identity.token and not self._settings.host.startswith("127."):
             raise SettingsError(
                 f"{JOB_TOKEN}: empty; without a token a trainer listens on loopback only, and "
@@ -165,6 +171,7 @@ class TrainerService:
         if journal is not None:
             self._journal_now(journal)
             journal.close()
+        return 0 if self._coordinator.copies.refusal is None else REFUSED
 
     def _works(self, journal: Journal | None) -> list[Coroutine[Any, Any, None]]:
         works = [self._tick()]
@@ -323,10 +330,26 @@ class TrainerService:
             self._coordinator.advance(now)
             self._changes.publish()
             told = self._say_news(told, now)
-            if end.reached(self._coordinator, now):
+            self._say_refusal(now)
+            if end.reached(self._coordinator, now) or self._refused_all(now):
                 self._stop.set()
                 return
             await asyncio.sleep(TICK_SECONDS)
+
+    def _say_refusal(self, now: float) -> None:
+        copies = self._coordinator.copies
+        if copies.refusal is None or self._refused_at is not None:
+            return
+        self._refused_at = now
+        LOG.error("%s: %s", copies.refusal.reason, copies.refusal.message)
+        copies.told = True
+
+    def _refused_all(self, now: float) -> bool:
+        """Without a cluster: whether the job was refused and nobody is left who has to hear it."""
+        if self._kube is not None or self._refused_at is None:
+            return False
+        lingered = now - self._refused_at > LINGER_SECONDS
+        return lingered and not self._coordinator.any_worker_runs(now)
 
     def _say_news(self, told: str, now: float) -> str:
         summary = self._coordinator.summary(now)
@@ -420,12 +443,13 @@ def _facts(settings: TrainerSettings) -> JobFacts:
         slots_per_step=settings.slots_per_step,
         min_workers=settings.min_workers,
         skip_bad=settings.skip_bad,
+        independent=settings.independent,
     )
     if settings.lease_seconds is not None:
         facts.lease_seconds = settings.lease_seconds
     return facts
 
 
-def run(settings: TrainerSettings) -> None:
-    """Run a trainer to its end."""
-    asyncio.run(TrainerService(settings).run())
+def run(settings: TrainerSettings) -> int:
+    """Run a trainer to its end; its exit code."""
+    return asyncio.run(TrainerService(settings).run())

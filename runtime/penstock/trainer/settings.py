@@ -118,6 +118,7 @@ class TrainerSettings:
     lease_seconds: float | None = None
     hang_seconds: float | None = None
     skip_bad: bool = False  # outside a cluster: what input.skipBad says in a job
+    independent: bool = False  # outside a cluster: what independentWorkers says in a job
     static_shares: bool = False  # divide every step evenly, for comparison
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ import httpx
 
 from penstock.data.ledger import Ledger, LedgerOptions, Slot
 from penstock.trainer import settings
+from penstock.trainer.evidence import Part, announce
 from penstock.trainer.holders import holder_name
 from penstock.trainer.protocol import (
     LEASE_PATH,
@@ -66,6 +67,7 @@ class Leases:
         self.order = data.order(1)
         self._data = data
         self._give_up_seconds = give_up_seconds
+        announce(Part.SHARDS)
         address = settings.trainer_address()
         pod = settings.pod_identity()
         self._holder = holder_name(pod.rank, pod.incarnation, secrets.token_hex(4))

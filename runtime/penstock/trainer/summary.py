@@ -28,6 +28,7 @@ class Summary:
     stragglers: dict[int, float]  # rank: its time for a slot as a multiple of the median
     result: dict[str, Any] | None
     message: str
+    alone: list[int] = field(default_factory=list)  # workers that train without the others
     servers: dict[str, Any] | None = None  # of a job with parameter servers; see `Fleet.summary`
 
 

@@ -1,4 +1,4 @@
-"""Waits for a program to import `torch.utils.data`; see `penstock.data.interception`.
+"""Waits for a program to import PyTorch; see `penstock.data.interception`.
 
 The interpreter imports this at its start, in child processes too, so it must cost next to nothing
 and must not fail: a program that never imports PyTorch runs as if this were not here. A
@@ -15,30 +15,66 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-_WATCHED = "torch.utils.data"
+
+
+def _serve_loaders(module: "ModuleType") -> None:
+    from penstock.data.interception import install
+
+    install(module.DataLoader)
+
+
+def _tell_agent(module: "ModuleType") -> None:
+    from penstock.trainer.evidence import install
+
+    install(module)
+
+
+_WATCHED = {
+    name: (variable, act)
+    for name, variable, act in (
+        ("torch.utils.data", "PENSTOCK_DATA_INTERCEPT", _serve_loaders),
+        ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
+    )
+    if os.environ.get(variable)
+}
 
 
 class _Watch:
-    """A finder that finds nothing itself: it only sees the one import that matters."""
+    """A finder that finds nothing itself: it only sees the imports that matter.
+
+    A library may look whether PyTorch is there long before anybody imports it, so that a watch ends
+    with the import and not with the search.
+    """
+
+    def __init__(self) -> None:
+        self._searching = ""
 
     def find_spec(
         self, name: str, path: "Any" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        if name != _WATCHED:
+        if name not in _WATCHED or name == self._searching:
             return None
-        sys.meta_path.remove(self)
         from importlib.util import find_spec
 
-        spec = find_spec(name)
+        self._searching = name
+        try:
+            spec = find_spec(name)
+        finally:
+            self._searching = ""
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: "ModuleType") -> None:
+            variable, act = _WATCHED.pop(name, ("", None))
+            if not _WATCHED and self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
-            from penstock.data.interception import install
-
-            install(module.DataLoader)
+            try:
+                if act is not None:
+                    act(module)
+            except (ImportError, AttributeError) as error:  # no Penstock, or an unknown PyTorch
+                sys.stderr.write(f"penstock: {variable} has no effect here: {error}\n")
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -62,6 +98,6 @@ def _run_what_this_hides() -> None:
     spec.loader.exec_module(module)
 
 
-if os.environ.get("PENSTOCK_DATA_INTERCEPT"):
+if _WATCHED:
     sys.meta_path.insert(0, _Watch())
 _run_what_this_hides()

@@ -26,6 +26,7 @@ from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.ledger.order import MAX_GLOBAL_BATCH
 from penstock.trainer import settings
 from penstock.trainer.elastic import DrainedError
+from penstock.trainer.evidence import Part, announce
 from penstock.trainer.holders import holder_name
 from penstock.trainer.logs import configure
 from penstock.trainer.parameters.arrays import Floats, Rows
@@ -144,6 +145,7 @@ class Session:
     def __enter__(self) -> Self:
         address = settings.trainer_address()
         self._process = os.getpid()
+        announce(Part.SERVERS)
         if self._files is not None:
             self._files.check_folder()
         dense = self._served.values()
@@ -234,6 +236,7 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        announce(Part.CLOSED)
         if self._old_handler is not None:
             signal.signal(signal.SIGTERM, self._old_handler)
             self._old_handler = None

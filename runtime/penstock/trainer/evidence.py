@@ -1,0 +1,108 @@
+"""What a training process lets its pod's agent know: that it trains, and as which rank of how many.
+
+Workers that never form a group train copies of one model, each on all data, and each believes that
+it is rank 0 of 1. Only the processes themselves can tell: ``penstock run`` names a socket in their
+environment, and the hook that it puts on PYTHONPATH (see `penstock.data.interception`) calls
+`install` once the program has imported PyTorch. From then on a statement goes out when the process
+computes gradients or takes an optimizer's step, at most once a second, and when it joins a process
+group. A process that loads a model for ten minutes says nothing, and neither do the processes of a
+DataLoader. What divides the work by itself (a session, leased shards) says so with `announce`.
+
+A statement is one datagram that is sent or dropped: nothing here waits, raises into the program, or
+does anything outside ``penstock run``. Within `torch.compile` the hooks are not there at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import time
+from enum import StrEnum
+from typing import Any, Final
+
+SOCKET: Final = "PENSTOCK_AGENT_SOCKET"
+"""Name of the agent's datagram socket, in Linux's abstract namespace."""
+STATEMENT_SECONDS: Final = 1.0
+"""A process that trains says so at most once in so long."""
+
+
+class Part(StrEnum):
+    """How a training process gets its share of the job's work."""
+
+    OWN = "own"  # by a process group of its own making, if at all
+    SESSION = "session"  # penstock.trainer.elastic
+    SERVERS = "servers"  # penstock.trainer.ps
+    SHARDS = "shards"  # penstock.trainer.shards
+    CLOSED = "closed"  # it was one of these, and is through
+
+
+def announce(part: Part) -> None:
+    """Tell the agent, if there is one, how this process gets its work."""
+    if name := os.environ.get(SOCKET):
+        _send(name, {"part": part.value})
+
+
+def install(torch: Any) -> None:
+    """Let this process's agent know when it trains. ``torch`` has been imported."""
+    name = os.environ.get(SOCKET)
+    if not name:
+        return
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    trains = _Throttle(torch, name)
+    register_optimizer_step_post_hook(trains)
+    torch.autograd.backward = _followed_by(torch.autograd.backward, trains)
+    if torch.distributed.is_available():
+        joined = functools.partial(_state, torch, name, trains=False)
+        init = _followed_by(torch.distributed.init_process_group, joined)
+        torch.distributed.init_process_group = init
+        torch.distributed.distributed_c10d.init_process_group = init
+
+
+class _Throttle:
+    """Called after each step; states it once in `STATEMENT_SECONDS`."""
+
+    def __init__(self, torch: Any, name: str) -> None:
+        self._torch = torch
+        self._name = name
+        self._next = 0.0
+
+    def __call__(self, *_: Any) -> None:
+        if self._torch.compiler.is_compiling():
+            return
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + STATEMENT_SECONDS
+            _state(self._torch, self._name, trains=True)
+
+
+def _followed_by(function: Any, after: Any) -> Any:
+    @functools.wraps(function)
+    def called(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        after()
+        return result
+
+    return called
+
+
+def _state(torch: Any, name: str, *, trains: bool) -> None:
+    rank, world = 0, 1
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        try:
+            rank, world = distributed.get_rank(), distributed.get_world_size()
+        except (RuntimeError, ValueError):  # another thread is leaving the group
+            return
+    _send(name, {"trains": trains, "rank": rank, "world_size": world})
+
+
+def _send(name: str, statement: dict[str, Any]) -> None:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(json.dumps(statement).encode(), f"\0{name}")
+    except OSError:  # the agent is gone, or has more to read than it will
+        return

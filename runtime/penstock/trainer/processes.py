@@ -1,0 +1,164 @@
+"""The training processes of one pod, as they state themselves to its agent.
+
+`Processes` listens where `penstock.trainer.evidence` speaks. Who speaks is not taken from the
+statement: Linux writes the sender's process id beside each datagram, and only what the agent's
+program started counts. The list is bounded, and reading it never waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import socket
+import struct
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psutil
+
+from penstock.trainer.evidence import Part
+from penstock.trainer.protocol import MAX_PROCESSES, TrainingProcess
+
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
+_MAX_STATEMENT_BYTES: Final = 1024
+_MOST_AT_ONCE: Final = 4096
+_EXCLUSIVE: Final = (Part.SESSION, Part.SERVERS)
+"""Parts that are a rank's: two processes of one pod cannot both have one."""
+
+
+@dataclass
+class _Known:
+    """What one process has said."""
+
+    part: Part = Part.OWN
+    rank: int = 0
+    world_size: int = 1
+    spoken: bool = False  # of rank and world size
+    since: float = 0.0  # its first step as this rank of so many
+    last: float = 0.0
+    gone: bool = False
+
+    def take(self, statement: dict[str, Any], now: float) -> None:
+        """Take in a statement. Raises ValueError, TypeError or KeyError for what is none."""
+        if "part" in statement:
+            self.part = Part(statement["part"])
+            return
+        standing = rank, world_size = statement["rank"], statement["world_size"]
+        if not (type(rank) is type(world_size) is int and 0 <= rank < world_size <= 1 << 20):
+            raise ValueError(f"rank {rank!r} of {world_size!r}")
+        if not self.spoken or standing != (self.rank, self.world_size):
+            self.rank, self.world_size = standing
+            self.since = 0.0
+            self.spoken = True
+        if statement["trains"] is True:
+            self.since, self.last = self.since or now, now
+
+
+class Processes:
+    """What the processes of one pod have said about themselves; close it at the end."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        """Of the socket, for the environment of the program; empty where there can be none."""
+        self.duplicates: tuple[int, ...] = ()
+        """Process ids that had a session open at the same time."""
+        self._known: dict[int, _Known] = {}
+        self._socket: socket.socket | None = None
+        if sys.platform == "linux":
+            self._listen()
+
+    def _listen(self) -> None:
+        name = f"penstock-agent-{secrets.token_hex(16)}"
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        listening.bind(f"\0{name}")
+        self._socket, self.name = listening, name
+
+    def fileno(self) -> int:
+        """Of the socket, for an event loop; -1 where there is none."""
+        return self._socket.fileno() if self._socket is not None else -1
+
+    def receive(self, tree: Collection[int] | None = None) -> None:
+        """Take in what has been said. ``tree``: the processes that count; default: descendants."""
+        now = time.monotonic()
+        for _ in range(_MOST_AT_ONCE):
+            if self._socket is None:
+                return
+            try:
+                body, beside, _, _ = self._socket.recvmsg(
+                    _MAX_STATEMENT_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
+                )
+            except BlockingIOError:
+                return
+            for level, kind, data in beside:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                    tree = _descendants() if tree is None else tree
+                    self._take(_CREDENTIALS.unpack(data)[0], body, tree, now)
+
+    def _take(self, pid: int, body: bytes, tree: Collection[int], now: float) -> None:
+        if pid <= 0 or (pid not in tree and psutil.pid_exists(pid)):
+            return  # a stranger; one that is gone by now was short-lived, and counts
+        known = self._known.get(pid)
+        if known is None or known.gone:  # another process has the number now
+            if known is None and len(self._known) >= MAX_PROCESSES and not self._forget_one():
+                return
+            known = _Known()
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            known.take(json.loads(body), now)
+            self._known[pid] = known
+        others = [
+            other
+            for other, said in self._known.items()
+            if other != pid and said.part in _EXCLUSIVE and _lives(other)
+        ]
+        if known.part in _EXCLUSIVE and others:
+            self.duplicates = (*sorted(others), pid)[:MAX_PROCESSES]
+
+    def read(self, *, gone_too: bool = False) -> tuple[TrainingProcess, ...]:
+        """The processes that train or have a part in the job's work, and live.
+
+        ``gone_too``: those that have ended as well, once nobody else will speak.
+        """
+        for pid, known in self._known.items():
+            known.gone = known.gone or not _lives(pid)
+        return tuple(
+            TrainingProcess(
+                pid=pid,
+                part=known.part,
+                rank=known.rank,
+                world_size=known.world_size,
+                seconds=max(0.0, known.last - known.since) if known.since else None,
+            )
+            for pid, known in sorted(self._known.items())
+            if gone_too or not known.gone
+        )
+
+    def _forget_one(self) -> bool:
+        """Forget a process that is gone; False if all live."""
+        for pid, known in self._known.items():
+            if known.gone or not _lives(pid):
+                del self._known[pid]
+                return True
+        return False
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _descendants() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

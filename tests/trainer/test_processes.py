@@ -1,0 +1,125 @@
+"""What an agent makes of the statements that reach its socket: authentic, bounded, prompt."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.trainer import processes as room
+from penstock.trainer.evidence import Part
+from penstock.trainer.processes import Processes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
+
+
+@pytest.fixture
+def heard() -> Iterator[Processes]:
+    listening = Processes()
+    yield listening
+    listening.close()
+
+
+def say(heard: Processes, body: bytes | dict[str, object]) -> None:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(text, f"\0{heard.name}")
+
+
+def listen(heard: Processes) -> None:
+    heard.receive({os.getpid()})
+
+
+STEP = {"trains": True, "rank": 1, "world_size": 4}
+
+
+def test_a_step_is_of_the_process_that_says_it(heard: Processes) -> None:
+    say(heard, {**STEP, "pid": 1})
+    listen(heard)
+    (process,) = heard.read()
+    assert (process.pid, process.rank, process.world_size) == (os.getpid(), 1, 4)
+    assert process.seconds == 0
+    assert process.part is Part.OWN
+
+
+def test_time_begins_anew_when_the_rank_is_another(
+    heard: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 112.0, 115.0, 118.0])
+    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
+    alone = {"trains": True, "rank": 0, "world_size": 1}
+    for said, seconds in [
+        (alone, 0.0), (alone, 12.0), ({**STEP, "trains": False}, None), (STEP, 0.0),
+    ]:  # fmt: skip
+        say(heard, said)
+        listen(heard)
+        assert heard.read()[0].seconds == seconds
+
+
+def test_strangers_are_not_heard(heard: Processes) -> None:
+    say(heard, STEP)
+    heard.receive(set())
+    assert heard.read() == ()
+
+
+def test_a_process_that_has_ended_is_told_only_at_the_end(heard: Processes) -> None:
+    code = (
+        "import json, socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        f"s.sendto(json.dumps({STEP!r}).encode(), '\\0' + sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", code, heard.name], check=True, timeout=30)
+    heard.receive()
+    assert heard.read() == ()
+    assert [process.rank for process in heard.read(gone_too=True)] == [1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\xff\xfe", b"[]", b"{}", b"null", b'{"part": "other"}', b"9" * 5000,
+        b'{"trains": true, "rank": 4, "world_size": 4}',
+        b'{"trains": true, "rank": -1, "world_size": 4}',
+        b'{"trains": true, "rank": "x", "world_size": 4}',
+        b'{"trains": true, "rank": 0, "world_size": 1e999}',
+    ],
+)  # fmt: skip
+def test_what_is_no_statement_is_passed_over(heard: Processes, body: bytes) -> None:
+    say(heard, body)
+    say(heard, STEP)
+    listen(heard)
+    (process,) = heard.read()
+    assert process.rank == 1
+
+
+def test_two_live_sessions_are_noticed_and_one_after_another_is_not(heard: Processes) -> None:
+    code = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "s.sendto(b'{\"part\": \"session\"}', '\\0' + sys.argv[1])\n"
+        "print('said', flush=True)\n"
+        "sys.stdin.read()"
+    )
+
+    def begin() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, heard.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"said\n"
+        heard.receive()
+        return process
+
+    first = begin()
+    first.communicate(timeout=30)
+    second = begin()
+    assert heard.duplicates == ()
+    third = begin()
+    assert heard.duplicates == (second.pid, third.pid)
+    for process in (second, third):
+        process.communicate(timeout=30)
