@@ -47,7 +47,11 @@ def talker(plane: ControlPlane, tmp_path: Path) -> Iterator[Callable[[], None]]:
     stop = tmp_path / "stop"
     command = script(TALK.format(stop=str(stop)))
     counts = {"minReplicas": 2, "maxReplicas": 3}
-    plane.apply(job_manifest("talker", command, strategy="AllReduce", worker=counts))
+    plane.apply(
+        job_manifest(
+            "talker", command, strategy="AllReduce", independentWorkers=True, worker=counts
+        )
+    )
     plane.wait_for("talker", "Running", 30)
     yield stop.touch
     plane.kubectl("delete", "ej", "talker", "--timeout=30s")
