@@ -47,7 +47,7 @@ def assert_refused(job: Job, reason: str, workers: int = 2) -> None:
     assert job.trainer is not None
     assert job.trainer.wait(20) == REFUSED, job.logs()
     assert "all ranks are done" not in job.logs()
-    assert re.search(rf"ERROR +penstock.trainer: {reason}: ", job.logs())
+    assert re.search(rf"ERROR +penstock.trainer: workers: {reason}: ", job.logs())
 
 
 def assert_ended_well(job: Job, workers: int = 2) -> None:

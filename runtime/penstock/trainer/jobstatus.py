@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from penstock.crds.conditions import JobReason
 from penstock.crds.policy import TRAINER_FIELD
 from penstock.trainer.kube import Json, KubeClient, KubeError
 from penstock.trainer.problems import Problems, as_status
@@ -48,6 +49,12 @@ class ProblemStatus:
     def seen(self, job: Json) -> None:
         """The job is this now."""
         self._job = job if job["metadata"].get("uid") == self._uid else None
+
+    def shows(self, reason: JobReason) -> bool:
+        """Whether the job, as it was last seen, says so."""
+        return self._job is not None and any(
+            problem.get("reason") == reason for problem in written(self._job)
+        )
 
     async def run(self, quiet_seconds: float = 0.0) -> None:
         """Keep the status as it should be until cancelled.

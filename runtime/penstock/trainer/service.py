@@ -101,6 +101,8 @@ class End:
         return True
 
 
+STATUS_SECONDS = 10.0
+"""How long a refused job's workers are not told, while its status cannot be written."""
 REFUSED = 78
 """Exit code of a trainer without a cluster whose job was refused; as that of the job's agents."""
 
@@ -337,12 +339,16 @@ class TrainerService:
             await asyncio.sleep(TICK_SECONDS)
 
     def _say_refusal(self, now: float) -> None:
+        """Say it in the job's status first: else the controller would restart who ends by it."""
         copies = self._coordinator.copies
-        if copies.refusal is None or self._refused_at is not None:
+        if copies.refusal is None or copies.told:
             return
-        self._refused_at = now
-        LOG.error("%s: %s", copies.refusal.reason, copies.refusal.message)
-        copies.told = True
+        reason, message = copies.refusal.reason, copies.refusal.message
+        if self._refused_at is None:
+            self._refused_at = now
+            self._coordinator.problems.report("workers", reason, message, now, fatal=True)
+        shown = self._status is None or self._status.shows(reason)
+        copies.told = shown or now - self._refused_at > STATUS_SECONDS
 
     def _refused_all(self, now: float) -> bool:
         """Without a cluster: whether the job was refused and nobody is left who has to hear it."""
