@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import torch
 
 from penstock.trainer import checkpoint, sealed
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, read, write
-from penstock.trainer.state import StateError, pack
+from penstock.trainer.state import PackedState, StateError, pack
+from tests.trainer.small_disk import fill, small_disk
 
 
 def state(number: int) -> dict[str, object]:
@@ -93,10 +96,58 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
             read(path)
 
 
+def big(number: int) -> dict[str, object]:
+    return {"step": number, "weights": torch.full((10_000,), float(number))}
+
+
+def until(ready: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+
+
+def test_a_full_disk_keeps_the_old_checkpoints_and_holds_nothing_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", 512) as disk:
+        folder = CheckpointDir(disk, retry_seconds=(0.05,))
+        folder.save(1, big(1), wait=True)
+        filler = fill(disk)
+        for step in (2, 3, 4):
+            folder.save(step, big(step))
+            until(lambda: folder.trouble)
+        assert f"no checkpoint is written to {disk}: No space left on device" in folder.trouble
+        [told] = folder.troubles()
+        assert told.reason == "CheckpointsNotWritten"
+        time.sleep(0.2)  # some attempts
+        assert [saved.step for saved in folder.list()] == [1]
+        assert read(folder.list()[0].path)["step"] == 1
+        filler.unlink()
+        folder.wait()
+        assert [saved.step for saved in folder.list()] == [4, 1], "only the newest waited"
+        assert folder.trouble == ""
+        assert not list(disk.glob(".*.tmp")), "a temporary file stayed"
+    assert caplog.text.count("No space left on device") == 1, "it is said once"
+
+
+def test_a_disk_that_stays_full_is_an_error_at_the_end(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 512) as disk:
+        fill(disk)
+        folder = CheckpointDir(disk, write_seconds=0.3, retry_seconds=(0.05,))
+        folder.save(2, big(2))
+        with pytest.raises(
+            CheckpointError,
+            match=rf"trained model is not on disk in {disk}: No space left on device; make room",
+        ):
+            folder.wait()
+        assert not list(disk.glob(".*.tmp")), "the temporary file stayed"
+
+
 def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = CheckpointDir(tmp_path)
+    folder = CheckpointDir(tmp_path, write_seconds=0.1, retry_seconds=(0.02,))
     folder.save(1, state(1), wait=True)
 
     def full_disk(descriptor: int) -> None:
@@ -110,21 +161,60 @@ def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
     assert not list(tmp_path.glob(".*.tmp")), "the temporary file stayed"
 
 
-def test_a_disk_that_hangs_is_an_error_after_a_while_and_never_holds_up_a_drain(
+def test_a_disk_that_hangs_holds_up_neither_the_training_nor_a_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     mended = threading.Event()
-    monkeypatch.setattr(checkpoint, "write", lambda path, packed: mended.wait(30))
-    folder = CheckpointDir(tmp_path, write_seconds=0.05)
-    folder.save(1, state(1))
-    folder.abandon(0.05)
-    assert "left while a checkpoint was being written" in caplog.text
-    with pytest.raises(CheckpointError, match=r"was not written within 0 s: its disk hangs"):
+    whole = checkpoint.write
+
+    def hanging(path: Path, packed: PackedState) -> None:
+        assert mended.wait(30)
+        whole(path, packed)
+
+    monkeypatch.setattr(checkpoint, "write", hanging)
+    folder = CheckpointDir(tmp_path, write_seconds=0.05, busy_seconds=0.01)
+    for step in (1, 2, 3):
+        folder.save(step, state(step))
+    until(lambda: folder.trouble)
+    assert f"no checkpoint is written to {tmp_path}: a write is not done within" in folder.trouble
+    with pytest.raises(CheckpointError, match="the disk hangs"):
         folder.wait()
-    with pytest.raises(CheckpointError, match="its disk hangs"):
-        folder.save(2, state(2))
+    folder.save(4, state(4))
     mended.set()
     folder.wait()
+    assert [saved.step for saved in folder.list()] == [4, 1], "the newest waited"
+    assert folder.trouble == ""
+    mended.clear()
+    folder.save(5, state(5))
+    folder.abandon(0.05)
+    assert "left while a checkpoint was being written" in caplog.text
+    mended.set()
+
+
+def test_who_leads_no_longer_leaves_what_it_could_not_write_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = CheckpointDir(tmp_path, retry_seconds=(0.02,))
+    with monkeypatch.context() as patch:
+        patch.setattr(sealed.os, "fsync", full_disk)
+        folder.save(1, state(1))
+        until(lambda: folder.trouble)
+        folder.forget()
+        folder.wait()
+        assert folder.trouble == ""
+    assert folder.list() == []
+
+
+def test_a_fault_of_the_program_is_no_matter_of_waiting(tmp_path: Path) -> None:
+    folder = CheckpointDir(tmp_path)
+    with pytest.raises(StateError, match="a function has no plain form"):
+        folder.save(1, {"schedule": lambda step: step})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="it must be a folder in which this program may"):
+        CheckpointDir(tmp_path / "file").check_folder()
 
 
 def test_an_unknown_file_in_the_folder_is_no_checkpoint(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
+from penstock.crds.conditions import JobReason
 from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, Slot
 from penstock.data.ledger.journal import append, begin
-from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
+from penstock.trainer.coordinator import FORGET_SECONDS, Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from penstock.trainer.protocol import (
     AgentReport,
@@ -20,7 +22,10 @@ from penstock.trainer.protocol import (
     ProcessState,
     SessionReply,
     SessionReport,
+    Trouble,
     Usage,
+    decode,
+    encode,
 )
 from penstock.trainer.service import LATECOMER_SECONDS, End
 
@@ -421,3 +426,49 @@ def test_a_program_without_the_api_ends_the_job_when_it_ended_well() -> None:
     assert not trainer.books.done()
     trainer.books.agent(ended(0), now=2)
     assert trainer.books.done()
+
+
+def trouble(reason: str = "CheckpointsNotWritten") -> Trouble:
+    return Trouble(reason=reason, message=f"no room for {reason}")
+
+
+def test_what_a_worker_cannot_write_is_a_problem_until_it_can() -> None:
+    trainer = Trainer()
+    trainer.send(0, Phase.READY, troubles=(trouble(), trouble("OfALaterRelease")))
+    [problem] = trainer.books.problems.current()
+    assert (problem.source, problem.reason) == ("worker-0", JobReason.CHECKPOINTS_NOT_WRITTEN)
+    assert problem.message == "no room for CheckpointsNotWritten"
+    trainer.send(0, Phase.READY, troubles=(trouble("StepLogNotWritten"),))
+    [problem] = trainer.books.problems.current()
+    assert problem.reason is JobReason.STEP_LOG_NOT_WRITTEN
+    trainer.send(0, Phase.READY)
+    assert trainer.books.problems.current() == ()
+
+
+def test_a_worker_cannot_end_the_job_by_its_word() -> None:
+    trainer = Trainer()
+    trainer.send(0, Phase.READY, troubles=(trouble("SeparateCopies"),))
+    assert trainer.books.problems.current() == ()
+
+
+def test_what_a_worker_that_is_gone_could_not_write_is_forgotten() -> None:
+    trainer = Trainer()
+    trainer.send(0, Phase.READY, troubles=(trouble(),))
+    trainer.books.advance(trainer.now + FORGET_SECONDS - 1)
+    assert trainer.books.problems.current()
+    trainer.books.advance(trainer.now + FORGET_SECONDS + 1)
+    assert trainer.books.problems.current() == ()
+
+
+def test_a_report_without_troubles_is_as_a_trainer_of_the_release_before_knows_it() -> None:
+    report = SessionReport(
+        member=MemberId(rank=0, incarnation=0, nonce="a"),
+        phase=Phase.READY,
+        address="a:1",
+        data=DataSpec(dataset_size=10, global_batch=2, epochs=1),
+    )
+    sent = msgpack.unpackb(encode(report))
+    assert "troubles" not in sent
+    assert decode(SessionReport, msgpack.packb(sent)) == report
+    told = report.model_copy(update={"troubles": (trouble(),)})
+    assert decode(SessionReport, encode(told)) == told

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.crds.conditions import JobReason
 from penstock.data.ledger import Ledger, LedgerOptions
 from penstock.data.ledger.journal import recover
 from penstock.trainer.journal import Journal
@@ -53,12 +54,17 @@ def test_a_full_disk_is_said_once_and_so_is_its_end(
         patch.setattr(journal, "rewrite", full)
         for _ in range(3):
             service._journal_now(journal)
+        [problem] = service._coordinator.problems.current()
+        assert problem.reason is JobReason.JOURNAL_NOT_WRITTEN
         patch.undo()
         for _ in range(3):
             service._journal_now(journal)
     journal.close()
     said = [record.getMessage() for record in caplog.records if "journal" in record.getMessage()]
-    assert [text.partition("journal ")[2].partition(" ")[2][:16] for text in said] == [
-        "cannot be writte",
-        "is written again",
-    ]
+    [line] = said
+    assert line == (
+        f"trainer: JournalNotWritten: the journal {journal.path} cannot be written: "
+        "No space left on device; make room there, or mend the disk: it is tried again"
+    )
+    assert caplog.messages[-1] == "trainer: JournalNotWritten: over"
+    assert service._coordinator.problems.current() == ()

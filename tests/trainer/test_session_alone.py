@@ -13,6 +13,8 @@ from torch.nn import functional
 
 from penstock.crds import environment
 from penstock.trainer import elastic
+from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
+from tests.trainer.small_disk import fill, small_disk
 
 FEATURES = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
 TARGETS = (FEATURES.sum(1) > 0).long()
@@ -86,7 +88,7 @@ def test_a_step_log_that_cannot_be_written_is_said_once(
     (tmp_path / "steps-0-0.jsonl").mkdir()
     monkeypatch.setenv(environment.STEP_LOG, str(tmp_path))
     train(*start())
-    [record] = [record for record in caplog.records if "step log" in record.getMessage()]
+    [record] = [record for record in caplog.records if "no step log" in record.getMessage()]
     assert "Is a directory" in record.getMessage()
 
 
@@ -265,3 +267,47 @@ def test_a_slot_that_is_computed_twice_is_refused() -> None:
             micro.backward(model(FEATURES[micro.indices]).sum())
         after = [parameter.grad for parameter in model.parameters()]
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))  # type: ignore[arg-type]
+
+
+def test_a_full_disk_under_the_step_log_takes_nothing_from_a_training_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "steps-0-0.jsonl").symlink_to("/dev/full")
+    monkeypatch.setenv(environment.STEP_LOG, str(tmp_path))
+    model, session = start()
+    train(model, session)
+    assert session.finished
+
+
+def test_a_training_goes_on_where_no_checkpoint_can_be_written_and_ends_well_when_one_can(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", 64) as disk:
+        filler = fill(disk)
+        model, session = start(checkpoint_dir=disk, checkpoint_every_steps=2)
+        seen = []
+
+        def make_room(step: elastic.Step) -> None:
+            seen.append(step.number)
+            if step.number == 9:
+                filler.unlink()
+
+        train(model, session, make_room)
+        assert seen == list(range(12))
+        assert session.finished
+        assert (disk / "step-000000000012.penstock").exists()
+        assert not list(disk.glob(".*.tmp"))
+
+
+def test_a_trained_model_that_cannot_be_saved_is_an_error_at_the_end_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", 64) as disk:
+        fill(disk)
+        patient = CheckpointDir(disk, write_seconds=0.3)
+        monkeypatch.setattr(elastic, "CheckpointDir", lambda *_: patient)
+        model, session = start(checkpoint_dir=disk, checkpoint_every_steps=2)
+        seen = []
+        with pytest.raises(CheckpointError, match=r"the trained model is not on disk .*make room"):
+            train(model, session, lambda step: seen.append(step.number))
+        assert seen == list(range(12))

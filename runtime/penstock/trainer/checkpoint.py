@@ -3,7 +3,8 @@
 A checkpoint is written to a temporary file, synced, and renamed; its last bytes are a checksum of
 all the others. So a file under its final name is whole or detectably damaged, and a damaged one is
 passed over for the one before it, in one line of the log. Writing happens on a thread of its own,
-from a copy of the state that was taken between two steps; the newest ``keep`` files stay.
+from a copy of the state that was taken between two steps; the newest ``keep`` files stay. A disk
+that is full or hangs holds nothing up: the write is tried again, and those before it stay.
 """
 
 from __future__ import annotations
@@ -13,20 +14,33 @@ import itertools
 import logging
 import struct
 import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from penstock.crds.conditions import JobReason
 from penstock.trainer import sealed
+from penstock.trainer.protocol import MAX_TEXT, Trouble
 from penstock.trainer.sealed import DIGEST_BYTES
 from penstock.trainer.state import PackedState, StateError, pack, payload_bytes, unpack
+from penstock.trainer.storage import (
+    LAST_SECONDS,
+    RETRY_SECONDS,
+    Backoff,
+    cause,
+    not_on_disk,
+    not_saved,
+)
 
 LOG = logging.getLogger("penstock.checkpoint")
 
-WRITE_SECONDS = 600.0
-"""A write that takes longer is given up, with an error: the disk hangs."""
+BUSY_SECONDS = 60.0
+"""How long a save waits, once, for the write of the one before it."""
+POLL_SECONDS = 0.2
 
 MAGIC = b"PNSTKCP1"
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
@@ -45,14 +59,40 @@ class Saved:
 
 
 class CheckpointDir:
-    """The checkpoints of one job in one folder. Only the group's first member writes there."""
+    """The checkpoints of one job in one folder. Only the group's first member writes there.
 
-    def __init__(self, folder: Path, keep: int = 3, write_seconds: float = WRITE_SECONDS) -> None:
+    One state at most is being written and one waits, the newest. Where a write fails, or hangs, the
+    training goes on: `trouble` says so, and what waits is tried again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        keep: int = 3,
+        write_seconds: float = LAST_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
+        retry_seconds: Sequence[float] = RETRY_SECONDS,
+    ) -> None:
         self.folder = folder
         self._files = sealed.Series(folder, "step", keep)
         self._write_seconds = write_seconds
+        self._busy_seconds = busy_seconds
+        self._retry_seconds = retry_seconds
+        self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._pending: tuple[int, PackedState] | None = None  # not on disk yet
+        self._began: float | None = None  # when the write that is going on did
+        self._waited_for = False  # the training has
+        self._failure = ""  # of the newest write
+        self._hangs = False  # said in the log
+        self._fault: Exception | None = None  # of this program
+
+    def check_folder(self) -> None:
+        """Raises CheckpointError: nothing can be written there, which is better known at once."""
+        try:
+            self._files.check_folder()
+        except sealed.FolderError as error:
+            raise CheckpointError(str(error)) from error
 
     def list(self) -> list[Saved]:
         """All checkpoints by name, newest first; not checked."""
@@ -72,48 +112,163 @@ class CheckpointDir:
     def save(self, step: int, state: Any, *, wait: bool = False) -> None:
         """Write a state as of ``step``; the state is copied before this returns.
 
-        A writer that is still busy with the last one is waited for.
+        A writer that is still busy with the last one is waited for, but not for long: what waits
+        gives way to what is newer.
 
         Raises:
-            CheckpointError: this or the last one could not be written.
             StateError: the state has no plain form.
+            CheckpointError: with ``wait``, as `wait` does; or the writer itself is at fault.
         """
+        with self._changed:
+            self._check_fault()
+            if self._failure:
+                self._drop()  # there is no memory for three
         packed = pack(state)
-        self.wait()
-        self._writer = threading.Thread(
-            target=self._write, args=(step, packed), name="penstock-checkpoint", daemon=True
-        )
-        self._writer.start()
+        with self._changed:
+            if not self._waited_for:
+                self._waited_for = not self._changed.wait_for(self._is_free, self._busy_seconds)
+            self._pending = (step, packed)
+            if self._writer is None:
+                self._writer = threading.Thread(
+                    target=self._write_all, name="penstock-checkpoint", daemon=True
+                )
+                self._writer.start()
+            self._changed.notify_all()
         if wait:
             self.wait()
 
-    def wait(self) -> None:
-        """Wait until the last checkpoint is on disk. Raises CheckpointError if it is not."""
-        if self._writer is not None:
-            self._writer.join(self._write_seconds)
-            if self._writer.is_alive():
-                raise CheckpointError(
-                    f"a checkpoint in {self.folder} was not written within "
-                    f"{self._write_seconds:.0f} s: its disk hangs, or is too slow for the model"
-                )
-            self._writer = None
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise CheckpointError(f"a checkpoint was not written: {failure}") from failure
+    @property
+    def trouble(self) -> str:
+        """Why checkpoints are not written at present; empty: nothing is known to fail."""
+        with self._changed:
+            if self._failure:
+                return not_saved(self.folder, self._failure)
+            if self._began is None or time.monotonic() - self._began <= self._write_seconds:
+                return ""
+            said = not_saved(self.folder, self._hanging)
+            if not self._hangs:
+                LOG.warning("%s", said)
+            self._hangs = True
+            return said
+
+    def troubles(self) -> tuple[Trouble, ...]:
+        """The same for the trainer."""
+        if not (trouble := self.trouble):
+            return ()
+        return (Trouble(reason=JobReason.CHECKPOINTS_NOT_WRITTEN, message=trouble[:MAX_TEXT]),)
+
+    def wait(self, waits_on: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the last checkpoint is on disk: it is tried again for a while.
+
+        Args:
+            waits_on: called a few times a second meanwhile; False: wait no longer.
+
+        Raises:
+            CheckpointError: it is not, and the time is over; says where, why and what to do.
+        """
+        deadline = time.monotonic() + self._write_seconds
+        while True:
+            with self._changed:
+                written = self._changed.wait_for(self._is_idle, POLL_SECONDS)
+                self._check_fault()
+                why = self._failure or self._hanging
+            if written or not waits_on():
+                return
+            if time.monotonic() > deadline:
+                self.forget()
+                raise CheckpointError(not_on_disk(self.folder, why))
 
     def abandon(self, seconds: float) -> None:
         """Wait for so long at most; what is not on disk by then may be lost, and this is said."""
-        if self._writer is not None:
-            self._writer.join(seconds)
-            if self._writer.is_alive():
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_idle() or bool(self._failure), seconds)
+            if not self._is_idle():
                 LOG.warning("left while a checkpoint was being written: the one before it stays")
+            self._drop()
+
+    def forget(self) -> None:
+        """Write nothing more of what waits: somebody else has newer checkpoints to write."""
+        with self._changed:
+            self._drop()
+            self._failure = ""
+
+    # ------------------------------------------------------------------ with the lock
+
+    def _is_idle(self) -> bool:
+        return self._pending is None and self._began is None
+
+    def _is_free(self) -> bool:
+        """Whether nothing is held up by a newer state: idle, or failing anyway."""
+        return self._is_idle() or (self._began is None and bool(self._failure))
+
+    def _drop(self) -> None:
+        self._pending = None
+        self._changed.notify_all()
+
+    def _check_fault(self) -> None:
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise CheckpointError(f"a checkpoint was not written: {fault!r}") from fault
+
+    @property
+    def _hanging(self) -> str:
+        return (
+            f"a write is not done within {self._write_seconds:.0f} s, the disk hangs or is too "
+            "slow for the model"
+        )
+
+    # ------------------------------------------------------------------ on the thread
+
+    def _write_all(self) -> None:
+        """Write what waits, again and again where that fails, until nothing does."""
+        backoff = Backoff(self._retry_seconds)
+        while (taken := self._take()) is not None:
+            error: Exception | None = None
+            try:
+                self._write(*taken)
+            except Exception as caught:  # noqa: BLE001  (told to the training's thread)
+                error = caught
+            with self._changed:
+                self._began, self._waited_for = None, False
+                if error is None:
+                    self._written(taken)
+                elif isinstance(error, OSError | MemoryError):
+                    backoff.failed()
+                    self._failed(cause(error))
+                    self._changed.wait_for(lambda: self._pending is not taken, backoff.pause)
+                else:
+                    self._fault, self._pending = error, None
+                    self._changed.notify_all()
+
+    def _take(self) -> tuple[int, PackedState] | None:
+        with self._changed:
+            if self._pending is None:
+                self._writer = None
+                return None
+            self._began = time.monotonic()
+            return self._pending
+
+    def _written(self, taken: tuple[int, PackedState]) -> None:
+        if self._failure or self._hangs:
+            LOG.info("checkpoints are written to %s again", self.folder)
+        self._failure, self._hangs = "", False
+        if self._pending is taken:
+            self._pending = None
+        self._changed.notify_all()
+
+    def _failed(self, why: str) -> None:
+        if not self._failure and self._pending is not None:
+            LOG.warning("%s", not_saved(self.folder, why))
+        if self._pending is not None:
+            self._failure = why
+        self._changed.notify_all()
 
     def _write(self, step: int, packed: PackedState) -> None:
+        write(self._files.path(step), packed)
         try:
-            write(self._files.path(step), packed)
             self._files.discard_older(step)
         except OSError as error:
-            self._failure = error
+            LOG.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
 
 
 def write(path: Path, packed: PackedState) -> None:

@@ -43,7 +43,7 @@ import torch
 
 from penstock.data.ledger import SampleOrder
 from penstock.trainer import settings
-from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from penstock.trainer.collective import Gradients
 from penstock.trainer.control import GroupBrokenError, Listener
 from penstock.trainer.evidence import Part, announce
@@ -64,7 +64,9 @@ SLOTS_PER_STEP_ALONE = 8
 FLUSH_SECONDS = 15.0
 DRAIN_FLUSH_SECONDS = 3.0
 DRAIN_SAVE_SECONDS = 10.0
-"""What a checkpoint that is being written gets on a drain: the group's next chief has the state."""
+"""What a checkpoint that is being written gets on a drain: the group's next chief has the state.
+
+After an error of the script it gets no more either."""
 
 _SMOOTHING = 0.3
 _MAX_REPORTED_AUDITS = 64
@@ -182,6 +184,8 @@ class Session:
     # ------------------------------------------------------------------ the loop
 
     def __enter__(self) -> Self:
+        if self._checkpoints is not None:
+            self._checkpoints.check_folder()
         address = settings.trainer_address()
         announce(Part.SESSION)
         if address is not None:
@@ -243,6 +247,7 @@ class Session:
         return self.committed_steps >= self.order.total_steps
 
     def _after_commit(self, *, regroup: bool) -> None:
+        self._tell_troubles()
         if self._link is not None:
             audits = self._unreported_audits()
             update = self._link.publish if self._complete else self._link.note
@@ -256,10 +261,36 @@ class Session:
 
     def _save_if_due(self, step: int) -> None:
         """Save between two steps: what the script's loop did after the commit is part of it."""
-        if self.committed_steps != step + 1 or not self._leads:
+        if self.committed_steps != step + 1:
+            return
+        if not self._leads:
+            if self._checkpoints is not None:
+                self._checkpoints.forget()  # what it could not write, the group's first will
             return
         if self._complete or self.committed_steps % self._checkpoint_every == 0:
-            self._state.save(wait=self._complete)
+            self._state.save()
+        if self._complete:
+            self._settle_checkpoints()
+
+    def _settle_checkpoints(self) -> None:
+        """Wait until the last checkpoint is on disk. Raises CheckpointError: it will not be."""
+        if self._checkpoints is None:
+            return
+
+        def waits_on() -> bool:
+            self._tell_troubles()
+            return not self._drain
+
+        self._checkpoints.wait(waits_on)
+        self._tell_troubles()
+
+    def _tell_troubles(self) -> None:
+        """Report what cannot be written at present."""
+        if self._link is None:
+            return
+        checkpoints = self._checkpoints.troubles() if self._checkpoints is not None else ()
+        steps = self._step_log.troubles() if self._step_log is not None else ()
+        self._link.note(troubles=(*checkpoints, *steps))
 
     def _ready(self) -> bool:
         """Be in a group with a model that is up to date; False at the end."""
@@ -314,10 +345,13 @@ class Session:
         if self._membership is not None:
             self._membership.leave()
         try:
-            if self._checkpoints is not None and isinstance(error, DrainedError):
+            if self._checkpoints is not None and (error is not None or self._drain):
                 self._checkpoints.abandon(DRAIN_SAVE_SECONDS)
-            elif self._checkpoints is not None:
-                self._checkpoints.wait()
+            else:
+                self._settle_checkpoints()
+        except CheckpointError as failure:
+            error = failure
+            raise
         finally:
             self._take_leave(error)
 

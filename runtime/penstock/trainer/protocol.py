@@ -34,7 +34,8 @@ HEALTH_PATH: Final = "/healthz"
 
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Text = Annotated[str, Field(max_length=4096)]
+MAX_TEXT: Final = 4096
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class MemberId(Message):
@@ -129,6 +130,21 @@ class EpochAudit(Message):
     samples_repeated: Count
 
 
+def _none(troubles: tuple[Any, ...]) -> bool:
+    return not troubles
+
+
+class Trouble(Message):
+    """Something that a training process cannot write; ``reason``: as in the job's conditions."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=63)]
+    message: Text
+
+
+Troubles = Annotated[tuple[Trouble, ...], Field(max_length=8, exclude_if=_none)]
+"""Absent where there are none: a trainer of the release before does not know the field."""
+
+
 class SessionReport(Message):
     """The whole state of one training process."""
 
@@ -147,6 +163,7 @@ class SessionReport(Message):
     slot_seconds: Seconds | None = None  # smoothed time that one slot takes here
     audits: tuple[EpochAudit, ...] = ()
     result: dict[str, Any] | None = None
+    troubles: Troubles = ()
     seen_revision: Count = 0
     wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0.0
 

@@ -8,6 +8,7 @@ nobody else uses, on any machine; what writers that were killed have left there 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -15,6 +16,8 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
+
+from penstock.trainer.storage import may_heal
 
 DIGEST_BYTES: Final = 32
 ABANDONED_SECONDS: Final = 1800.0
@@ -24,6 +27,10 @@ _CHUNK_BYTES: Final = 1 << 20
 
 class DamagedError(Exception):
     """A file that is missing, cut off or damaged; says which and why."""
+
+
+class FolderError(Exception):
+    """A folder in which nothing can be written; says which, why, and what it must be."""
 
 
 class Series:
@@ -41,6 +48,22 @@ class Series:
     def path(self, number: int) -> Path:
         """Where the file of a number is, or is to be."""
         return self.folder / f"{self._noun}-{number:012d}.penstock"
+
+    def check_folder(self) -> None:
+        """Make the folder. Raises FolderError where it is of no use, and room alone will not help.
+
+        A disk that is full now is none of this: there may be room by the time of the first file.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            if not may_heal(error):
+                raise FolderError(
+                    f"checkpoint_dir: {self.folder}: {error.strerror}; it must be a folder in "
+                    "which this program may write"
+                ) from error
 
     def list(self) -> list[tuple[Path, int]]:
         """All files with their numbers, by name, newest first; not checked."""
@@ -85,7 +108,8 @@ def write(path: Path, parts: Iterable[Any]) -> None:
         temporary.replace(path)
         _sync_folder(path.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what is told
+            temporary.unlink(missing_ok=True)
         raise
 
 

@@ -23,8 +23,9 @@ from pydantic import ValidationError
 
 from penstock.api.schemas import JobRegistration, Plan
 from penstock.client import AsyncBrainClient, TokenFile
+from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Strategy
+from penstock.crds.enums import TRAINER_ROLE, Strategy
 from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
@@ -44,6 +45,7 @@ from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.settings import SettingsError, TrainerSettings
+from penstock.trainer.storage import cause
 
 LOG = logging.getLogger("penstock.trainer")
 
@@ -125,7 +127,6 @@ class TrainerService:
         self._stop = asyncio.Event()
         self._has_servers = asyncio.Event()  # by the job's spec
         self._saved_extra: object = None
-        self._journal_failing = False  # said in the log
         self._waiting_plan: int | None = None  # said in the log
         self._stragglers: set[int] = set()  # said in the log
         self._refused_at: float | None = None  # said in the log
@@ -395,7 +396,7 @@ class TrainerService:
         try:
             return Journal(folder)
         except OSError as error:
-            LOG.error("no journal in %s: %s; going on without one", folder, error.strerror)
+            self._report_journal(f"no journal in {folder}: {cause(error)}; going on without one")
             return None
 
     async def _write_journal(self, journal: Journal) -> None:
@@ -415,14 +416,15 @@ class TrainerService:
             elif events := ledger.take_events():
                 journal.append(events)
         except OSError as error:
-            if not self._journal_failing:
-                LOG.error("the journal %s cannot be written: %s; trying on", journal.path, error)
-            self._journal_failing = True
+            why = f"the journal {journal.path} cannot be written: {cause(error)}; make room there"
+            self._report_journal(f"{why}, or mend the disk: it is tried again")
             self._saved_extra = None  # the next success writes everything
         else:
-            if self._journal_failing:
-                LOG.info("the journal %s is written again", journal.path)
-            self._journal_failing = False
+            self._coordinator.problems.clear(TRAINER_ROLE, JobReason.JOURNAL_NOT_WRITTEN)
+
+    def _report_journal(self, message: str) -> None:
+        reason = JobReason.JOURNAL_NOT_WRITTEN
+        self._coordinator.problems.report(TRAINER_ROLE, reason, message, time.monotonic())
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -67,10 +67,10 @@ class TrainingState:
         else:
             self.committed = 0
 
-    def save(self, *, wait: bool) -> None:
-        """Write a checkpoint, if there is a folder for it; ``wait`` until it is on disk."""
+    def save(self) -> None:
+        """Have a checkpoint written, if there is a folder for it."""
         if self._checkpoints is not None and self.committed is not None:
-            self._checkpoints.save(self.committed, self._whole(), wait=wait)
+            self._checkpoints.save(self.committed, self._whole())
 
     def _whole(self) -> dict[str, Any]:
         return {

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from penstock.crds.conditions import JobReason
 from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder
 from penstock.data.ledger.ranges import RangeSet
 from penstock.trainer.coordinator import RefusedError
 from penstock.trainer.parameters.audits import audits_of
+from penstock.trainer.parameters.layout import Layout
 from penstock.trainer.parameters.protocol import Applied, WorkerPhase, WorkerReport
 from penstock.trainer.parameters.spec import DenseSpec
 from penstock.trainer.parameters.transitions import Transitions
 from penstock.trainer.protocol import LeaseRequest, MemberId, Phase, SessionReport
-from tests.trainer.parameters.fleet_world import SPEC, World
+from tests.trainer.parameters.fleet_world import SPEC, SimWorker, World
 
 
 def report(world: World, **changes: Any) -> WorkerReport:
@@ -200,3 +202,29 @@ def test_a_transition_tells_its_parts() -> None:
     assert str(told) == "servers 2 -> 4: workers stopped for 0.50 s (halt 0.250, serve 0.250)"
     assert not transitions.untold()
     assert transitions.kept[0].plain()["parts"] == [["halt", 0.25], ["serve", 0.25]]
+
+
+def test_a_chief_that_cannot_save_is_a_problem_of_the_job_until_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = ready(save_every=6)
+    problems = world.trainer.problems
+
+    def full(worker: SimWorker, layout: Layout, number: int) -> None:
+        worker.failed = "no checkpoint is written to /c: No space left on device"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimWorker, "_save", full)
+        for _ in range(2000):
+            world.round()
+            if problems.current():
+                break
+        [problem] = problems.current()
+        assert problem.reason is JobReason.CHECKPOINTS_NOT_WRITTEN
+        assert problem.source == "trainer"
+        assert "could not save: no checkpoint is written to /c: No space" in problem.message
+    for _ in range(2000):
+        world.round()
+        if not problems.current():
+            break
+    assert problems.current() == ()

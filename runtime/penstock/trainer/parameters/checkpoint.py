@@ -8,9 +8,7 @@ a damaged one is passed over, in one line of the log (see `penstock.trainer.seal
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -155,14 +153,9 @@ class ModelFiles:
     def check_folder(self) -> None:
         """Raises CheckpointError: nothing can be written there, which is better known at once."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            raise CheckpointError(
-                f"checkpoint_dir: {self.folder}: {error.strerror}; it must be a folder in which "
-                "this program may write"
-            ) from error
+            self._files.check_folder()
+        except sealed.FolderError as error:
+            raise CheckpointError(str(error)) from error
 
     def list(self) -> list[Saved]:
         """All checkpoints by name, newest first; not checked."""

@@ -24,6 +24,7 @@ from penstock.trainer.parameters.layout import Layout
 from penstock.trainer.parameters.line import AwayError, Line
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.wire import READ, SEAL, STATE, WRITE
+from penstock.trainer.storage import cause, not_saved
 
 LOG = logging.getLogger("penstock.checkpoint")
 
@@ -176,7 +177,10 @@ class Save:
                 saved = self._files.write(applied, int(pushes), self._partitions(lines))
             finally:
                 lines.close()
-        except (DataError, AwayError, CheckpointError, OSError, ValueError, TypeError) as error:
+        except OSError as error:  # such as a full disk
+            self.error = CheckpointError(not_saved(self._files.folder, cause(error)))
+            return
+        except (DataError, AwayError, CheckpointError, ValueError, TypeError) as error:
             self.error = error
             return
         self.slots = saved.slots

@@ -44,6 +44,7 @@ from penstock.trainer.protocol import (
     Message,
     Seconds,
     Text,
+    Troubles,
     Usage,
 )
 
@@ -190,6 +191,7 @@ class WorkerReport(Message):
     ]  # batches, by parameter
     failed: Text = ""  # why it cannot fill or save
     result: dict[str, Any] | None = None
+    troubles: Troubles = ()
     seen_revision: Count = 0
     wait_seconds: Wait = 0.0
 

@@ -33,6 +33,7 @@ class Saves:
     writing: bool = False  # all of them have it
     after_move: bool = False  # one is due as soon as the next layout is built
     saver: MemberId | None = None
+    trouble: str = ""  # why the newest save came to nothing
     _told: int = 0  # revision at which the saver was told
     _since: float = 0.0
     _not_before: float = float("-inf")
@@ -97,14 +98,16 @@ class Saves:
             return True
         if chief.report.saved == self.snapshot:
             LOG.info("checkpoint of %d slots saved by %s", self.snapshot, chief.id)
-            self.saved, self._failed = self.snapshot, 0
+            self.saved, self._failed, self.trouble = self.snapshot, 0, ""
             self._not_before = now + (now - self._since) * (1 / SHARE - 1)
             self.drop()
             return True
         if chief.report.failed and chief.report.seen_revision >= self._told:
             LOG.warning("%s could not save: %s", chief.id, chief.report.failed)
+            self.trouble = f"{chief.id} could not save: {chief.report.failed}"
         elif now - self._since >= self.patience.fill:
             LOG.warning("%s did not save in %d s", chief.id, self.patience.fill)
+            self.trouble = f"{chief.id} did not save in {self.patience.fill:.0f} s: its disk hangs"
         else:
             return False
         crew.pass_over(chief.id, now + self.patience.fill)

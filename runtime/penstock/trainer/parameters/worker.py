@@ -40,10 +40,12 @@ from penstock.trainer.protocol import (
     DataSpec,
     MemberId,
     ProtocolError,
+    Trouble,
     decode,
     encode,
     request_headers,
 )
+from penstock.trainer.storage import not_on_disk
 
 LOG = logging.getLogger("penstock.session")
 
@@ -212,6 +214,10 @@ class Worker:
         self._change(phase=WorkerPhase.FINISHED)
         self._exchange()
 
+    def tell(self, troubles: Sequence[Trouble]) -> None:
+        """Report with the next call what cannot be written at present."""
+        self._change(troubles=tuple(troubles))
+
     def publish(self, result: dict[str, Any]) -> None:
         """Tell the trainer the final figures."""
         self._change(result=result)
@@ -240,10 +246,8 @@ class Worker:
                 newest = self._files.newest()  # another chief may have written it
                 if newest is not None and newest.slots >= wanted:
                     return
-                raise WorkerError(
-                    f"the trained model is not on disk in {self._files.folder}: "
-                    f"{self._save_failure or 'no save has ended'}"
-                )
+                why = self._save_failure or "no save has ended"
+                raise WorkerError(not_on_disk(self._files.folder, why))
 
     def close(self, *, failed: bool = False, goodbye_seconds: float = 3.0) -> None:
         """Give back what is held, say good-bye in one attempt, and close all lines."""

@@ -12,6 +12,8 @@ from penstock.trainer.parameters.checkpoint import ModelFiles
 from penstock.trainer.parameters.client import AppliedSlots, ParametersError
 from penstock.trainer.parameters.spec import ModelSpec
 from penstock.trainer.parameters.store import Store
+from penstock.trainer.protocol import Trouble
+from penstock.trainer.storage import cause, not_on_disk, not_saved
 
 LOG = logging.getLogger("penstock.session")
 
@@ -90,13 +92,16 @@ class Alone:
     def finish(self) -> None:
         """Nothing is left to do."""
 
+    def tell(self, troubles: Sequence[Trouble]) -> None:
+        """Nobody wants to know: the log has it."""
+
     def publish(self, result: dict[str, Any]) -> None:
         """Nobody wants to know."""
 
     def wait_for_save(self) -> None:
         """Saves are done at once; raises ParametersError if the last one failed."""
-        if self._failure is not None:
-            raise ParametersError(f"the trained model is not on disk: {self._failure}")
+        if self._failure is not None and self._files is not None:
+            raise ParametersError(not_on_disk(self._files.folder, cause(self._failure)))
 
     def close(self, *, failed: bool = False) -> None:
         """Nothing is open."""
@@ -109,7 +114,8 @@ class Alone:
         try:
             self._files.write(self._store.applied, self._store.pushes, partitions)
         except OSError as error:  # such as a full disk: the training is worth more than this save
-            LOG.warning("the model was not saved: %s", error)
+            if self._failure is None:
+                LOG.warning("%s", not_saved(self._files.folder, cause(error)))
             self._failure = error
         else:
             self._failure = None

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
 from penstock.trainer.parameters.client import AppliedSlots
+from penstock.trainer.protocol import Trouble
 
 
 class Runner(Protocol):
@@ -46,6 +47,9 @@ class Runner(Protocol):
 
     def finish(self) -> None:
         """The loop has ended."""
+
+    def tell(self, troubles: Sequence[Trouble]) -> None:
+        """What this process cannot write at present."""
 
     def publish(self, result: dict[str, Any]) -> None:
         """Make the final figures known."""

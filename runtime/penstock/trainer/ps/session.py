@@ -229,6 +229,7 @@ class Session:
         self._batches += 1
         if self._step_log is not None:
             self._step_log.write(batch.slot, self._running.servers, {})
+            self._running.tell(self._step_log.troubles())
 
     def __exit__(
         self,
