@@ -68,6 +68,12 @@ VALUE_SETS: dict[str, Json] = {
     "placed": {
         "image": {"control": {"digest": f"sha256:{'a' * 64}"}, "runtime": {"tag": "1.2.3"}},
         "crds": {"keep": False},
+        "roles": {
+            "brainUsers": [
+                {"kind": "Group", "name": "trainers"},
+                {"kind": "ServiceAccount", "name": "ci", "namespace": "team"},
+            ]
+        },
         "listenAddress": "::",
         "controller": {
             "nodeSelector": {"pool": "system"},

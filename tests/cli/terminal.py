@@ -37,6 +37,9 @@ class Terminal:
             "KUBECONFIG": str(self.kubeconfig) if self.kubeconfig else None,
             "PENSTOCK_BRAIN_URL": self.brain_url,
             "PENSTOCK_BRAIN_TOKEN": None,
+            "PENSTOCK_BRAIN_TOKEN_FILE": None,
+            "PENSTOCK_BRAIN_ACCOUNT": None,
+            "PENSTOCK_SYSTEM_NAMESPACE": None,
             "COLUMNS": str(columns),
         }
         done = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)

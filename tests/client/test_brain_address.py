@@ -15,6 +15,7 @@ import pytest
 
 from penstock.client import AsyncPenstock, BrainAddressError, asyncsdk, brainaddress
 from penstock.client.brainaddress import BrainAddress, find_brain
+from penstock.client.braintoken import Account, BrainToken
 from penstock.client.cluster import ClusterClient
 from penstock.client.kubeconfig import ClusterAccess
 
@@ -24,14 +25,39 @@ SERVICE = {
 }
 
 
-def client(tmp_path: Path, services: list[Any] | int = 0, *, in_pod: bool = False) -> ClusterClient:
-    """A cluster that has these Services, or answers with this status."""
+SYSTEM = "/api/v1/namespaces/penstock-system"
+AUDIENCE = {"audiences": ["penstock-brain"], "expirationSeconds": 3600}
+
+
+def client(
+    tmp_path: Path,
+    services: list[Any] | int = 0,
+    *,
+    in_pod: bool = False,
+    user: str = "anna",
+    given: Any = AUDIENCE,
+) -> ClusterClient:
+    """A cluster with these Services in penstock-system, or one that answers with this status.
+
+    `user`: who the caller is; `given`: of which kind its tokens are, None where it gives none.
+    """
 
     def answer(request: httpx.Request) -> httpx.Response:
         if isinstance(services, int) and services:
             return httpx.Response(services, json={"message": "no"})
-        if request.url.path == "/api/v1/services" and not isinstance(services, int):
+        path = request.url.path
+        if path == f"{SYSTEM}/services" and not isinstance(services, int):
             return httpx.Response(200, json={"items": services, "metadata": {}})
+        if path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
+            return httpx.Response(201, json={"status": {"userInfo": {"username": user}}})
+        if path.endswith("/token") and given:
+            account = path.removesuffix("/token").removeprefix("/api/v1/namespaces/")
+            spec = json.loads(request.content)["spec"]
+            token = f"of {account}".replace(" ", "-")
+            assert spec["audiences"] == ["penstock-brain"]
+            return httpx.Response(201, json={"spec": {**spec, **given}, "status": {"token": token}})
+        if path.endswith("/token"):
+            return httpx.Response(403, json={"message": "token is forbidden"})
         return httpx.Response(403, json={"message": "services is forbidden"})
 
     access = ClusterAccess(
@@ -74,6 +100,121 @@ def test_the_one_that_penstock_up_started_lies_beside_its_kubeconfig(tmp_path: P
     (tmp_path / "state.json").write_text(json.dumps(state))
     with client(tmp_path) as cluster:
         assert find_brain(cluster, environ={}).url == "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_state_that_others_may_write_is_not_believed(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"components": {"brain": {"url": "http://127.0.0.1:1"}}}))
+    path.chmod(mode)
+    with client(tmp_path) as cluster, pytest.raises(BrainAddressError, match="chmod go-w"):
+        find_brain(cluster, environ={})
+
+
+def test_a_state_of_another_user_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"components": {"brain": {"url": "http://127.0.0.1:1"}}}))
+    monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
+    with client(tmp_path) as cluster, pytest.raises(BrainAddressError, match="your own"):
+        find_brain(cluster, environ={})
+
+
+@pytest.mark.parametrize(
+    ("user", "options", "environ", "account"),
+    [
+        ("anna", {}, {}, "penstock-system/serviceaccounts/penstock-user"),
+        ("system:serviceaccount:team:ci", {}, {}, "team/serviceaccounts/ci"),
+        ("anna", {}, {"PENSTOCK_BRAIN_ACCOUNT": "team/me"}, "team/serviceaccounts/me"),
+        (
+            "anna",
+            {"account": "team/me"},
+            {"PENSTOCK_BRAIN_ACCOUNT": "x/y"},
+            "team/serviceaccounts/me",
+        ),
+    ],
+)
+def test_one_that_is_found_is_shown_a_token_for_a_brain_and_no_other(
+    tmp_path: Path, user: str, options: Any, environ: dict[str, str], account: str
+) -> None:
+    with client(tmp_path, [SERVICE], in_pod=True, user=user) as cluster:
+        token = find_brain(cluster, environ=environ, **options).token
+    assert callable(token)
+    assert token() == f"of-{account}"
+
+
+def test_a_token_that_is_given_is_shown_to_one_that_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("projected")
+    with client(tmp_path, [SERVICE], in_pod=True, given=None) as cluster:
+        named = find_brain(cluster, environ={"PENSTOCK_BRAIN_TOKEN": "named"})
+        mounted = find_brain(cluster, environ={"PENSTOCK_BRAIN_TOKEN_FILE": str(path)})
+    assert named.token == "named"
+    assert callable(mounted.token)
+    assert mounted.token() == "projected"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "token is forbidden; an administrator lists you"),
+        ({"audiences": ["https://kubernetes.default.svc"]}, "no token for the audience"),
+        ({"audiences": ["penstock-brain", "https://kubernetes.default.svc"]}, "no token for the"),
+    ],
+)
+def test_without_such_a_token_it_says_how_to_get_one(tmp_path: Path, given: Any, said: str) -> None:
+    with (
+        client(tmp_path, [SERVICE], in_pod=True, given=given) as cluster,
+        pytest.raises(BrainAddressError, match=said) as caught,
+    ):
+        find_brain(cluster, environ={})
+    assert "--brain-account NAMESPACE/NAME" in str(caught.value)
+    assert "--audience=penstock-brain" in str(caught.value)
+
+
+def test_an_account_has_a_namespace(tmp_path: Path) -> None:
+    with client(tmp_path, [SERVICE], in_pod=True) as cluster:
+        with pytest.raises(BrainAddressError, match="the account for the Brain: 'me' is not NAMES"):
+            find_brain(cluster, account="me", environ={})
+        with pytest.raises(BrainAddressError, match=r"\$PENSTOCK_BRAIN_ACCOUNT: 'a/b/c' is not"):
+            find_brain(cluster, environ={"PENSTOCK_BRAIN_ACCOUNT": "a/b/c"})
+
+
+def test_another_namespace_can_be_named(tmp_path: Path) -> None:
+    with client(tmp_path, [SERVICE], in_pod=True) as cluster:
+        for options, environ in (
+            ({"namespace": "elsewhere"}, {}),
+            ({}, {"PENSTOCK_SYSTEM_NAMESPACE": "elsewhere"}),
+        ):
+            with pytest.raises(BrainAddressError, match="services is forbidden"):
+                find_brain(cluster, environ=environ, **options)
+
+
+def test_of_several_none_is_chosen(tmp_path: Path) -> None:
+    other = {**SERVICE, "metadata": {"name": "impostor", "namespace": "penstock-system"}}
+    with (
+        client(tmp_path, [SERVICE, other], in_pod=True) as cluster,
+        pytest.raises(BrainAddressError, match=r"2 Services.* impostor, penstock-brain; give"),
+    ):
+        find_brain(cluster, environ={})
+
+
+def test_a_token_is_asked_for_anew_at_half_its_life(tmp_path: Path) -> None:
+    asked: list[float] = []
+    now = [100.0]
+
+    def connect(access: ClusterAccess) -> ClusterClient:
+        asked.append(now[0])
+        return client(tmp_path, [SERVICE])
+
+    with client(tmp_path) as cluster:
+        access = cluster.access
+    token = BrainToken(access, Account("a", "b"), connect=connect, clock=lambda: now[0])
+    for moment in (100.0, 1899.0, 1901.0, 3000.0):
+        now[0] = moment
+        assert token() == "of-a/serviceaccounts/b"
+    assert asked == [100.0, 1901.0]
 
 
 def test_in_a_pod_it_is_the_service(tmp_path: Path) -> None:
@@ -128,7 +269,7 @@ def test_who_is_cancelled_meanwhile_leaves_none_either(
     started: list[subprocess.Popen[bytes]] = []
     looking = threading.Event()
 
-    def find(*_: Any) -> BrainAddress:
+    def find(*_: Any, **__: Any) -> BrainAddress:
         looking.set()
         time.sleep(0.2)
         started.append(subprocess.Popen(["sleep", "30"]))

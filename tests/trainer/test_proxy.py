@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.elastic.processes import running_job
+from tests.client.listener import Listener, listening
 
 SAMPLES = 1437
 
 
-class Listener:
-    """A place where a proxy might be: it notes who comes, and says nothing to them."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self.callers = 0
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            self.callers += 1
-            connection.close()
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(10)
-
-
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    found = Listener()
-    yield found
-    found.close()
+    with listening() as found:
+        yield found
 
 
 def proxies(listener: Listener) -> dict[str, str]:

@@ -75,6 +75,29 @@ SHARED: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
+    "system_namespace": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--system-namespace",
+                rich_help_panel=_PANEL,
+                help="Where to find the Brain; else $PENSTOCK_SYSTEM_NAMESPACE or penstock-system.",
+            ),
+        ],
+        None,
+    ),
+    "brain_account": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--brain-account",
+                metavar="NAMESPACE/NAME",
+                rich_help_panel=_PANEL,
+                help="ServiceAccount to call a found Brain as; else $PENSTOCK_BRAIN_ACCOUNT.",
+            ),
+        ],
+        None,
+    ),
     "output": (
         Annotated[
             Format,
@@ -102,6 +125,8 @@ class Session:
     context: str | None
     kubeconfig: Path | None
     brain_url: str | None
+    system_namespace: str | None
+    brain_account: str | None
     output: Format
     debug: bool
 
@@ -115,6 +140,8 @@ class Session:
             context=self.context,
             namespace=self.namespace_option,
             brain_url=self.brain_url,
+            brain_account=self.brain_account,
+            system_namespace=self.system_namespace,
             retry=RetryPolicy(total_seconds=BRAIN_PATIENCE_SECONDS, attempt_seconds=5.0),
         )
 
@@ -187,6 +214,8 @@ def connected(command: Callable[Concatenate[Session, P], None]) -> Callable[...,
             context=options["context"],
             kubeconfig=options["kubeconfig"],
             brain_url=options["brain"],
+            system_namespace=options["system_namespace"],
+            brain_account=options["brain_account"],
             output=options["output"],
             debug=options["debug"],
         )

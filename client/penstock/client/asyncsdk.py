@@ -60,11 +60,15 @@ class AsyncPenstock:
         namespace: str | None = None,
         brain_url: str | None = None,
         brain_token: Token = None,
+        brain_account: str | None = None,
+        system_namespace: str | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         """Without arguments: as kubectl would. Raises KubeconfigError; nothing is sent yet.
 
-        `brain_token`: what the Brain is shown, where it is not the token of the kubeconfig.
+        `brain_token`: what the Brain is shown, in place of what `find_brain` would choose.
+        `brain_account`, `system_namespace`: as whom to call a Brain that is found, NAMESPACE/NAME
+        of a ServiceAccount, and where to look for it; see `find_brain`.
         `retry`: how patient to be with the Brain.
         """
         access = read_access(kubeconfig, context)
@@ -72,6 +76,8 @@ class AsyncPenstock:
         self.cluster = AsyncClusterClient(access)
         self._brain_url = brain_url
         self._brain_token = brain_token
+        self._brain_account = brain_account
+        self._system_namespace = system_namespace
         self._address: BrainAddress | None = None
         self._retry = retry
         self._brain: AsyncBrainClient | None = None
@@ -122,7 +128,13 @@ class AsyncPenstock:
         if self._address is not None:  # found for a caller who was cancelled
             return self._address
         with ClusterClient(self.cluster.access) as cluster:
-            return find_brain(cluster, self._brain_url, self._brain_token)
+            return find_brain(
+                cluster,
+                self._brain_url,
+                self._brain_token,
+                namespace=self._system_namespace,
+                account=self._brain_account,
+            )
 
     async def submit(self, job: ElasticJob | Mapping[str, Any] | Path) -> ElasticJob:
         """Create a job from a model, a manifest or a YAML file, and return it as it was stored.

@@ -1,10 +1,14 @@
 """Finds the Brain of a cluster, so that nobody has to be told its address.
 
-In this order: what the caller says or ``$PENSTOCK_BRAIN_URL`` says; in a pod, the Service of the
-chart; beside a kubeconfig that ``penstock up`` wrote, the address that it wrote there too; else a
-port of this machine, which ``kubectl port-forward`` leads to the Service. Not the API server's
-proxy: it takes the caller's token off every request that it passes on, and the Brain then does not
-know who calls.
+In this order: what the caller says or ``$PENSTOCK_BRAIN_URL`` says; beside a kubeconfig that
+``penstock up`` wrote, the address that it wrote there too; else the Service of the chart, in the
+one namespace where it is expected: in a pod by its name, elsewhere through a port of this machine,
+which ``kubectl port-forward`` leads to it. Not the API server's proxy: it takes the caller's token
+off every request that it passes on, and the Brain then does not know who calls.
+
+Where the caller named the address, or a file of their own does, the Brain is shown the token of the
+kubeconfig. What was found by labels may be anybody's, and is shown a token that is good for a Brain
+alone (`penstock.client.braintoken`).
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import os
 import re
 import selectors
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Mapping
@@ -23,18 +28,29 @@ from pathlib import Path
 from typing import Final
 
 from penstock.client.address import address
+from penstock.client.braintoken import (
+    PEOPLES_ACCOUNT,
+    Account,
+    BrainToken,
+    own_account,
+    parsed,
+)
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import BrainAddressError, ClusterError, ForbiddenError
+from penstock.client.errors import BrainAddressError, ClusterError
 from penstock.client.kubeconfig import ClusterAccess, Json
 from penstock.client.resources import SERVICES
-from penstock.client.token import Token
+from penstock.client.token import Token, TokenFile
+from penstock.crds.environment import BRAIN_TOKEN_FILE
 from penstock.crds.group import SYSTEM_NAMESPACE
 from penstock.crds.ports import BRAIN
 
 URL_VARIABLE: Final = "PENSTOCK_BRAIN_URL"
 TOKEN_VARIABLE: Final = "PENSTOCK_BRAIN_TOKEN"
+NAMESPACE_VARIABLE: Final = "PENSTOCK_SYSTEM_NAMESPACE"
+ACCOUNT_VARIABLE: Final = "PENSTOCK_BRAIN_ACCOUNT"
 SERVICE_LABELS: Final = "app.kubernetes.io/name=penstock,app.kubernetes.io/component=brain"
 FORWARD_SECONDS: Final = 20.0
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 SAY_WHERE: Final = f"give its address with --brain or ${URL_VARIABLE}"
 
 
@@ -60,26 +76,61 @@ def find_brain(
     url: str | None = None,
     token: Token = None,
     *,
+    namespace: str | None = None,
+    account: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> BrainAddress:
-    """The Brain of the cluster that the client reaches. Raises BrainAddressError."""
+    """The Brain of the cluster that the client reaches. Raises BrainAddressError.
+
+    Args:
+        cluster: the client.
+        url: the address, where the caller knows it.
+        token: what the Brain is shown; else $PENSTOCK_BRAIN_TOKEN, else as the module says.
+        namespace: of the Brain's Service; else $PENSTOCK_SYSTEM_NAMESPACE, else penstock-system.
+        account: NAMESPACE/NAME of the ServiceAccount as which to call a Brain that was found; else
+            $PENSTOCK_BRAIN_ACCOUNT, else the caller's own, else that of the chart for people.
+        environ: the variables.
+    """
     access = cluster.access
-    token = token or environ.get(TOKEN_VARIABLE) or _cluster_token(access)
+    token = token or environ.get(TOKEN_VARIABLE) or _token_file(environ)
     if url:
-        return BrainAddress(_address(url, "of the Brain"), token, "as given")
+        trusted = token or _cluster_token(access)
+        return BrainAddress(_address(url, "of the Brain"), trusted, "as given")
     if url := environ.get(URL_VARIABLE):
         how = f"${URL_VARIABLE}"
-        return BrainAddress(_address(url, f"in {how}"), token, how)
+        return BrainAddress(_address(url, f"in {how}"), token or _cluster_token(access), how)
     if url := _beside(access):
-        return BrainAddress(url, token, "penstock up")
-    service = _service(cluster)
-    name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
+        return BrainAddress(url, token or _cluster_token(access), "penstock up")
+    place = namespace or environ.get(NAMESPACE_VARIABLE) or SYSTEM_NAMESPACE
+    service = _service(cluster, place)
+    token = token or _found_brains_token(cluster, place, account, environ)
+    name = service["metadata"]["name"]
     ports = (service.get("spec") or {}).get("ports") or [{"port": BRAIN}]
     port = int(ports[0]["port"])
     if access.kubeconfig is None:
-        return BrainAddress(f"http://{name}.{namespace}.svc:{port}", token, "Service")
-    local, process = _forwarded(access, name, namespace, port)
+        return BrainAddress(f"http://{name}.{place}.svc:{port}", token, "Service")
+    local, process = _forwarded(access, name, place, port)
     return BrainAddress(f"http://127.0.0.1:{local}", token, "kubectl port-forward", process)
+
+
+def _token_file(environ: Mapping[str, str]) -> Token:
+    path = environ.get(BRAIN_TOKEN_FILE)
+    return TokenFile(Path(path)) if path else None
+
+
+def _found_brains_token(
+    cluster: ClusterClient, place: str, account: str | None, environ: Mapping[str, str]
+) -> BrainToken:
+    """A token that is of use to a Brain alone: who answers there may be anybody."""
+    if account:
+        chosen = parsed(account, "the account for the Brain")
+    elif named := environ.get(ACCOUNT_VARIABLE):
+        chosen = parsed(named, f"${ACCOUNT_VARIABLE}")
+    else:
+        chosen = own_account(cluster) or Account(place, PEOPLES_ACCOUNT)
+    token = BrainToken(cluster.access, chosen)
+    token.take(cluster)
+    return token
 
 
 def _address(given: str, which: str) -> str:
@@ -99,26 +150,44 @@ def _cluster_token(access: ClusterAccess) -> Token:
 
 
 def _beside(access: ClusterAccess) -> str | None:
-    """The address in the state file of ``penstock up``, if it wrote this very kubeconfig."""
+    """The address in the state file of ``penstock up``, if it wrote this very kubeconfig.
+
+    Raises BrainAddressError where another user could have written it.
+    """
     first = (access.kubeconfig or "").split(os.pathsep)[0]
     if not first:
         return None
+    path = Path(first).parent / "state.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        state = json.loads((Path(first).parent / "state.json").read_text())
-        return str(state["components"]["brain"]["url"]) or None
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            url = str(json.load(file)["components"]["brain"]["url"])
+        if url and (about.st_uid != os.getuid() or about.st_mode & _OTHERS_WRITE):
+            raise BrainAddressError(
+                f"{path} says where the Brain is, but others may have written it: it must be your "
+                f"own and writable by you alone (chmod go-w); or {SAY_WHERE}"
+            )
+        return url or None
     return None
 
 
-def _service(cluster: ClusterClient) -> Json:
+def _service(cluster: ClusterClient, namespace: str) -> Json:
+    """The one Service of a Brain in the namespace; anybody may label one in their own."""
     try:
-        try:
-            found = cluster.list(SERVICES, labels=SERVICE_LABELS)
-        except ForbiddenError:  # not everybody may look into every namespace
-            found = cluster.list(SERVICES, SYSTEM_NAMESPACE, labels=SERVICE_LABELS)
+        found = cluster.list(SERVICES, namespace, labels=SERVICE_LABELS)
     except ClusterError as error:
         raise BrainAddressError(f"the Brain was not found: {error}; {SAY_WHERE}") from error
     if not found:
-        raise BrainAddressError(f"no Service of a Brain in this cluster; {SAY_WHERE}")
+        raise BrainAddressError(
+            f"no Service of a Brain in namespace {namespace}; name that of the release with "
+            f"--system-namespace or ${NAMESPACE_VARIABLE}, or {SAY_WHERE}"
+        )
+    if len(found) > 1:
+        names = ", ".join(sorted(each["metadata"]["name"] for each in found))
+        raise BrainAddressError(
+            f"{len(found)} Services of a Brain in namespace {namespace}, and which is meant is not "
+            f"known: {names}; {SAY_WHERE}"
+        )
     return found[0]
 
 

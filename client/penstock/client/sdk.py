@@ -60,11 +60,15 @@ class Penstock:
         namespace: str | None = None,
         brain_url: str | None = None,
         brain_token: Token = None,
+        brain_account: str | None = None,
+        system_namespace: str | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         """Without arguments: as kubectl would. Raises KubeconfigError; nothing is sent yet.
 
-        `brain_token`: what the Brain is shown, where it is not the token of the kubeconfig.
+        `brain_token`: what the Brain is shown, in place of what `find_brain` would choose.
+        `brain_account`, `system_namespace`: as whom to call a Brain that is found, NAMESPACE/NAME
+        of a ServiceAccount, and where to look for it; see `find_brain`.
         `retry`: how patient to be with the Brain.
         """
         access = read_access(kubeconfig, context)
@@ -72,6 +76,8 @@ class Penstock:
         self.cluster = ClusterClient(access)
         self._brain_url = brain_url
         self._brain_token = brain_token
+        self._brain_account = brain_account
+        self._system_namespace = system_namespace
         self._address: BrainAddress | None = None
         self._retry = retry
         self._brain: BrainClient | None = None
@@ -102,7 +108,13 @@ class Penstock:
     def brain(self) -> BrainClient:
         """The Brain's client; it is found on the first use. Raises BrainAddressError."""
         if self._brain is None:
-            self._address = find_brain(self.cluster, self._brain_url, self._brain_token)
+            self._address = find_brain(
+                self.cluster,
+                self._brain_url,
+                self._brain_token,
+                namespace=self._system_namespace,
+                account=self._brain_account,
+            )
             self._brain = BrainClient(
                 self._address.url, token=self._address.token, retry=self._retry
             )

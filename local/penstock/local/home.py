@@ -140,6 +140,8 @@ class Home:
     def write_state(self, state: ControlPlaneState) -> None:
         """Replace the state file atomically."""
         temporary = self.state_file.with_suffix(".tmp")
+        temporary.unlink(missing_ok=True)
+        temporary.touch(mode=0o600)  # whoever reads it goes where it says, with their token
         temporary.write_text(json.dumps(asdict(state), indent=2) + "\n")
         temporary.replace(self.state_file)
 

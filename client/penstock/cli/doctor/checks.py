@@ -197,7 +197,8 @@ def brain(facts: Facts) -> Iterator[Finding]:
         yield fault(
             "Brain",
             f"{facts.brain.how} refuses you: {facts.brain.allowed}",
-            "give it a token that it knows: PENSTOCK_BRAIN_TOKEN=$(kubectl create token ACCOUNT)",
+            "give it a token that it knows: PENSTOCK_BRAIN_TOKEN="
+            "$(kubectl create token ACCOUNT --audience=penstock-brain)",
         )
     if not facts.brain.ready and not facts.brain.allowed:
         yield ok("Brain", f"{facts.brain.how} is ready and knows you")
