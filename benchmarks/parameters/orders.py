@@ -20,19 +20,19 @@ import numpy as np
 
 from penstock.crds import environment as names
 from penstock.data.ledger.ranges import RangeSet
-from penstock.trainer.parameters.layout import Layout, ServerAddress, assign
-from penstock.trainer.parameters.line import Line
-from penstock.trainer.parameters.protocol import (
+from penstock.job.protocol import decode, encode
+from penstock.parameter_server.connection import Connection
+from penstock.parameter_server.layout import Layout, ServerAddress, assign
+from penstock.parameter_server.protocol import (
     ServerOrder,
     ServerReply,
     ServerReport,
+    ServerStage,
     Source,
-    Stage,
 )
-from penstock.trainer.parameters.spec import ModelSpec
-from penstock.trainer.parameters.store import Store
-from penstock.trainer.parameters.wire import SEAL, WRITE
-from penstock.trainer.protocol import decode, encode
+from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.spec import ModelSpec
+from penstock.parameter_server.wire import SEAL, WRITE
 
 TOKEN = "the job's token"
 TIMEOUT_SECONDS = 20.0
@@ -123,7 +123,7 @@ class Trainer:
             ]
             return found()
 
-    def await_stage(self, layout: Layout, stage: Stage) -> list[ServerReport]:
+    def await_stage(self, layout: Layout, stage: ServerStage) -> list[ServerReport]:
         """Wait until all servers of a layout are in a stage of it."""
         return self.await_reports(
             list(layout.servers),
@@ -161,11 +161,11 @@ class Trainer:
 
     def serve(self, layout: Layout, **rest: Any) -> None:
         self.order(list(layout.servers), ServerOrder.SERVE, layout=layout, **rest)
-        self.await_stage(layout, Stage.SERVING)
+        self.await_stage(layout, ServerStage.SERVING)
 
     def freeze(self, layout: Layout, **rest: Any) -> list[ServerReport]:
         self.order(list(layout.servers), ServerOrder.FREEZE, layout=layout, **rest)
-        return self.await_stage(layout, Stage.FROZEN)
+        return self.await_stage(layout, ServerStage.FROZEN)
 
     def build(self, layout: Layout, after: Layout, spec: ModelSpec) -> None:
         """Order a layout to be built from the servers of the one before, which are frozen."""
@@ -188,17 +188,17 @@ class Trainer:
 
 def write(server: ServerAddress, layout: Layout, model: Store, *, seal: bool = True) -> None:
     """What a chief does to one server: write all its partitions, and seal."""
-    line = Line.connect(server.address, TOKEN, "chief")
+    connection = Connection.connect(server.address, TOKEN, "chief")
     try:
         for partition in layout.owned_by(server.id):
             arrays = model.partition(partition)
             header = [layout.number, partition, [array.size for array in arrays]]
-            line.ask(WRITE, header, arrays)
+            connection.ask(WRITE, header, arrays)
         if seal:
             ranges = [list(one) for one in model.applied]
-            line.ask(SEAL, [layout.number, ranges, model.pushes])
+            connection.ask(SEAL, [layout.number, ranges, model.pushes])
     finally:
-        line.close()
+        connection.close()
 
 
 @contextlib.contextmanager

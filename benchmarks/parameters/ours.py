@@ -19,10 +19,10 @@ from benchmarks.parameters.exchange import (
     work,
 )
 from benchmarks.parameters.orders import TOKEN, Trainer, process
-from penstock.trainer.parameters.arrays import Gradients
-from penstock.trainer.parameters.client import Servers
-from penstock.trainer.parameters.layout import Layout
-from penstock.trainer.parameters.spec import (
+from penstock.parameter_server.arrays import Gradients
+from penstock.parameter_server.layout import Layout
+from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,
     OptimizerKind,
@@ -30,7 +30,7 @@ from penstock.trainer.parameters.spec import (
     SpaceSpec,
     TableSpec,
 )
-from penstock.trainer.parameters.store import Store
+from penstock.parameter_server.worker.client import ParameterClient
 
 SPEC = ModelSpec(
     spaces=(SpaceSpec(dim=DIM, tables=(TableSpec(name="table", rows=TABLE_ROWS),)),),
@@ -42,7 +42,7 @@ SPEC = ModelSpec(
 def worker(commands: Connection, number: int, workers: int, layout: str) -> None:
     """One worker of the job."""
     present = Layout.model_validate_json(layout)
-    servers = Servers(SPEC, TOKEN, f"worker-{number}", lambda: present)
+    servers = ParameterClient(SPEC, TOKEN, f"worker-{number}", lambda: present)
 
     def exchange(
         slot: int,

@@ -28,8 +28,8 @@ from penstock.data.protocol import (
     encode,
 )
 from penstock.data.reporting import Reporter
+from penstock.job.protocol import AGENT_PATH, SESSION_PATH
 from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.protocol import AGENT_PATH, SESSION_PATH
 from penstock.trainer.server import Changes, Endpoints
 
 HEAD = {"Authorization": "Bearer secret"}

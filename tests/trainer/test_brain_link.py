@@ -16,11 +16,7 @@ from penstock.client import AsyncBrainClient, RetryPolicy
 from penstock.crds.enums import Role, Strategy
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import ConsumerReport, QueueState, WorkerReport
-from penstock.trainer import brain
-from penstock.trainer.brain import BrainLink
-from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.journal import restore
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     AgentReport,
     DataSpec,
     MemberId,
@@ -28,6 +24,10 @@ from penstock.trainer.protocol import (
     SessionReport,
     Usage,
 )
+from penstock.trainer import brain
+from penstock.trainer.brain import BrainLink
+from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.journal import restore
 
 UID = "u-1"
 REGISTRATION = JobRegistration(

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock.trainer import checkpoint, sealed
+from penstock.job import atomic_file
+from penstock.trainer import checkpoint
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, read, write
 from penstock.trainer.state import PackedState, StateError, pack
 from tests.trainer.small_disk import fill, small_disk
@@ -153,7 +154,7 @@ def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
     def full_disk(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sealed.os, "fsync", full_disk)
+    monkeypatch.setattr(atomic_file.os, "fsync", full_disk)
     folder.save(2, state(2))
     with pytest.raises(CheckpointError, match="No space left on device"):
         folder.wait()
@@ -199,7 +200,7 @@ def test_who_leads_no_longer_leaves_what_it_could_not_write_to_others(
 
     folder = CheckpointDir(tmp_path, retry_seconds=(0.02,))
     with monkeypatch.context() as patch:
-        patch.setattr(sealed.os, "fsync", full_disk)
+        patch.setattr(atomic_file.os, "fsync", full_disk)
         folder.save(1, state(1))
         until(lambda: folder.trouble)
         folder.forget()

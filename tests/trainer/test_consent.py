@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from penstock.parameter_server.protocol import ServerStage
 from penstock.trainer.consent import Consent, server_scales, with_answer
 from penstock.trainer.kube import KubeError
-from penstock.trainer.parameters.protocol import Stage
-from tests.trainer.parameters.fleet_world import World
+from tests.parameter_server.control.simulated_job import World
 
 UID = "u"
 
@@ -113,7 +113,7 @@ def test_servers_that_go_are_let_go_when_they_own_nothing() -> None:
         asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
         if kube.written:
             break
-    assert world.servers[3].stage is Stage.EMPTY
+    assert world.servers[3].stage is ServerStage.EMPTY
     consent.changed([scale("a", 3, "True", reason="Changing")])  # its pod is still there
     for _ in range(30):
         world.round()

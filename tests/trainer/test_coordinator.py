@@ -9,9 +9,7 @@ from penstock.crds.conditions import JobReason
 from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, Slot
 from penstock.data.ledger.journal import append, begin
-from penstock.trainer.coordinator import FORGET_SECONDS, Coordinator, JobFacts, RefusedError
-from penstock.trainer.journal import restore
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     AgentReport,
     DataSpec,
     Directive,
@@ -27,6 +25,8 @@ from penstock.trainer.protocol import (
     decode,
     encode,
 )
+from penstock.trainer.coordinator import FORGET_SECONDS, Coordinator, JobFacts, RefusedError
+from penstock.trainer.journal import restore
 from penstock.trainer.service import LATECOMER_SECONDS, End
 
 DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.crds.conditions import JobReason
+from penstock.job.part import Part
+from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
 from penstock.trainer.copies import CONFIRMED_SECONDS, Copies, separate, unattached
-from penstock.trainer.evidence import Part
-from penstock.trainer.protocol import AgentReport, ProcessState, TrainingProcess
 
 LONG = CONFIRMED_SECONDS
 

@@ -14,8 +14,8 @@ WITHOUT_TORCH = (
     "penstock.trainer.commands",
     "penstock.trainer.shards",
     "penstock.data.ledger.journal",
-    "penstock.trainer.parameters.server",
-    "penstock.trainer.parameters.worker",
+    "penstock.parameter_server.server.process",
+    "penstock.parameter_server.worker.exchange",
 )
 WITH_TORCH = ("penstock.trainer.elastic", "penstock.trainer.checkpoint", "penstock.trainer.ps")
 CODE = """

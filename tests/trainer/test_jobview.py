@@ -8,8 +8,8 @@ import pytest
 
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.enums import Role
+from penstock.parameter_server.control.servers import ServerPod
 from penstock.trainer.jobview import PodLimits, registration_of, role_pods
-from penstock.trainer.parameters.roster import ServerPod
 
 
 def job(resources: dict[str, Any]) -> ElasticJob:

@@ -12,10 +12,10 @@ import pytest
 from penstock.crds.conditions import JobReason
 from penstock.data.ledger import Ledger, LedgerOptions
 from penstock.data.ledger.journal import recover
+from penstock.job.protocol import DataSpec
+from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer.journal import Journal
-from penstock.trainer.protocol import DataSpec
 from penstock.trainer.service import TrainerService
-from penstock.trainer.settings import TrainerSettings, pod_identity
 
 OPTIONS = LedgerOptions(total_slots=64)
 

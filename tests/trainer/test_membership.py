@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from penstock.trainer.collective import Gradients
-from penstock.trainer.control import GroupBrokenError, Listener
-from penstock.trainer.link import Orders
-from penstock.trainer.membership import Membership
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     DataSpec,
     Directive,
     Group,
@@ -22,6 +18,10 @@ from penstock.trainer.protocol import (
     SessionReply,
     SessionReport,
 )
+from penstock.trainer.collective import Gradients
+from penstock.trainer.control import GroupBrokenError, Listener
+from penstock.trainer.link import Orders
+from penstock.trainer.membership import Membership
 from penstock.trainer.state import PackedState
 
 MEMBER = MemberId(rank=0, incarnation=0, nonce="n")

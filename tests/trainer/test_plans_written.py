@@ -13,11 +13,11 @@ from penstock.api.schemas import Plan
 from penstock.client import AsyncBrainClient, Tagged
 from penstock.crds.enums import Role, Source, Stage
 from penstock.crds.scale import RoleTarget
+from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer import brain
 from penstock.trainer.brain import BrainLink
 from penstock.trainer.kube import KubeClient, KubeError
 from penstock.trainer.service import TrainerService
-from penstock.trainer.settings import TrainerSettings, pod_identity
 
 
 def plan(number: int) -> Plan:

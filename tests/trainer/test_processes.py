@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.job.part import Part
 from penstock.trainer import processes as room
-from penstock.trainer.evidence import Part
 from penstock.trainer.processes import Processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     DataSpec,
     Directive,
     Group,

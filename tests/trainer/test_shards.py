@@ -17,15 +17,15 @@ from torch.utils.data import DataLoader
 from penstock.crds import environment
 from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, LedgerError, LedgerOptions
-from penstock.trainer import holders
-from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     AgentReport,
     DataSpec,
     LeaseReply,
     LeaseRequest,
     ProcessState,
 )
+from penstock.trainer import holders
+from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
 from penstock.trainer.shards import ElasticSampler, FileShard, FileShards, ShardError

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from penstock.crds import environment
-from penstock.trainer.protocol import PROTOCOL_VERSION, AgentReport, encode, request_headers
+from penstock.job.protocol import PROTOCOL_VERSION, AgentReport, encode, request_headers
 from penstock.trainer.service import bind
 
 ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}

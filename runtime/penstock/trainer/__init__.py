@@ -2,5 +2,5 @@
 
 Training scripts import `penstock.trainer.elastic` (needs PyTorch) or `penstock.trainer.shards`.
 The trainer itself is `penstock.trainer.service` round the pure `penstock.trainer.coordinator`, the
-agent is `penstock.trainer.agent`, and what they say to each other is `penstock.trainer.protocol`.
+agent is `penstock.trainer.agent`, and what they say to each other is `penstock.job.protocol`.
 """

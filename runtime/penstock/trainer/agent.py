@@ -28,10 +28,7 @@ import httpx
 import psutil
 
 from penstock.crds import environment as names
-from penstock.trainer import evidence
-from penstock.trainer.copies import duplicate_rank, unattached
-from penstock.trainer.processes import Processes
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     AGENT_PATH,
     AgentReply,
     AgentReport,
@@ -42,7 +39,10 @@ from penstock.trainer.protocol import (
     encode,
     request_headers,
 )
-from penstock.trainer.settings import PodIdentity
+from penstock.job.settings import PodIdentity
+from penstock.trainer import evidence
+from penstock.trainer.copies import duplicate_rank, unattached
+from penstock.trainer.processes import Processes
 
 LOG = logging.getLogger("penstock.agent")
 

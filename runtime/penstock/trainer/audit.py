@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.trainer.protocol import EpochAudit
+from penstock.job.protocol import EpochAudit
 
 MAX_COUNTED_SAMPLES = 1 << 26
 """Above this the counts are kept per block of neighbouring samples: what is lost or repeated is

@@ -26,10 +26,10 @@ from penstock.client import (
 from penstock.crds.enums import Role
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger.journal import begin
+from penstock.parameter_server.layout import ServerId
+from penstock.parameter_server.protocol import ServerFigures
 from penstock.trainer.coordinator import Coordinator
 from penstock.trainer.jobview import PodLimits
-from penstock.trainer.parameters.layout import ServerId
-from penstock.trainer.parameters.protocol import ServerFigures
 
 LOG = logging.getLogger("penstock.trainer")
 

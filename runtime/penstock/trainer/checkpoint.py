@@ -23,11 +23,10 @@ from typing import Any
 import torch
 
 from penstock.crds.conditions import JobReason
-from penstock.trainer import sealed
-from penstock.trainer.protocol import MAX_TEXT, Trouble
-from penstock.trainer.sealed import DIGEST_BYTES
-from penstock.trainer.state import PackedState, StateError, pack, payload_bytes, unpack
-from penstock.trainer.storage import (
+from penstock.job import atomic_file
+from penstock.job.atomic_file import DIGEST_BYTES
+from penstock.job.protocol import MAX_TEXT, Trouble
+from penstock.job.storage import (
     LAST_SECONDS,
     RETRY_SECONDS,
     Backoff,
@@ -35,6 +34,7 @@ from penstock.trainer.storage import (
     not_on_disk,
     not_saved,
 )
+from penstock.trainer.state import PackedState, StateError, pack, payload_bytes, unpack
 
 LOG = logging.getLogger("penstock.checkpoint")
 
@@ -74,7 +74,7 @@ class CheckpointDir:
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
         self.folder = folder
-        self._files = sealed.Series(folder, "step", keep)
+        self._files = atomic_file.Series(folder, "step", keep)
         self._write_seconds = write_seconds
         self._busy_seconds = busy_seconds
         self._retry_seconds = retry_seconds
@@ -91,7 +91,7 @@ class CheckpointDir:
         """Raises CheckpointError: nothing can be written there, which is better known at once."""
         try:
             self._files.check_folder()
-        except sealed.FolderError as error:
+        except atomic_file.FolderError as error:
             raise CheckpointError(str(error)) from error
 
     def list(self) -> list[Saved]:
@@ -274,7 +274,7 @@ class CheckpointDir:
 def write(path: Path, packed: PackedState) -> None:
     """Write one checkpoint so that it is there as a whole or not at all. Raises OSError."""
     head = _HEAD.pack(MAGIC, len(packed.header), packed.payload_bytes)
-    sealed.write(path, itertools.chain((head, packed.header), map(_bytes_of, packed.tensors)))
+    atomic_file.write(path, itertools.chain((head, packed.header), map(_bytes_of, packed.tensors)))
 
 
 def read(path: Path) -> Any:

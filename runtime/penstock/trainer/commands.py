@@ -45,9 +45,9 @@ def trainer(
     """Run a job's Elastic Trainer: who trains together, and who gets which samples."""
     from dataclasses import replace
 
+    from penstock.job.settings import SettingsError, trainer_settings
     from penstock.trainer import service
     from penstock.trainer.logs import configure
-    from penstock.trainer.settings import SettingsError, trainer_settings
 
     try:
         configure(log_format)
@@ -94,10 +94,10 @@ def ps(
     import os
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a server does no linear algebra
+    from penstock.job.settings import SettingsError
+    from penstock.parameter_server.server import process
+    from penstock.parameter_server.server.settings import server_settings
     from penstock.trainer.logs import configure
-    from penstock.trainer.parameters import server
-    from penstock.trainer.parameters.settings import server_settings
-    from penstock.trainer.settings import SettingsError
 
     try:
         configure(log_format)
@@ -105,7 +105,7 @@ def ps(
     except (SettingsError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     try:
-        code = server.run(settings)
+        code = process.run(settings)
     except OSError as error:
         raise typer.BadParameter(
             f"--host: {settings.host}: {error.strerror}; nothing can listen there"
@@ -143,7 +143,7 @@ def _run(
 
     from penstock.data import interception, local
     from penstock.data.protocol import InputOptions
-    from penstock.trainer import settings
+    from penstock.job import settings
     from penstock.trainer.agent import Agent
     from penstock.trainer.logs import configure
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.enums import Role
+from penstock.parameter_server.control.coordinator import ServerCoordinator
 from penstock.trainer.kube import KubeClient, KubeError
-from penstock.trainer.parameters.fleet import Fleet
 
 LOG = logging.getLogger("penstock.trainer")
 
@@ -88,7 +88,7 @@ def _order(scale: Json) -> tuple[str, str]:
 class Consent:
     """The trainer's answers; each Scale is asked about until the API server has the answer."""
 
-    def __init__(self, fleet: Fleet, uid: str) -> None:
+    def __init__(self, fleet: ServerCoordinator, uid: str) -> None:
         self._fleet = fleet
         self._uid = uid
         self._scales = ServerScales()

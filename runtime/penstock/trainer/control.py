@@ -20,7 +20,7 @@ from typing import Any
 
 import msgpack
 
-from penstock.trainer.protocol import PROTOCOL_VERSION
+from penstock.job.protocol import PROTOCOL_VERSION
 
 POLL_SECONDS = 0.1
 MAX_FRAME_BYTES = 1 << 30

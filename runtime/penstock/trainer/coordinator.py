@@ -14,20 +14,7 @@ from typing import Any
 from penstock.crds.conditions import UNWRITTEN, JobReason
 from penstock.crds.enums import TRAINER_ROLE, Guarantee, Role
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
-from penstock.trainer.copies import Copies
-from penstock.trainer.groupleases import GroupLeases, unusable
-from penstock.trainer.holders import Holders, holder_name
-from penstock.trainer.parameters.audits import audits_of
-from penstock.trainer.parameters.fleet import Fleet
-from penstock.trainer.parameters.protocol import (
-    ServerReply,
-    ServerReport,
-    WorkerReply,
-    WorkerReport,
-)
-from penstock.trainer.parameters.spec import ModelSpec
-from penstock.trainer.problems import Problems
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     AgentReply,
     AgentReport,
     DataSpec,
@@ -44,6 +31,19 @@ from penstock.trainer.protocol import (
     Trouble,
     Usage,
 )
+from penstock.parameter_server.control.audits import audits_of
+from penstock.parameter_server.control.coordinator import ServerCoordinator
+from penstock.parameter_server.protocol import (
+    ServerReply,
+    ServerReport,
+    WorkerReply,
+    WorkerReport,
+)
+from penstock.parameter_server.spec import ModelSpec
+from penstock.trainer.copies import Copies
+from penstock.trainer.groupleases import GroupLeases, unusable
+from penstock.trainer.holders import Holders, holder_name
+from penstock.trainer.problems import Problems
 from penstock.trainer.rendezvous import Rendezvous, Timing
 from penstock.trainer.shares import improved
 from penstock.trainer.stragglers import stragglers
@@ -118,7 +118,7 @@ class Coordinator:
         self.shares: tuple[int, ...] = ()
         self.hang_seconds = HANG_SECONDS
         self.holders = Holders(lambda options: Ledger(options, fence_floor))
-        self.fleet = Fleet(identity, fence_floor)
+        self.fleet = ServerCoordinator(identity, fence_floor)
         self.copies = Copies(independent=facts.independent)
         self.problems = Problems()
         self._troubled: dict[int, float] = {}  # ranks that cannot write, and when they said so last

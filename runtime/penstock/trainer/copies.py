@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.crds.conditions import JobReason
-from penstock.trainer.evidence import Part
-from penstock.trainer.protocol import AgentReport, ProcessState, TrainingProcess
+from penstock.job.part import Part
+from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
 
 CONFIRMED_SECONDS: Final = 10.0
 """A process has trained as a rank for so long before that counts against its job."""

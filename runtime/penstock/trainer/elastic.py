@@ -42,15 +42,16 @@ import numpy as np
 import torch
 
 from penstock.data.ledger import SampleOrder
-from penstock.trainer import settings
+from penstock.job import settings
+from penstock.job.part import Part
+from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from penstock.trainer.collective import Gradients
 from penstock.trainer.control import GroupBrokenError, Listener
-from penstock.trainer.evidence import Part, announce
+from penstock.trainer.evidence import announce
 from penstock.trainer.link import Link, LinkError
 from penstock.trainer.logs import configure
 from penstock.trainer.membership import Membership, SessionError
-from penstock.trainer.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.trainer.results import published
 from penstock.trainer.step import MicroBatch, Step
 from penstock.trainer.steplog import StepLog

@@ -19,23 +19,14 @@ import json
 import os
 import socket
 import time
-from enum import StrEnum
 from typing import Any, Final
+
+from penstock.job.part import Part
 
 SOCKET: Final = "PENSTOCK_AGENT_SOCKET"
 """Name of the agent's datagram socket, in Linux's abstract namespace."""
 STATEMENT_SECONDS: Final = 1.0
 """A process that trains says so at most once in so long."""
-
-
-class Part(StrEnum):
-    """How a training process gets its share of the job's work."""
-
-    OWN = "own"  # by a process group of its own making, if at all
-    SESSION = "session"  # penstock.trainer.elastic
-    SERVERS = "servers"  # penstock.trainer.ps
-    SHARDS = "shards"  # penstock.trainer.shards
-    CLOSED = "closed"  # it was one of these, and is through
 
 
 def announce(part: Part) -> None:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 
 from penstock.data.ledger import Ledger, LedgerError, SampleOrder
-from penstock.trainer.protocol import Group
+from penstock.job.protocol import Group
 
 LOG = logging.getLogger("penstock.trainer")
 

@@ -19,7 +19,7 @@ from penstock.data.ledger import (
     StaleLeaseError,
     lease_slots,
 )
-from penstock.trainer.protocol import AgentReport, LeaseReply, LeaseRequest, ProcessState
+from penstock.job.protocol import AgentReport, LeaseReply, LeaseRequest, ProcessState
 
 KILLED = (137, 143)
 """Exit codes of SIGKILL and SIGTERM: somebody else ended the process."""

@@ -13,9 +13,9 @@ from penstock.crds.enums import Policy, Role, Source
 from penstock.crds.group import API_VERSION, SCALE_KIND
 from penstock.crds.replicaspec import ReplicaSpec
 from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
+from penstock.job.settings import PodIdentity
+from penstock.parameter_server.control.servers import ServerPod
 from penstock.trainer.coordinator import DEFAULT_SLOTS_PER_STEP, JobFacts
-from penstock.trainer.parameters.roster import ServerPod
-from penstock.trainer.settings import PodIdentity
 
 Json = dict[str, Any]
 _ENDED = ("Failed", "Succeeded")

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     SESSION_PATH,
     Directive,
     ProtocolError,

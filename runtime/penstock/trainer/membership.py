@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import torch
 
+from penstock.job.protocol import Directive, Group, MemberId, Phase, Restore
 from penstock.trainer.collective import Collective, Gradients, join_store, serve_store
 from penstock.trainer.control import Channel, GroupBrokenError, Leader, Listener, connect
 from penstock.trainer.link import Link, Orders
-from penstock.trainer.protocol import Directive, Group, MemberId, Phase, Restore
 from penstock.trainer.state import PackedState, payload_bytes
 
 LOG = logging.getLogger("penstock.session")

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import psutil
 
-from penstock.trainer.evidence import Part
-from penstock.trainer.protocol import MAX_PROCESSES, TrainingProcess
+from penstock.job.part import Part
+from penstock.job.protocol import MAX_PROCESSES, TrainingProcess
 
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _MAX_STATEMENT_BYTES: Final = 1024

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     Directive,
     Group,
     GroupMember,

@@ -26,14 +26,7 @@ from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.dispatcher import routes as data_routes
 from penstock.data.ledger import LedgerError
-from penstock.trainer.coordinator import Coordinator, RefusedError
-from penstock.trainer.parameters.protocol import (
-    SERVER_PATH,
-    WORKER_PATH,
-    ServerReport,
-    WorkerReport,
-)
-from penstock.trainer.protocol import (
+from penstock.job.protocol import (
     AGENT_PATH,
     CONTENT_TYPE,
     HEALTH_PATH,
@@ -50,6 +43,13 @@ from penstock.trainer.protocol import (
     decode,
     encode,
 )
+from penstock.parameter_server.protocol import (
+    SERVER_PATH,
+    WORKER_PATH,
+    ServerReport,
+    WorkerReport,
+)
+from penstock.trainer.coordinator import Coordinator, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,6 +30,8 @@ from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
+from penstock.job.settings import SettingsError, TrainerSettings
+from penstock.job.storage import cause
 from penstock.trainer.brain import SHORT, BrainLink
 from penstock.trainer.consent import Consent
 from penstock.trainer.coordinator import RECOVERY_SECONDS, Coordinator, JobFacts
@@ -44,8 +46,6 @@ from penstock.trainer.jobview import (
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
 from penstock.trainer.server import Changes, Endpoints, make_server
-from penstock.trainer.settings import SettingsError, TrainerSettings
-from penstock.trainer.storage import cause
 
 LOG = logging.getLogger("penstock.trainer")
 

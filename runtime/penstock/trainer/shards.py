@@ -28,10 +28,9 @@ from typing import TypeVar
 import httpx
 
 from penstock.data.ledger import Ledger, LedgerOptions, Slot
-from penstock.trainer import settings
-from penstock.trainer.evidence import Part, announce
-from penstock.trainer.holders import holder_name
-from penstock.trainer.protocol import (
+from penstock.job import settings
+from penstock.job.part import Part
+from penstock.job.protocol import (
     LEASE_PATH,
     DataSpec,
     LeaseReply,
@@ -40,6 +39,8 @@ from penstock.trainer.protocol import (
     encode,
     request_headers,
 )
+from penstock.trainer.evidence import announce
+from penstock.trainer.holders import holder_name
 
 LOG = logging.getLogger("penstock.session")
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.crds.conditions import JobReason
-from penstock.trainer.protocol import MAX_TEXT, Trouble
-from penstock.trainer.storage import RETRY_SECONDS, Backoff, cause
+from penstock.job.protocol import MAX_TEXT, Trouble
+from penstock.job.storage import RETRY_SECONDS, Backoff, cause
 
 LOG = logging.getLogger("penstock.session")
 

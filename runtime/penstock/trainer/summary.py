@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.trainer.protocol import DataSpec
+from penstock.job.protocol import DataSpec
 
 
 @dataclass(frozen=True)

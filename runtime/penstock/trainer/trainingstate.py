@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
+from penstock.job.protocol import DataSpec
 from penstock.trainer.audit import Audit
 from penstock.trainer.checkpoint import CheckpointDir, read
 from penstock.trainer.membership import SessionError
-from penstock.trainer.protocol import DataSpec
 from penstock.trainer.state import PackedState, pack, unpack
 
 LOG = logging.getLogger("penstock.session")

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from penstock.crds import environment
+from penstock.parameter_server.worker.checkpoint import CheckpointError
 from penstock.trainer import ps
-from penstock.trainer.parameters.checkpoint import CheckpointError
 
 SAMPLES, FIELDS = 70, (11, 5, 30)
 GENERATOR = torch.Generator().manual_seed(0)

@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from penstock.crds import environment
+from penstock.parameter_server.protocol import MAX_DROPPED
+from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFiles
+from penstock.parameter_server.worker.client import ParametersError
 from penstock.trainer import ps
-from penstock.trainer.parameters.checkpoint import CheckpointError, ModelFiles
-from penstock.trainer.parameters.client import ParametersError
-from penstock.trainer.parameters.protocol import MAX_DROPPED
 
 ROWS = 20
 

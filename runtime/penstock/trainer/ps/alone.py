@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.data.ledger.ranges import RangeSet
-from penstock.trainer.parameters.arrays import Floats, Gradients, Rows, afresh
-from penstock.trainer.parameters.checkpoint import ModelFiles
-from penstock.trainer.parameters.client import AppliedSlots, ParametersError
-from penstock.trainer.parameters.spec import ModelSpec
-from penstock.trainer.parameters.store import Store
-from penstock.trainer.protocol import Trouble
-from penstock.trainer.storage import cause, not_on_disk, not_saved
+from penstock.job.protocol import Trouble
+from penstock.job.storage import cause, not_on_disk, not_saved
+from penstock.parameter_server.arrays import Floats, Gradients, Rows, afresh
+from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.spec import ModelSpec
+from penstock.parameter_server.worker.checkpoint import ModelFiles
+from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
 
 LOG = logging.getLogger("penstock.session")
 

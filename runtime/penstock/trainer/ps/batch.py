@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
+from penstock.parameter_server.arrays import Floats, Gradients, Rows
 
 
 class Batch:

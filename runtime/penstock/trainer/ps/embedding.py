@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from penstock.trainer.parameters.arrays import Rows
-from penstock.trainer.parameters.spec import MAX_DIM, MAX_ROWS
+from penstock.parameter_server.arrays import Rows
+from penstock.parameter_server.spec import MAX_DIM, MAX_ROWS
 from penstock.trainer.ps.arguments import whole
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)

@@ -13,8 +13,8 @@ import torch
 from pydantic import ValidationError
 from torch.nn.parameter import is_lazy
 
-from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
-from penstock.trainer.parameters.spec import (
+from penstock.parameter_server.arrays import Floats, Gradients, Rows
+from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,
     OptimizerSpec,

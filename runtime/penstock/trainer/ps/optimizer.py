@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from penstock.trainer.parameters.spec import OptimizerKind, OptimizerSpec
+from penstock.parameter_server.spec import OptimizerKind, OptimizerSpec
 
 
 class Stepper(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.trainer.parameters.arrays import Floats, Gradients, Rows
-from penstock.trainer.parameters.client import AppliedSlots
-from penstock.trainer.protocol import Trouble
+from penstock.job.protocol import Trouble
+from penstock.parameter_server.arrays import Floats, Gradients, Rows
+from penstock.parameter_server.worker.client import AppliedSlots
 
 
 class Runner(Protocol):

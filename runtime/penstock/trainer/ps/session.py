@@ -24,17 +24,18 @@ import torch
 from penstock.crds.environment import CHECKPOINT_DIR
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.ledger.order import MAX_GLOBAL_BATCH
-from penstock.trainer import settings
+from penstock.job import settings
+from penstock.job.part import Part
+from penstock.job.protocol import DataSpec, MemberId
+from penstock.parameter_server.arrays import Floats, Rows
+from penstock.parameter_server.protocol import MAX_DROPPED
+from penstock.parameter_server.worker.checkpoint import ModelFiles
+from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
+from penstock.parameter_server.worker.exchange import LeavingError, OverError, Worker
 from penstock.trainer.elastic import DrainedError
-from penstock.trainer.evidence import Part, announce
+from penstock.trainer.evidence import announce
 from penstock.trainer.holders import holder_name
 from penstock.trainer.logs import configure
-from penstock.trainer.parameters.arrays import Floats, Rows
-from penstock.trainer.parameters.checkpoint import ModelFiles
-from penstock.trainer.parameters.client import AppliedSlots, ParametersError
-from penstock.trainer.parameters.protocol import MAX_DROPPED
-from penstock.trainer.parameters.worker import LeavingError, OverError, Worker
-from penstock.trainer.protocol import DataSpec, MemberId
 from penstock.trainer.ps.alone import Alone
 from penstock.trainer.ps.arguments import whole
 from penstock.trainer.ps.batch import Batch, are_finite

@@ -1,0 +1,292 @@
+"""The messages between a job's trainer and what runs in its pods: typed, msgpack, level-triggered.
+
+A caller always sends its whole state and gets its whole orders back, so that a message that is
+lost, repeated or late does no harm, and a trainer that lost its memory has it back after one report
+of each rank. Two calls do all the work: `SessionReport` (a training process that uses the API) and
+`AgentReport` (what looks after any training process).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import Field
+
+from penstock.data import protocol as framing
+from penstock.data.ledger import SampleOrder
+from penstock.data.protocol import Message as Message
+from penstock.data.protocol import ProtocolError as ProtocolError
+from penstock.data.protocol import encode as encode
+from penstock.job.part import Part
+
+PROTOCOL_VERSION: Final = 1
+CONTENT_TYPE: Final = "application/msgpack"
+MAX_MESSAGE_BYTES: Final = 4 << 20
+MAX_PROCESSES: Final = 64
+"""Training processes of one pod that its agent reports."""
+
+SESSION_PATH: Final = "/v1/session"
+AGENT_PATH: Final = "/v1/agent"
+LEASE_PATH: Final = "/v1/leases"
+SUMMARY_PATH: Final = "/v1/summary"
+HEALTH_PATH: Final = "/healthz"
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MAX_TEXT: Final = 4096
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+
+
+class MemberId(Message):
+    """One life of one training process of a rank.
+
+    ``nonce`` tells apart the processes that one incarnation of a pod starts one after the other.
+    """
+
+    rank: Count
+    incarnation: Count
+    nonce: Annotated[str, Field(min_length=1, max_length=32)]
+
+    def __str__(self) -> str:
+        return f"worker-{self.rank}.{self.incarnation}"
+
+
+class Phase(StrEnum):
+    """What a session is doing."""
+
+    READY = "ready"  # outside any group, model loaded, waiting to be put into one
+    TRAINING = "training"  # in the group whose number it reports
+    LEAVING = "leaving"  # drained: it will not come back
+    FINISHED = "finished"  # the data are exhausted; the script may still evaluate its model
+    CLOSED = "closed"  # the script has left the session and reported its figures
+
+
+class DataSpec(Message):
+    """The data of a job, as its training script describes them; the same on every rank."""
+
+    dataset_size: Annotated[int, Field(ge=1, lt=1 << 62)]
+    global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
+    epochs: Annotated[int, Field(ge=1, le=1 << 24)]
+    slots_per_step: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
+    seed: int = 0
+    shuffle: bool = True
+
+    def order(self, slots_per_step: int) -> SampleOrder:
+        """The order of samples that this describes."""
+        return SampleOrder(
+            dataset_size=self.dataset_size,
+            global_batch=self.global_batch,
+            slots_per_step=slots_per_step,
+            epochs=self.epochs,
+            seed=self.seed,
+            shuffle=self.shuffle,
+        )
+
+
+class GroupMember(Message):
+    """A member of a group and the address of its control channel."""
+
+    id: MemberId
+    address: Text
+
+
+class Restore(StrEnum):
+    """Where the members of a new group get the model from."""
+
+    LIVE = "live"  # from the source's memory
+    CHECKPOINT = "checkpoint"  # the source loads its newest checkpoint
+    FRESH = "fresh"  # the source's initial model
+
+
+class Group(Message):
+    """One membership: who trains together, in rank order, and where they begin.
+
+    ``number`` fences: it grows with every group, and what an older group does no longer counts.
+    """
+
+    number: Count
+    members: tuple[GroupMember, ...]
+    source: Count
+    start_step: Count
+    restore: Restore
+    shares: tuple[Count, ...]
+    skipped: tuple[tuple[Count, Count], ...] = ()  # slots in quarantine: start, stop
+
+    def index_of(self, member: MemberId) -> int | None:
+        """The position (rank within the group) of a member; None when it is not in it."""
+        for index, other in enumerate(self.members):
+            if other.id == member:
+                return index
+        return None
+
+
+class EpochAudit(Message):
+    """What the surviving model consumed in one epoch, counted per sample."""
+
+    epoch: Count
+    samples_seen: Count
+    samples_lost: Count
+    samples_repeated: Count
+
+
+def _none(troubles: tuple[Any, ...]) -> bool:
+    return not troubles
+
+
+class Trouble(Message):
+    """Something that a training process cannot write; ``reason``: as in the job's conditions."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=63)]
+    message: Text
+
+
+Troubles = Annotated[tuple[Trouble, ...], Field(max_length=8, exclude_if=_none)]
+"""Absent where there are none: a trainer of the release before does not know the field."""
+
+
+class SessionReport(Message):
+    """The whole state of one training process."""
+
+    version: int = PROTOCOL_VERSION
+    member: MemberId
+    phase: Phase
+    address: Text
+    data: DataSpec
+    generation: Count = 0  # number of the group it is in, or was in last; 0: none yet
+    group: Group | None = None  # that group, so that a new trainer can take it up
+    committed: Count | None = None  # steps that its model has seen; None: no live model yet
+    computed: Count = 0  # steps whose computation it has ended, committed or not
+    checkpoint: Count | None = None  # steps that its newest checkpoint has seen
+    failed: Count | None = None  # the slot, over all epochs, on which its program raised an error
+    lost: tuple[MemberId, ...] = ()  # members whose connection to it ended
+    slot_seconds: Seconds | None = None  # smoothed time that one slot takes here
+    audits: tuple[EpochAudit, ...] = ()
+    result: dict[str, Any] | None = None
+    troubles: Troubles = ()
+    seen_revision: Count = 0
+    wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0.0
+
+
+class Directive(StrEnum):
+    """What a session is to do."""
+
+    WAIT = "wait"  # stay ready
+    JOIN = "join"  # form the group that comes with it
+    TRAIN = "train"  # go on
+    REGROUP = "regroup"  # leave the group at the next step boundary
+    ABANDON = "abandon"  # the group is broken: leave it now
+    FINISH = "finish"  # all data are consumed: end the loop
+    REFUSED = "refused"  # a newer process has this rank: end
+
+
+class SessionReply(Message):
+    """The whole orders for one training process."""
+
+    trainer: Text  # identity of this life of the trainer
+    revision: Count
+    directive: Directive
+    group: Group | None = None
+    slots_per_step: Count
+    lease_seconds: Seconds
+    lease_stop_step: Count = 0  # steps below it may be committed
+    shares: tuple[Count, ...] = ()
+    audited_epochs: Count = 0  # audits of epochs below it have arrived
+    message: Text = ""
+
+
+class Usage(Message):
+    """What a training process and its children use now."""
+
+    cpu_cores: Seconds
+    memory_bytes: Count
+
+
+class ProcessState(StrEnum):
+    """What an agent's training process is doing."""
+
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+class TrainingProcess(Message):
+    """A process of a pod that has trained, joined a process group, or taken a part of the work."""
+
+    pid: Count
+    part: Part = Part.OWN
+    rank: Count = 0  # in its process group; 0 of 1 without one
+    world_size: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    seconds: Seconds | None = None  # for which it has trained as that; None: not at all yet
+
+
+class AgentReport(Message):
+    """The state of one agent and of the training process that it looks after."""
+
+    version: int = PROTOCOL_VERSION
+    role: Text
+    rank: Count
+    incarnation: Count
+    node: Text = ""
+    pod: Text = ""
+    state: ProcessState = ProcessState.RUNNING
+    exit_code: int | None = None
+    draining: bool = False
+    usage: Usage | None = None
+    life: Annotated[str, Field(max_length=32)] = ""  # tells apart agents of one rank
+    processes: Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] = ()
+    duplicates: Annotated[tuple[Count, ...], Field(max_length=MAX_PROCESSES)] = ()
+    """Process ids that had a session of this rank open at the same time."""
+
+
+class AgentReply(Message):
+    """What the trainer wants of an agent."""
+
+    trainer: Text
+    superseded: bool = False  # a newer incarnation of the rank has reported
+    hung_seconds: Seconds | None = None  # its program holds up the others for so long: end it
+    refused: Text = ""  # why the job cannot go on like this: end the program
+    undecided: bool = False  # to the last report: stay, and ask again
+
+
+class LeaseRequest(Message):
+    """Acknowledge what was consumed and ask for more: for holders that work on their own."""
+
+    version: int = PROTOCOL_VERSION
+    holder: Annotated[str, Field(min_length=1, max_length=128)]
+    data: DataSpec
+    max_slots: Annotated[int, Field(ge=0, le=1 << 20)]
+    completed: tuple[tuple[Count, Count, Count], ...] = ()  # fence, start, stop
+    failed: tuple[tuple[Count, Count], ...] = ()  # fence, slot
+    returned: tuple[Count, ...] = ()  # fences
+    held: tuple[Count, ...] | None = None  # fences it knows; others of its own never reached it
+    slot_seconds: Seconds | None = None
+
+
+class LeaseReply(Message):
+    """A range of slots, or the news that there are none (left, or now)."""
+
+    fence: Count | None = None
+    start: Count = 0
+    stop: Count = 0
+    slots_per_step: Count
+    lease_seconds: Seconds
+    order_seed: int = 0  # of the order in which the slots hold samples
+    refused: tuple[Count, ...] = ()  # fences that had ended: that work does not count
+    finished: bool = False
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+def request_headers(token: str) -> dict[str, str]:
+    """The headers of every request."""
+    return {"Authorization": f"Bearer {token}".strip(), "Content-Type": CONTENT_TYPE}
+
+
+def decode(kind: type[AnyMessage], body: bytes) -> AnyMessage:
+    """The message that `penstock.data.protocol.encode` made.
+
+    Raises:
+        ProtocolError: it is too long, no msgpack, of another version, or a field is wrong.
+    """
+    return framing.decode(kind, body, version=PROTOCOL_VERSION, max_bytes=MAX_MESSAGE_BYTES)

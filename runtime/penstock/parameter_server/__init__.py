@@ -1,0 +1,34 @@
+"""Parameter servers: where the parameters of an asynchronously trained model live.
+
+A job with parameter servers has three kinds of processes, and each has a folder here. None of the
+three imports another; what they share is beside them:
+
+    spec.py        what a model consists of, and which partition each of its parameters is in
+    arrays.py      which arrays a partition has, in which order
+    layout.py      which server owns which partition
+    protocol.py    what servers and workers say to the job's trainer
+    wire.py        what workers and servers say to a server; connection.py is the caller's end
+
+``control/``, in the trainer's process, without I/O and without a clock:
+
+    coordinator.py       reports in, orders out
+    reconfiguration.py   what is decided: when to halt, move, restore and save
+    servers.py, workers.py, revisions.py, checkpointing.py, recovery.py, transitions.py, ...
+                         what it is decided from
+
+``server/``, one parameter server (``penstock ps``):
+
+    process.py     its sockets, its threads and its life
+    shard.py       what it answers in which stage, and what orders make of that
+    store.py       its parameters and the optimizer that changes them
+    requests.py, migration.py, snapshots.py, staleness.py, lock.py, settings.py
+
+``worker/``, in a training process:
+
+    exchange.py    its dealings with the trainer; slots.py is what it has leased
+    client.py      all servers as one
+    chief.py       what one worker does for all; checkpoint.py is the file of a whole model
+
+Nothing here imports PyTorch; a server starts in a fraction of a second and has no use for it.
+Training scripts use `penstock.trainer.ps`.
+"""

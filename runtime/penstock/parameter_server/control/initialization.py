@@ -1,0 +1,42 @@
+"""The filling of a layout by the chief, as the trainer follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.job.protocol import MemberId
+from penstock.parameter_server.control.workers import WorkerRegistry
+from penstock.parameter_server.protocol import WorkerReport
+
+FILLER_SILENT_SECONDS = 60.0
+"""How long a chief that fills a layout may say nothing, where no agent speaks for it."""
+
+
+@dataclass
+class LayoutInitialization:
+    """The filling of a layout by the chief."""
+
+    number: int
+    by: MemberId
+    checkpoint: int | None  # slots; None: afresh
+    told: int | None = None  # revision at which the chief was told: all servers know of it
+
+    def is_for(self, report: WorkerReport) -> bool:
+        """Whether the sender of a report has yet to do it."""
+        return self.told is not None and report.member == self.by and report.filled != self.number
+
+    def gone(self, crew: WorkerRegistry, now: float) -> bool:
+        """Whether the chief that should do it is there no more."""
+        filler = crew.get(self.by)
+        gone = filler is None or filler.ended or filler.closed
+        return filler is None or gone or now - filler.seen >= FILLER_SILENT_SECONDS
+
+    def failure(self, crew: WorkerRegistry, late: bool, now: float) -> str:
+        """Why it will come to nothing; empty: it may yet succeed."""
+        filler = crew.get(self.by)
+        if filler is None or self.gone(crew, now):
+            return f"{self.by} went away"
+        report = filler.report
+        if report.failed and self.told is not None and report.seen_revision >= self.told:
+            return f"{self.by}: {report.failed}"
+        return f"{self.by} was too slow" if late else ""

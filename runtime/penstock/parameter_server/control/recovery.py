@@ -1,0 +1,97 @@
+"""What a trainer that was restarted finds out from reports, before it gives any order.
+
+Until it knows, nobody is told anything: whatever it said could be wrong. A layout is taken up once
+every owner of the newest one has reported or is known to be lost, and no worker knows a newer one.
+If that takes too long, what is known has to do: missing owners are then lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.parameter_server.control.servers import ServerRegistry
+from penstock.parameter_server.control.timeouts import Timeouts
+from penstock.parameter_server.control.workers import WorkerRegistry
+from penstock.parameter_server.layout import Layout
+
+NUMBERS_SKIPPED = 1000
+"""Layouts are numbered so far above those that are heard of: an earlier trainer may have ordered
+some that nobody remembers."""
+
+
+@dataclass
+class TrainerRecovery:
+    """What may be left from an earlier life of the trainer."""
+
+    timeouts: Timeouts
+    number: int = 0  # the highest number of a layout that was ever heard of
+    present: int = 0  # that of the layout that was served last, as far as was written down
+    expected: bool = False  # this job may have been running before this life
+    began: float | None = None  # when the first report came
+    fresh: bool = True  # nothing was decided yet in this life
+    ours: bool = False  # a layout was served in this life
+    _heard_at: float | None = None
+
+    def begin(self, now: float) -> None:
+        """Somebody reports."""
+        if self.began is None:
+            self.began = now
+
+    def hear(self, number: int, now: float) -> None:
+        """Somebody knows a layout of this number; 0: of none."""
+        self.number = max(self.number, number)
+        if number and self.fresh and self._heard_at is None:
+            self._heard_at = now
+
+    def meet(self, number: int, now: float) -> bool:
+        """A server holds a layout; True: all that was decided in this life was too early."""
+        early = not self.ours and not self.fresh
+        self.fresh = self.fresh or early
+        self.hear(number, now)
+        return early
+
+    @property
+    def awaited(self) -> bool:
+        """Whether nobody can be told anything yet."""
+        return self.fresh and (self.expected or self._heard_at is not None)
+
+    def new_number(self) -> int:
+        """A number that no layout had."""
+        self.number += 1
+        return self.number
+
+    def serve(self, number: int) -> None:
+        """A layout of this life is served."""
+        self.present, self.ours = number, True
+
+    def known(self, roster: ServerRegistry, crew: WorkerRegistry, now: float) -> bool:
+        """Whether it is time to go on, with `newest` or without any layout."""
+        if not self.awaited:
+            return self.number > 0 or bool(crew.workers)  # who comes first may tell of a layout
+        began = max(each for each in (self.began, self._heard_at) if each is not None)
+        if now - began >= self.timeouts.recover:
+            return True
+        newest = self.newest(roster)
+        if newest is None:
+            wanted = roster.wanted(None, now)
+            return roster.pods is not None and bool(wanted) and not roster.missing(wanted)
+        accused = crew.accused(now)
+        told = all(
+            roster.get(server.id) is not None
+            or roster.is_lost(server.id, server.id in accused, began, now)
+            for server in newest.servers
+        )
+        at_least = max(self.present, crew.newest_layout())
+        return told and bool(crew.workers) and newest.number >= at_least
+
+    def newest(self, roster: ServerRegistry) -> Layout | None:
+        """The newest layout that any server holds."""
+        held = [server.report.layout for server in roster.servers.values()]
+        known = [layout for layout in held if layout is not None]
+        return max(known, key=lambda layout: layout.number, default=None)
+
+    def end(self) -> None:
+        """Decisions begin."""
+        if self.awaited:
+            self.number += NUMBERS_SKIPPED
+        self.fresh = False

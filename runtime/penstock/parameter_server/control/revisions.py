@@ -1,0 +1,45 @@
+"""Which orders are in force, and whether a server's report says that it carries them out.
+
+Every change of anybody's orders has a revision, which grows; a report names the newest one that its
+sender has carried out. So a report that was late, or is of an earlier time at which the same order
+was in force, is never taken for an answer to the present order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.parameter_server.protocol import ServerReport
+
+
+@dataclass
+class OrderRevisions:
+    """The revisions of one trainer."""
+
+    revision: int
+    given: int = 0  # revision of the newest order to servers
+    given_at: float = 0.0
+    placed: int = 0  # revision from which on the owners should hold the present layout
+
+    def give(self, now: float) -> None:
+        """Orders to servers have changed."""
+        self.revision += 1
+        self.given, self.given_at = self.revision, now
+
+    def place(self, now: float) -> None:
+        """Another layout is the present one."""
+        self.give(now)
+        self.placed = self.given
+
+    def news(self) -> int:
+        """Workers have something to hear; the revision at which they have."""
+        self.revision += 1
+        return self.revision
+
+    def heard(self, report: ServerReport) -> bool:
+        """Whether the report was made under the present orders."""
+        return report.seen_revision >= self.given
+
+    def placed_with(self, report: ServerReport) -> bool:
+        """Whether the report was made since the present layout is the present one."""
+        return report.seen_revision >= self.placed

@@ -1,0 +1,1 @@
+"""One parameter server as a process; see `penstock.parameter_server`."""

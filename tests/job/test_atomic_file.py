@@ -1,0 +1,36 @@
+"""Sealed files: what writers that were killed leave behind does not pile up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.job import atomic_file
+
+PLACE = "slots-000000000010.penstock"
+
+
+def test_what_a_killed_writer_left_goes_in_time_and_nothing_else(tmp_path: Path) -> None:
+    old = tmp_path / f".{PLACE}.0123.tmp"
+    young = tmp_path / ".slots-000000000020.penstock.4567.tmp"
+    others = [tmp_path / ".mine.tmp", tmp_path / "slots-000000000005.penstock"]
+    for path in (old, young, *others):
+        path.write_text("x")
+    for path in (old, *others):
+        os.utime(path, (1, 1))
+    atomic_file.write(tmp_path / PLACE, [b"content"])
+    atomic_file.verify(tmp_path / PLACE)
+    assert sorted(tmp_path.iterdir()) == sorted([young, *others, tmp_path / PLACE])
+
+
+def test_two_writers_of_one_place_do_not_meet(tmp_path: Path) -> None:
+    place = tmp_path / PLACE
+
+    def parts() -> list[bytes]:
+        atomic_file.write(place, [b"the other one's"])  # another machine, at the same time
+        return [b"mine"]
+
+    atomic_file.write(place, (part for _ in range(1) for part in parts()))
+    atomic_file.verify(place)
+    assert place.read_bytes()[:4] == b"mine"
+    assert list(tmp_path.iterdir()) == [place]

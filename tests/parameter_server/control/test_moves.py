@@ -1,0 +1,168 @@
+"""When servers are halted, moved, saved and restored: from reports and time alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.parameter_server.protocol import ServerStage
+from tests.parameter_server.control.simulated_job import World
+
+
+def running(servers: int = 2, workers: int = 2, **more: int) -> World:
+    world = World(**more)  # type: ignore[arg-type]
+    for rank in range(servers):
+        world.add_server(rank)
+    for rank in range(workers):
+        world.add_worker(rank)
+    for _ in range(20):
+        world.round()
+        world.check()
+        if world.trainer.fleet.opened:
+            return world
+    raise AssertionError(world.trainer.fleet.summary(world.now))
+
+
+def test_a_job_runs_to_its_end() -> None:
+    world = running()
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 0
+
+
+def test_without_checkpoints_too() -> None:
+    world = World(saves=False)
+    world.add_server(0)
+    world.add_worker(0)
+    world.run()
+    world.check_end()
+    assert not world.files
+
+
+def test_servers_come_while_the_training_goes_on() -> None:
+    world = running(slots=80)
+    world.add_server(2)
+    world.add_server(3)
+    world.run()
+    world.check_end()
+    layout = world.trainer.fleet.layout
+    assert layout is not None
+    assert len(layout.servers) == 4
+    assert world.trainer.fleet.restores == 0
+    kinds = [each.what for each in world.trainer.fleet.transitions.kept]
+    assert "servers 2 -> 4" in kinds
+
+
+def test_servers_go_when_they_own_nothing_any_more() -> None:
+    world = running(servers=4, slots=200)
+    assert world.trainer.fleet.consent(3, world.now) is None
+    world.set_cap(3)
+    for _ in range(40):
+        world.round()
+        world.check()
+        if world.trainer.fleet.consent(3, world.now):
+            break
+    assert world.trainer.fleet.consent(3, world.now) is True
+    assert world.servers[3].stage is ServerStage.EMPTY
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 0
+
+
+def test_a_draining_server_hands_over_and_goes() -> None:
+    world = running(slots=100)
+    world.servers[0].draining = True
+    world.run()
+    world.check_end()
+    assert not world.servers[0].alive
+    assert world.trainer.fleet.restores == 0
+
+
+def test_a_replacement_takes_over() -> None:
+    world = running(slots=100)
+    world.add_server(1, incarnation=1)
+    world.run()
+    world.check_end()
+    assert world.servers[1].stage is ServerStage.EMPTY
+    assert world.trainer.fleet.restores == 0
+
+
+def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
+    world = running(slots=60)
+    while not world.files:
+        world.round()
+    world.servers[1].alive = False
+    world.add_server(1, incarnation=1)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 1
+
+
+def test_a_worker_that_does_not_stop_is_waited_for_as_long_as_some_of_its_batches_take() -> None:
+    world = running(slots=200, workers=3)
+    worker = world.workers[0]
+    while worker.working is None:
+        worker.exchange()
+        worker.step()
+    worker.alive = False
+    world.add_server(2)
+    world.run()
+    world.check_end()
+    [change] = [each for each in world.trainer.fleet.transitions.kept if "2 -> 3" in each.what]
+    assert 4.0 < change.seconds < 7.0, "its batches took a second each"
+
+
+@pytest.mark.parametrize("with_journal", [True, False])
+def test_how_often_it_went_back_is_known_to_the_next_trainer(with_journal: bool) -> None:
+    world = running(slots=200)
+    while not world.files:
+        world.round()
+    for count in (1, 2):
+        world.servers[-1].alive = False
+        world.add_server(1, incarnation=count)
+        while world.trainer.fleet.restores < count or not world.trainer.fleet.opened:
+            world.round()
+        world.restart_trainer(with_journal)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 2
+
+
+def test_servers_and_trainer_lost_together_are_a_restore() -> None:
+    world = running(slots=200)
+    while not world.files or world.begun < max(world.files) + 5:
+        world.round()
+    for server in world.live_servers():
+        server.alive = False
+    world.restart_trainer(with_journal=True)
+    world.add_server(0, incarnation=1)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 1
+
+
+def test_a_dead_server_without_a_checkpoint_takes_all_back_to_the_beginning() -> None:
+    world = World(slots=30, saves=False)
+    world.add_server(0)
+    world.add_server(1)
+    world.add_worker(0)
+    for _ in range(25):
+        world.round()
+    assert world.trainer.ledger is not None
+    assert world.trainer.ledger.consumed > 0
+    world.servers[0].alive = False
+    world.run()
+    world.check_end()
+
+
+def test_a_worker_that_dies_between_two_servers_is_made_up_for() -> None:
+    world = running(slots=60)
+    worker = world.workers[0]
+    while worker.to_push is None or len(worker.to_push) != 1:
+        worker.step()
+        if worker.to_push is None:
+            worker.exchange()
+    worker.alive = False
+    world.add_server(2)
+    world.run()
+    world.check_end()
+    assert world.trainer.fleet.restores == 0
