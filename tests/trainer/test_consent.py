@@ -85,7 +85,7 @@ def opened(servers: int) -> World:
     for rank in range(servers):
         world.add_server(rank)
     world.add_worker(0)
-    while not world.trainer.fleet.opened:
+    while not world.trainer.fleet.serving:
         world.round()
     return world
 
@@ -127,7 +127,7 @@ def test_too_little_memory_left_is_a_refusal_with_both_sums() -> None:
     for rank in range(2):
         world.add_server(rank).memory = 20
     world.add_worker(0)
-    while not world.trainer.fleet.opened:
+    while not world.trainer.fleet.serving:
         world.round()
     kube = FakeKube()
     kube.refusals.clear()

@@ -11,10 +11,14 @@ three imports another; what they share is beside them:
 
 ``control/``, in the trainer's process, without I/O and without a clock:
 
-    coordinator.py       reports in, orders out
-    reconfiguration.py   what is decided: when to halt, move, restore and save
+    coordinator.py   reports in, orders out: what the trainer calls
+    machine.py       one step for every event; the only place that changes the state
+    state.py         all that is known and decided, and in which phase it is
+    training.py, moving.py, starting.py
+                     the decisions: with a layout, to the next one, without any
+    replies.py       what each process is told; invariants.py what always holds
     servers.py, workers.py, revisions.py, checkpointing.py, recovery.py, transitions.py, ...
-                         what it is decided from
+                     what the state consists of
 
 ``server/``, one parameter server (``penstock ps``):
 

@@ -233,7 +233,7 @@ class BrainLink:
         known = {role.value: role for role in Role}
         found: dict[Role, dict[int, RankSample]] = {}
         speeds = {m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members}
-        slots, crew = self._coordinator.slots_by_rank(), self._coordinator.fleet.crew
+        slots, fleet = self._coordinator.slots_by_rank(), self._coordinator.fleet
         waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
         for (name, rank), usage in self._coordinator.usage(now).items():
             report = self._coordinator.agents[name, rank].report
@@ -241,7 +241,7 @@ class BrainLink:
                 continue
             trains = known[name] is Role.WORKER
             slot_seconds = speeds.get(rank) if trains else None
-            alone = crew.workers.get(rank) if trains else None
+            alone = fleet.find_worker(rank) if trains else None
             own = alone.report.lease.slot_seconds if alone is not None else None
             step_seconds = slot_seconds * slots.get(rank, 0) if slot_seconds else own
             found.setdefault(known[name], {})[rank] = RankSample(
@@ -276,7 +276,7 @@ class BrainLink:
         found: dict[int, RankSample] = {}
         before, self._figures = self._figures, {}
         for owner in fleet.layout.servers if fleet.layout is not None else ():
-            known = fleet.roster.get(owner.id)
+            known = fleet.find_server(owner.id)
             usage = known.report.usage if known is not None else None
             if known is None or usage is None:
                 continue

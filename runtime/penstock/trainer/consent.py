@@ -98,7 +98,7 @@ class Consent:
     def changed(self, scales: Iterable[Json]) -> None:
         """The job's Scales are these now."""
         self._scales = server_scales(scales, self._uid)
-        self._fleet.roster.cap = self._scales.cap
+        self._fleet.cap_ranks(self._scales.cap)
         known = {(question.name, question.version) for question in self._scales.questions}
         self._answered &= known
         self._failing &= {name for name, _ in known}

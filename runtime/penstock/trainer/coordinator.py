@@ -354,12 +354,14 @@ class Coordinator:
 
     def server(self, report: ServerReport, now: float) -> ServerReply | None:
         """Take in a parameter server's report and give its orders; None: it is to ask again."""
-        accepted = self.fleet.server(report, now)
+        accepted = self.fleet.record_server(report, now)
         if accepted and self.data is None and report.data is not None:
             self._open_data(report.data)  # we have forgotten: a model is trained on them
         self._advance_servers(now)
         self._note_updates(report, now)
-        return None if self.fleet.recovering else self.fleet.server_reply(report, accepted)
+        if self.fleet.recovering:
+            return None
+        return self.fleet.answer_server(report, accepted, now)
 
     def worker(self, report: WorkerReport, now: float) -> WorkerReply | None:
         """Take in the report of a worker of parameter servers; None: it is to ask again.
@@ -370,12 +372,13 @@ class Coordinator:
         """
         self._refuse_copies()
         self._refuse_worker(report)
-        self.fleet.active = self.holders.active = True
+        self.fleet.activate()
+        self.holders.active = True
         self._open_data(report.lease.data)
         assert self.ledger is not None
         assert self.order is not None
-        before = self.fleet.crew.workers.get(report.member.rank)
-        if not self.fleet.worker(report, now):
+        before = self.fleet.find_worker(report.member.rank)
+        if not self.fleet.record_worker(report, now):
             raise RefusedError(f"{report.member} was replaced by a newer process")
         if before is not None and before.id != report.member:
             self.ledger.release(before.report.lease.holder)
@@ -383,8 +386,8 @@ class Coordinator:
         self._advance_servers(now)
         if self.fleet.recovering:
             return None
-        if self.fleet.refusal:
-            raise RefusedError(self.fleet.refusal)
+        if self.fleet.rejection_reason:
+            raise RefusedError(self.fleet.rejection_reason)
         if report.result is not None:
             self.result = report.result
         request = report.lease
@@ -395,8 +398,8 @@ class Coordinator:
         if self.fleet.paused and lease.fence is not None:  # what came back allowed a halt
             self.ledger.give_back(lease.fence)
             lease = lease.model_copy(update={"fence": None, "start": 0, "stop": 0})
-        lease = lease.model_copy(update={"finished": self.fleet.settled})
-        return self.fleet.worker_reply(report, lease, now)
+        lease = lease.model_copy(update={"finished": self.fleet.at_end})
+        return self.fleet.answer_worker(report, lease, now)
 
     def _refuse_worker(self, report: WorkerReport) -> None:
         if self.rendezvous.members:
@@ -417,10 +420,9 @@ class Coordinator:
 
     def _advance_servers(self, now: float) -> None:
         fleet, ledger = self.fleet, self.ledger
-        fleet.data = self.data
         before = ledger.watermark if ledger is not None else 0
-        fleet.decide(ledger, now)
-        if trouble := fleet.saves.trouble:
+        fleet.decide(ledger, self.data, now)
+        if trouble := fleet.save_error:
             self.problems.report(TRAINER_ROLE, JobReason.CHECKPOINTS_NOT_WRITTEN, trouble, now)
         else:
             self.problems.clear(TRAINER_ROLE, JobReason.CHECKPOINTS_NOT_WRITTEN)
@@ -441,7 +443,7 @@ class Coordinator:
         """One server's count of updates is that of the whole job: every push goes to all."""
         layout = self.fleet.layout
         first = layout is not None and layout.servers[0].id == report.server
-        if first and self.fleet.opened and report.layout == layout:
+        if first and self.fleet.serving and report.layout == layout:
             self.progress.note(now, report.applied.slots)
 
     # ------------------------------------------------------------------ agents and pods
@@ -463,9 +465,9 @@ class Coordinator:
             self.holders.look_after(report, self.ledger, now)
         if report.role == Role.WORKER and self.fleet.active:
             if report.state is ProcessState.EXITED:
-                self.fleet.crew.ended(report.rank, report.incarnation)
+                self.fleet.end_worker(report.rank, report.incarnation)
             else:
-                self.fleet.crew.vouch(report.rank, report.incarnation, now)
+                self.fleet.keep_worker_alive(report.rank, report.incarnation, now)
         hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
         refusal, told = self.copies.refusal, self.copies.told
         return AgentReply(
@@ -515,7 +517,15 @@ class Coordinator:
         if self.ledger is not None:
             self.ledger.options = replace(self.ledger.options, skip_bad=facts.skip_bad)
         self.rendezvous.min_workers = facts.min_workers
-        self.fleet.suspension.want(facts.suspended)
+        self.fleet.suspend(facts.suspended)
+
+    def balance_shares(self, wanted: bool) -> None:
+        """Whether members of a group get shares of a step by their speed."""
+        self.rendezvous.balance = wanted
+
+    def weigh_shares(self, weights: Mapping[int, float]) -> None:
+        """Shares by rank, as a plan has them, for the groups to come."""
+        self.rendezvous.weights = dict(weights)
 
     # ------------------------------------------------------------------ figures and state
 
@@ -528,7 +538,7 @@ class Coordinator:
     def world_size(self, now: float) -> int:
         """Workers that train now."""
         if self.fleet.active:
-            return self.fleet.crew.training(now)
+            return self.fleet.count_training(now)
         group = self.rendezvous.group
         return len(group.members) if group and self.rendezvous.training else 0
 
@@ -539,7 +549,7 @@ class Coordinator:
         if self.data is None or self.ledger is None:
             return self._programs_ended()
         if self.fleet.active:
-            return self.ledger.finished and self.fleet.through
+            return self.ledger.finished and self.fleet.workers_done
         if self.holders.active:
             return self.holders.finished(self.ledger) and self._programs_ended()
         if not self.ledger.finished:
@@ -563,7 +573,7 @@ class Coordinator:
                 live.add(process)
             elif agent.report.state is ProcessState.EXITED:
                 ended.add(process)
-        asked = self.fleet.crew if self.fleet.active else self.rendezvous
+        asked = self.fleet if self.fleet.active else self.rendezvous
         return {rank for rank, number in live - ended if not asked.has_asked(rank, number)}
 
     def any_worker_runs(self, now: float) -> bool:
@@ -654,7 +664,8 @@ class Coordinator:
         try:
             data = DataSpec.model_validate(extra["data"])
             self.holders.active = bool(extra["holders"])
-            self.fleet.active = extra.get("servers") is not None
+            if extra.get("servers") is not None:
+                self.fleet.activate()
             return self._options(data.order(int(extra["slots_per_step"])))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error

@@ -122,7 +122,7 @@ class TrainerService:
         )
         if settings.hang_seconds is not None:
             self._coordinator.hang_seconds = settings.hang_seconds
-        self._coordinator.rendezvous.balance = not settings.static_shares
+        self._coordinator.balance_shares(not settings.static_shares)
         self._coordinator.copies.job = self._identity.job
         self._stop = asyncio.Event()
         self._has_servers = asyncio.Event()  # by the job's spec
@@ -130,6 +130,7 @@ class TrainerService:
         self._waiting_plan: int | None = None  # said in the log
         self._stragglers: set[int] = set()  # said in the log
         self._refused_at: float | None = None  # said in the log
+        self._transition = 0  # number of the newest one that was said in the log
         self._job: ElasticJob | None = None
         self._dispatcher = Dispatcher(secrets.token_hex(8), self._input_options)
         self._kube = self._connect_kubernetes()
@@ -151,9 +152,9 @@ class TrainerService:
         await self._read_job()
         journal = await self._take_up_state()
         if self._kube is not None:
-            self._coordinator.fleet.roster.pods = {}  # none, until they are known
+            self._coordinator.fleet.set_pods({}, frozenset())  # none, until they are known
         elif self._settings.servers is not None:
-            self._coordinator.fleet.roster.at_least = self._settings.servers
+            self._coordinator.fleet.expect_servers(self._settings.servers)
         if self._settings.workers is not None:
             self._coordinator.rendezvous.expect(range(self._settings.workers))
         endpoints = Endpoints(
@@ -252,12 +253,12 @@ class TrainerService:
         rendezvous = self._coordinator.rendezvous
         rendezvous.expect(seen.expected)
         self._coordinator.running = seen.running
-        crew, roster = self._coordinator.fleet.crew, self._coordinator.fleet.roster
+        fleet = self._coordinator.fleet
         for rank, incarnation in seen.ended:
             rendezvous.process_ended(rank, incarnation)
-            crew.ended(rank, incarnation)
+            fleet.end_worker(rank, incarnation)
         roles = role_pods(pods)
-        roster.learn(roles.servers, roles.ended_servers)
+        fleet.set_pods(roles.servers, roles.ended_servers)
         if self._brain is not None:
             self._brain.limits = roles.limits
         self._coordinator.advance(time.monotonic())
@@ -289,7 +290,7 @@ class TrainerService:
         if self._coordinator.done():
             LOG.info("plan %d comes after the end of the data and is not written", plan.id)
             return True
-        self._coordinator.rendezvous.weights = dict(plan.shard_weights)
+        self._coordinator.weigh_shares(plan.shard_weights)
         scale = scale_of(plan, self._identity)
         if scale is None or self._kube is None:
             return True
@@ -369,8 +370,9 @@ class TrainerService:
             ratio = summary.stragglers[rank]
             LOG.warning("worker %d is a straggler: %.1f times the usual time per slot", rank, ratio)
         self._stragglers |= summary.stragglers.keys()
-        for transition in self._coordinator.fleet.transitions.untold():
+        for transition in self._coordinator.fleet.transitions_after(self._transition):
             LOG.info("%s", transition)
+            self._transition = transition.number
         return news
 
     # ------------------------------------------------------------------ state

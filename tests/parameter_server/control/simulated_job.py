@@ -408,11 +408,11 @@ class World:
         if saved is not None and with_journal:
             restore(saved, "journal", self.trainer, self.now)
         self.trainer.await_survivors(self.now)
-        self.trainer.fleet.roster.cap = self.cap
+        self.trainer.fleet.cap_ranks(self.cap)
 
     def set_cap(self, cap: int | None) -> None:
         self.cap = cap
-        self.trainer.fleet.roster.cap = cap
+        self.trainer.fleet.cap_ranks(cap)
 
     def name(self) -> str:
         self.names += 1
@@ -518,12 +518,12 @@ class World:
 
     def lost_at_the_end(self) -> bool:
         """A server died after the last batch, nobody saves, and somebody wants the model yet."""
-        return not self.saves and "lost after the end" in self.trainer.fleet.refusal
+        return not self.saves and "lost after the end" in self.trainer.fleet.rejection_reason
 
     def check_end(self) -> None:
         """Everything was applied once to every partition of the layout."""
         layout = self.trainer.fleet.layout
-        assert layout is not None or self.trainer.fleet.settled
+        assert layout is not None or self.trainer.fleet.at_end
         for partition, owner in enumerate(layout.owners if layout is not None else ()):
             assert layout is not None
             server = next(s for s in self.servers if s.id == layout.servers[owner].id)

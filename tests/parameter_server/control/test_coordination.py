@@ -12,6 +12,7 @@ from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import LeaseRequest, MemberId, Phase, SessionReport
+from penstock.parameter_server.control import state
 from penstock.parameter_server.control.audits import audits_of
 from penstock.parameter_server.control.transitions import Transitions
 from penstock.parameter_server.layout import Layout
@@ -36,7 +37,7 @@ def ready(**more: Any) -> World:
     world = World(slots=400, **more)
     world.add_server(0)
     world.add_worker(0)
-    while not world.trainer.fleet.opened:
+    while not world.trainer.fleet.serving:
         world.round()
     return world
 
@@ -144,7 +145,7 @@ def test_a_worker_that_comes_when_servers_have_gone_is_told_so() -> None:
     world.slots = 400
     world.run()
     world.tick(1.0)
-    assert world.trainer.fleet.finished
+    assert world.trainer.fleet.state.phase is state.Phase.DONE
     late = world.trainer.worker(report(world), world.now)
     assert late is not None
     assert late.over
@@ -198,9 +199,9 @@ def test_a_transition_tells_its_parts() -> None:
     transitions.reached("halt", 10.25)
     transitions.name("servers 2 -> 4")
     transitions.end("serve", 10.5)
-    [told] = transitions.untold()
+    [told] = transitions.after(0)
     assert str(told) == "servers 2 -> 4: workers stopped for 0.50 s (halt 0.250, serve 0.250)"
-    assert not transitions.untold()
+    assert not transitions.after(told.number)
     assert transitions.kept[0].plain()["parts"] == [["halt", 0.25], ["serve", 0.25]]
 
 

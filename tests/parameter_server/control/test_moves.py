@@ -17,7 +17,7 @@ def running(servers: int = 2, workers: int = 2, **more: int) -> World:
     for _ in range(20):
         world.round()
         world.check()
-        if world.trainer.fleet.opened:
+        if world.trainer.fleet.serving:
             return world
     raise AssertionError(world.trainer.fleet.summary(world.now))
 
@@ -26,7 +26,7 @@ def test_a_job_runs_to_its_end() -> None:
     world = running()
     world.run()
     world.check_end()
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0
 
 
 def test_without_checkpoints_too() -> None:
@@ -47,8 +47,8 @@ def test_servers_come_while_the_training_goes_on() -> None:
     layout = world.trainer.fleet.layout
     assert layout is not None
     assert len(layout.servers) == 4
-    assert world.trainer.fleet.restores == 0
-    kinds = [each.what for each in world.trainer.fleet.transitions.kept]
+    assert world.trainer.fleet.state.restores == 0
+    kinds = [each.what for each in world.trainer.fleet.state.transitions.kept]
     assert "servers 2 -> 4" in kinds
 
 
@@ -65,7 +65,7 @@ def test_servers_go_when_they_own_nothing_any_more() -> None:
     assert world.servers[3].stage is ServerStage.EMPTY
     world.run()
     world.check_end()
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0
 
 
 def test_a_draining_server_hands_over_and_goes() -> None:
@@ -74,7 +74,7 @@ def test_a_draining_server_hands_over_and_goes() -> None:
     world.run()
     world.check_end()
     assert not world.servers[0].alive
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0
 
 
 def test_a_replacement_takes_over() -> None:
@@ -83,7 +83,7 @@ def test_a_replacement_takes_over() -> None:
     world.run()
     world.check_end()
     assert world.servers[1].stage is ServerStage.EMPTY
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0
 
 
 def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
@@ -94,7 +94,7 @@ def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
     world.add_server(1, incarnation=1)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.restores == 1
+    assert world.trainer.fleet.state.restores == 1
 
 
 def test_a_worker_that_does_not_stop_is_waited_for_as_long_as_some_of_its_batches_take() -> None:
@@ -107,7 +107,9 @@ def test_a_worker_that_does_not_stop_is_waited_for_as_long_as_some_of_its_batche
     world.add_server(2)
     world.run()
     world.check_end()
-    [change] = [each for each in world.trainer.fleet.transitions.kept if "2 -> 3" in each.what]
+    [change] = [
+        each for each in world.trainer.fleet.state.transitions.kept if "2 -> 3" in each.what
+    ]
     assert 4.0 < change.seconds < 7.0, "its batches took a second each"
 
 
@@ -119,12 +121,12 @@ def test_how_often_it_went_back_is_known_to_the_next_trainer(with_journal: bool)
     for count in (1, 2):
         world.servers[-1].alive = False
         world.add_server(1, incarnation=count)
-        while world.trainer.fleet.restores < count or not world.trainer.fleet.opened:
+        while world.trainer.fleet.state.restores < count or not world.trainer.fleet.serving:
             world.round()
         world.restart_trainer(with_journal)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.restores == 2
+    assert world.trainer.fleet.state.restores == 2
 
 
 def test_servers_and_trainer_lost_together_are_a_restore() -> None:
@@ -137,7 +139,7 @@ def test_servers_and_trainer_lost_together_are_a_restore() -> None:
     world.add_server(0, incarnation=1)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.restores == 1
+    assert world.trainer.fleet.state.restores == 1
 
 
 def test_a_dead_server_without_a_checkpoint_takes_all_back_to_the_beginning() -> None:
@@ -165,4 +167,4 @@ def test_a_worker_that_dies_between_two_servers_is_made_up_for() -> None:
     world.add_server(2)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0

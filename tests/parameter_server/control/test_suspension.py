@@ -65,14 +65,14 @@ def test_nothing_is_done_twice_when_it_resumes(with_journal: bool, again: int) -
     world.run()
     world.check_end()
     assert 80 <= world.begun <= 80 + again
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0
 
 
 def test_it_stands_still_for_as_long_as_it_is_suspended() -> None:
     world = running(slots=80, save_every=1000)
     train(world, 30)
     world.suspend(True)
-    until(world, lambda: world.files and not world.trainer.fleet.saves.writing)
+    until(world, lambda: world.files and not world.trainer.fleet.state.checkpoints.writing)
     begun = world.begun
     for _ in range(20):
         world.round()
@@ -83,14 +83,14 @@ def test_it_stands_still_for_as_long_as_it_is_suspended() -> None:
     world.run()
     world.check_end()
     assert world.begun == 80
-    assert world.trainer.fleet.restores == 0
+    assert world.trainer.fleet.state.restores == 0
 
 
 def test_without_a_folder_for_checkpoints_nobody_waits() -> None:
     world = World(slots=80, saves=False)
     world.add_server(0)
     world.add_worker(0)
-    until(world, lambda: world.trainer.fleet.opened)
+    until(world, lambda: world.trainer.fleet.serving)
     train(world, 10)
     assert leave(world) < 2.0
 
@@ -113,7 +113,7 @@ def test_what_nobody_can_complete_is_left_out() -> None:
         if worker.to_push is None:
             worker.exchange()
     worker.alive = False
-    world.trainer.fleet.crew.ended(0, 0)
+    world.trainer.fleet.end_worker(0, 0)
     assert leave(world) < 15.0, "its lease ends after a while, then servers differ"
     come_back(world)
     world.run()

@@ -1,211 +1,288 @@
 """The trainer's side of parameter servers, without I/O: reports in, orders out.
 
-What is decided, and what that guarantees, is in
-`penstock.parameter_server.control.reconfiguration`; here each report replaces what was known of its
-sender, and each caller is told its whole orders.
+A `ServerCoordinator` owns the `State` of one job. Whatever is called here that is not a question
+becomes an event for `penstock.parameter_server.control.machine.step`, where the decisions and what
+they guarantee are; what a step asks for is carried out on the ledger, and said in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.job.protocol import LeaseReply
-from penstock.parameter_server.control.reconfiguration import Reconfiguration
+from penstock.data.ledger import Ledger
+from penstock.job.protocol import DataSpec, LeaseReply
+from penstock.parameter_server.control import replies
+from penstock.parameter_server.control.events import (
+    Activated,
+    AdoptProgress,
+    EndLeases,
+    Event,
+    Finished,
+    PodsKnown,
+    RanksCapped,
+    Recovered,
+    Refuse,
+    Say,
+    ServerAnswered,
+    ServerReported,
+    ServersExpected,
+    SurvivorsExpected,
+    SuspensionChanged,
+    Ticked,
+    WorkerAlive,
+    WorkerAnswered,
+    WorkerEnded,
+    WorkerReported,
+)
+from penstock.parameter_server.control.machine import step
+from penstock.parameter_server.control.servers import Key, ServerPod, ServerState
+from penstock.parameter_server.control.state import Phase, State
+from penstock.parameter_server.control.timeouts import Timeouts
+from penstock.parameter_server.control.transitions import Transition
+from penstock.parameter_server.control.workers import WorkerState
+from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.protocol import (
-    ServerOrder,
+    Applied,
     ServerReply,
     ServerReport,
     WorkerReply,
     WorkerReport,
 )
+from penstock.parameter_server.spec import ModelSpec
+
+LOG = logging.getLogger("penstock.trainer")
 
 
-class ServerCoordinator(Reconfiguration):
+class ServerCoordinator:
     """The servers and workers of one job, and the layout that is served."""
+
+    def __init__(self, identity: str, floor: int = 0, timeouts: Timeouts | None = None) -> None:
+        """``floor``: revisions are above it, so that no other trainer's are taken for ours."""
+        self.identity = identity
+        self.state = State.begin(floor, timeouts)
+        """To be read; only `step` changes it."""
+
+    # ------------------------------------------------------------------ what happens
+
+    def activate(self) -> None:
+        """The job has parameter servers."""
+        self._step(Activated())
+
+    def record_server(self, report: ServerReport, now: float) -> bool:
+        """Take in a server's report; False if a newer process has its place."""
+        return self._step(ServerReported(report), now)
+
+    def record_worker(self, report: WorkerReport, now: float) -> bool:
+        """Take in a worker's report; False if a newer process has its rank."""
+        return self._step(WorkerReported(report), now)
+
+    def decide(self, ledger: Ledger | None, data: DataSpec | None, now: float) -> None:
+        """Look at everything anew; may end leases and take the ledger back."""
+        self._step(Ticked(ledger, data), now, ledger)
+
+    def keep_worker_alive(self, rank: int, incarnation: int, now: float) -> None:
+        """A worker's agent says that its program runs."""
+        self._step(WorkerAlive(rank, incarnation), now)
+
+    def end_worker(self, rank: int, incarnation: int) -> None:
+        """A worker's program, or its pod, has ended."""
+        self._step(WorkerEnded(rank, incarnation))
+
+    def set_pods(self, servers: Mapping[Key, ServerPod], ended: frozenset[Key]) -> None:
+        """The cluster's pods of servers, by rank and incarnation."""
+        self._step(PodsKnown(servers, ended))
+
+    def expect_servers(self, count: int) -> None:
+        """Outside a cluster: how many servers to wait for at the beginning."""
+        self._step(ServersExpected(count))
+
+    def cap_ranks(self, cap: int | None) -> None:
+        """Servers of ranks from ``cap`` on are to go."""
+        self._step(RanksCapped(cap))
+
+    def suspend(self, wanted: bool) -> None:
+        """Whether the job is to be suspended."""
+        self._step(SuspensionChanged(wanted))
+
+    def finish(self, now: float) -> None:
+        """The job is done: servers may go."""
+        self._step(Finished(), now)
+
+    def await_survivors(self) -> None:
+        """This job may have been running before us: form no layout before that is known."""
+        self._step(SurvivorsExpected())
+
+    # ------------------------------------------------------------------ orders
+
+    def answer_server(self, report: ServerReport, accepted: bool, now: float) -> ServerReply:
+        """The whole orders for one server."""
+        reply = replies.server_reply(self.state, self.identity, report, accepted=accepted)
+        if accepted:
+            self._step(ServerAnswered(report.server), now)
+        return reply
+
+    def answer_worker(self, report: WorkerReport, lease: LeaseReply, now: float) -> WorkerReply:
+        """The whole orders for one worker."""
+        reply = replies.worker_reply(self.state, self.identity, report, lease, now)
+        self._step(WorkerAnswered(report.member), now)
+        return reply
+
+    # ------------------------------------------------------------------ questions
+
+    @property
+    def active(self) -> bool:
+        """Whether the job has parameter servers."""
+        return self.state.active
 
     @property
     def revision(self) -> int:
         """That of the newest orders."""
-        return self.orders.revision
-
-    # ------------------------------------------------------------------ reports
-
-    def server(self, report: ServerReport, now: float) -> bool:
-        """Take in a server's report; False if a newer process has its place."""
-        self.active = True
-        self.survivors.begin(now)
-        if not self.roster.take(report, now):
-            return False
-        if self.spec is None and report.spec is not None:
-            self.spec = report.spec
-        self.survivors.hear(report.built, now)
-        if report.layout is not None and self.survivors.meet(report.layout.number, now):
-            self.next = None
-        return True
-
-    def worker(self, report: WorkerReport, now: float) -> bool:
-        """Take in a worker's report; False if a newer process has its rank."""
-        self.active = True
-        self.survivors.begin(now)
-        if not self.crew.take(report, now):
-            return False
-        if self.spec is None:
-            self.spec = report.spec
-        self.survivors.hear(max(report.layout, report.filled), now)
-        self.saves.note(report.checkpoint)
-        return True
-
-    # ------------------------------------------------------------------ orders
+        return self.state.revisions.revision
 
     @property
     def recovering(self) -> bool:
         """Whether nobody can be told anything yet; see `ServerReport`."""
-        return self.survivors.awaited and not self.finished
+        return self.state.recovering
 
     @property
     def paused(self) -> bool:
         """Whether workers are to begin nothing."""
-        stands = self.suspension.wanted and not self.mending.under_way
-        return stands or not (self.opened and self.order is ServerOrder.SERVE)
+        return self.state.paused
 
-    def server_reply(self, report: ServerReport, accepted: bool) -> ServerReply:
-        """The whole orders for one server."""
-        me = report.server
+    @property
+    def serving(self) -> bool:
+        """Whether there is a layout that all its servers were known to serve."""
+        return self.state.layout is not None and self.state.phase is not Phase.OPENING
 
-        def reply(order: ServerOrder, **more: Any) -> ServerReply:
-            return ServerReply(trainer=self.identity, revision=self.revision, order=order, **more)
+    @property
+    def layout(self) -> Layout | None:
+        """The present one."""
+        return self.state.layout
 
-        if not accepted:
-            return reply(ServerOrder.REFUSED, message=f"{me} was replaced by a newer process")
-        if self.finished:
-            self._told.add(me)
-            return reply(ServerOrder.IDLE, finished=True)
-        present, following = self.layout, self.next
-        if following is not None and following.index_of(me) is not None:
-            return reply(
-                ServerOrder.BUILD,
-                layout=present,
-                next=following,
-                source=self.source,
-                spec=self.spec,
-                data=self.data,
-            )
-        if present is not None and present.index_of(me) is not None:
-            return reply(self.order, layout=present, snapshot=self.saves.snapshot)
-        return reply(ServerOrder.IDLE)
+    @property
+    def spec(self) -> ModelSpec | None:
+        """What the job's model consists of, once anybody has said so."""
+        return self.state.spec
 
-    def worker_reply(self, report: WorkerReport, lease: LeaseReply, now: float) -> WorkerReply:
-        """The whole orders for one worker."""
-        worker = self.crew.get(report.member)
-        chief = worker is not None and worker.id == self.crew.chief_id
-        there = self.layout is not None and self.opened and self.order is not ServerOrder.FREEZE
-        fill = self._fill if self._fill is not None and self._fill.is_for(report) else None
-        saver = self.saves.writing and report.member == self.saves.saver
-        awaited = chief and self.suspension.wanted and self.layout is not None
-        return WorkerReply(
-            trainer=self.identity,
-            revision=self.revision,
-            lease=lease,
-            layout=self.layout if there else None,
-            paused=self.paused,
-            chief=chief or fill is not None,
-            fill=self.next if fill is not None else None,
-            fill_checkpoint=fill.checkpoint if fill is not None else None,
-            save=self.saves.snapshot if saver else None,
-            stay=awaited and not self.suspension.is_kept(self.saves, self.crew, now),
-            over=self.finished,
-            message=self.message(now),
+    @property
+    def at_end(self) -> bool:
+        """Whether the training has ended, and the model is saved if anybody saves."""
+        return self.state.final_slots is not None
+
+    @property
+    def workers_done(self) -> bool:
+        """Whether, besides, no worker needs the servers any more."""
+        return self.state.workers_done
+
+    @property
+    def rejection_reason(self) -> str:
+        """Why no worker can be served; empty: they can."""
+        return self.state.rejection_reason
+
+    @property
+    def save_error(self) -> str:
+        """Why the newest checkpoint was not written; empty: it was, or none was due."""
+        return self.state.checkpoints.last_error
+
+    def applied(self) -> list[Applied]:
+        """What the servers of the present layout have applied, by their newest reports."""
+        return self.state.applied()
+
+    def find_server(self, server: ServerId) -> ServerState | None:
+        """What is known of a server."""
+        return self.state.servers.get(server)
+
+    def find_worker(self, rank: int) -> WorkerState | None:
+        """What is known of the newest worker of a rank."""
+        return self.state.workers.workers.get(rank)
+
+    def has_asked(self, rank: int, incarnation: int) -> bool:
+        """Whether this pod of a worker's rank, or a later one, has ever reported."""
+        return self.state.workers.has_reported(rank, incarnation)
+
+    def count_training(self, now: float) -> int:
+        """How many workers train."""
+        return self.state.workers.count_training(now)
+
+    def consent(self, cap: int, now: float) -> bool | str | None:
+        """Whether ranks from ``cap`` on may go: True, not yet (None), or why not."""
+        state = self.state
+        layouts = [layout for layout in (state.layout, state.next) if layout is not None]
+        ranks = {server.id.rank for layout in layouts for server in layout.servers}
+        if state.phase is Phase.DONE or all(rank < cap for rank in ranks):
+            return True
+        staying = [server for server in state.servers.wanted(None, now) if server.id.rank < cap]
+        return state.servers.find_shortage(state.spec, staying) or None
+
+    def farewell(self, now: float) -> bool:
+        """Whether every server that reports has heard that the job is done."""
+        state = self.state
+        return all(
+            server.id in state.informed or now - server.seen >= state.timeouts.suspected
+            for server in state.servers.servers.values()
         )
 
     def message(self, now: float) -> str:
         """What goes on, for people; empty when the training runs."""
-        if said := self.refusal or self.trouble:
-            return said
-        if self.suspension.wanted:
-            return "the job is suspended"
-        if self.layout is None:
-            if self.next is not None:
-                return f"layout {self.next.number} is being filled"
-            return "waiting for parameter servers" if self.crew.live(now) else "waiting for workers"
-        return ""
+        return replies.message(self.state, now)
 
-    def consent(self, cap: int, now: float) -> bool | str | None:
-        """Whether ranks from ``cap`` on may go: True, not yet (None), or why not."""
-        layouts = [layout for layout in (self.layout, self.next) if layout is not None]
-        ranks = {server.id.rank for layout in layouts for server in layout.servers}
-        if self.finished or all(rank < cap for rank in ranks):
-            return True
-        staying = [server for server in self.roster.wanted(None, now) if server.id.rank < cap]
-        return self.roster.short(self.spec, staying) or None
+    def summary(self, now: float) -> dict[str, Any]:
+        """The figures of the servers, for people and benchmarks; plain data."""
+        return replies.summary(self.state, now)
 
-    def farewell(self, now: float) -> bool:
-        """Whether every server that reports has heard that the job is done."""
-        return all(
-            server.id in self._told or now - server.seen >= self.timeouts.accused
-            for server in self.roster.servers.values()
-        )
+    def transitions_after(self, number: int) -> list[Transition]:
+        """Those that ended after the one of this number."""
+        return self.state.transitions.after(number)
 
-    def finish(self, now: float) -> None:
-        """The job is done: servers may go."""
-        if not self.finished:
-            self.finished = True
-            self.orders.give(now)
-
-    # ------------------------------------------------------------------ state
+    # ------------------------------------------------------------------ what outlives a trainer
 
     def extra(self) -> dict[str, Any] | None:
         """What has to outlive this trainer; None for a job without servers."""
-        if not self.active:
+        state = self.state
+        if not state.active:
             return None
         return {
-            "number": self.survivors.number,
-            "present": self.survivors.present,
-            "saved": self.saves.saved,
-            "restores": self.restores,
-            "settled": self._final_slots if self.settled else None,
-            "closed": self.crew.any_closed,
+            "number": state.recovery.number,
+            "present": state.recovery.present,
+            "saved": state.checkpoints.saved,
+            "restores": state.restores,
+            "settled": state.final_slots,
+            "closed": state.workers.any_closed,
         }
 
     def recover(self, extra: Mapping[str, Any] | None) -> None:
         """Take up what an earlier trainer wrote down. Raises KeyError, TypeError, ValueError."""
         if extra is None:
             return
-        self.active = True
-        self.survivors.number = int(extra["number"])
-        self.survivors.present = int(extra["present"])
-        self.saves.saved = None if extra["saved"] is None else int(extra["saved"])
-        self.restores = int(extra.get("restores", 0))
-        self.crew.any_closed = bool(extra["closed"])
-        if extra["settled"] is not None:
-            self.settled, self._final_slots = True, int(extra["settled"])
+        saved, settled = extra["saved"], extra["settled"]
+        self._step(
+            Recovered(
+                number=int(extra["number"]),
+                present=int(extra["present"]),
+                saved=None if saved is None else int(saved),
+                restores=int(extra.get("restores", 0)),
+                final_slots=None if settled is None else int(settled),
+                any_closed=bool(extra["closed"]),
+            )
+        )
 
-    def await_survivors(self) -> None:
-        """This job may have been running before us: form no layout before that is known."""
-        self.survivors.expected = True
+    # ------------------------------------------------------------------ inside
 
-    def summary(self, now: float) -> dict[str, Any]:
-        """The figures of the servers, for people and benchmarks; plain data."""
-        layout = self.layout
-        owners = [
-            {
-                "rank": server.id.rank,
-                "incarnation": server.id.incarnation,
-                "partitions": len(layout.owned_by(server.id)),
-            }
-            for server in (layout.servers if layout is not None else ())
-            if layout is not None
-        ]
-        return {
-            "layout": layout.number if layout is not None else 0,
-            "stage": self.order.value if layout is not None else "none",
-            "building": self.next_number,
-            "owners": owners,
-            "known": len(self.roster.servers),
-            "workers": self.crew.training(now),
-            "updates": max((applied.pushes for applied in self.applied()), default=0),
-            "saved_slots": self.saves.saved,
-            "restores": self.restores,
-            "dropped": self.crew.dropped(),
-            "transitions": [each.plain() for each in self.transitions.kept],
-        }
+    def _step(self, event: Event, now: float = 0.0, ledger: Ledger | None = None) -> bool:
+        """Take in an event and do what follows; False if its sender is refused."""
+        accepted = True
+        for instruction in step(self.state, event, now):
+            match instruction:
+                case Refuse():
+                    accepted = False
+                case Say(level, text):
+                    LOG.log(level, "%s", text)
+                case EndLeases(holder):
+                    assert ledger is not None
+                    ledger.release(holder)
+                case AdoptProgress(position):
+                    assert ledger is not None
+                    ledger.adopt(position)
+        return accepted

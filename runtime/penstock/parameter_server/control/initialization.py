@@ -1,4 +1,4 @@
-"""The filling of a layout by the chief, as the trainer follows it."""
+"""The filling of a layout with parameters by the chief, as the trainer follows it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ class LayoutInitialization:
     """The filling of a layout by the chief."""
 
     number: int
-    by: MemberId
+    chief: MemberId
     checkpoint: int | None  # slots; None: afresh
     told: int | None = None  # revision at which the chief was told: all servers know of it
 
     def is_for(self, report: WorkerReport) -> bool:
         """Whether the sender of a report has yet to do it."""
-        return self.told is not None and report.member == self.by and report.filled != self.number
+        return (
+            self.told is not None and report.member == self.chief and report.filled != self.number
+        )
 
-    def gone(self, crew: WorkerRegistry, now: float) -> bool:
+    def is_gone(self, workers: WorkerRegistry, now: float) -> bool:
         """Whether the chief that should do it is there no more."""
-        filler = crew.get(self.by)
+        filler = workers.get(self.chief)
         gone = filler is None or filler.ended or filler.closed
         return filler is None or gone or now - filler.seen >= FILLER_SILENT_SECONDS
 
-    def failure(self, crew: WorkerRegistry, late: bool, now: float) -> str:
+    def find_failure(self, workers: WorkerRegistry, late: bool, now: float) -> str:
         """Why it will come to nothing; empty: it may yet succeed."""
-        filler = crew.get(self.by)
-        if filler is None or self.gone(crew, now):
-            return f"{self.by} went away"
+        filler = workers.get(self.chief)
+        if filler is None or self.is_gone(workers, now):
+            return f"{self.chief} went away"
         report = filler.report
         if report.failed and self.told is not None and report.seen_revision >= self.told:
-            return f"{self.by}: {report.failed}"
-        return f"{self.by} was too slow" if late else ""
+            return f"{self.chief}: {report.failed}"
+        return f"{self.chief} was too slow" if late else ""

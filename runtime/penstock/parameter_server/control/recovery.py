@@ -28,7 +28,6 @@ class TrainerRecovery:
     present: int = 0  # that of the layout that was served last, as far as was written down
     expected: bool = False  # this job may have been running before this life
     began: float | None = None  # when the first report came
-    fresh: bool = True  # nothing was decided yet in this life
     ours: bool = False  # a layout was served in this life
     _heard_at: float | None = None
 
@@ -37,23 +36,16 @@ class TrainerRecovery:
         if self.began is None:
             self.began = now
 
-    def hear(self, number: int, now: float) -> None:
+    def hear(self, number: int, recovering: bool, now: float) -> None:
         """Somebody knows a layout of this number; 0: of none."""
         self.number = max(self.number, number)
-        if number and self.fresh and self._heard_at is None:
+        if number and recovering and self._heard_at is None:
             self._heard_at = now
-
-    def meet(self, number: int, now: float) -> bool:
-        """A server holds a layout; True: all that was decided in this life was too early."""
-        early = not self.ours and not self.fresh
-        self.fresh = self.fresh or early
-        self.hear(number, now)
-        return early
 
     @property
     def awaited(self) -> bool:
-        """Whether nobody can be told anything yet."""
-        return self.fresh and (self.expected or self._heard_at is not None)
+        """Whether there is, or may be, a layout of an earlier life."""
+        return self.expected or self._heard_at is not None
 
     def new_number(self) -> int:
         """A number that no layout had."""
@@ -64,29 +56,29 @@ class TrainerRecovery:
         """A layout of this life is served."""
         self.present, self.ours = number, True
 
-    def known(self, roster: ServerRegistry, crew: WorkerRegistry, now: float) -> bool:
+    def known(self, servers: ServerRegistry, workers: WorkerRegistry, now: float) -> bool:
         """Whether it is time to go on, with `newest` or without any layout."""
         if not self.awaited:
-            return self.number > 0 or bool(crew.workers)  # who comes first may tell of a layout
+            return self.number > 0 or bool(workers.workers)  # who comes first may tell of a layout
         began = max(each for each in (self.began, self._heard_at) if each is not None)
         if now - began >= self.timeouts.recover:
             return True
-        newest = self.newest(roster)
+        newest = self.newest(servers)
         if newest is None:
-            wanted = roster.wanted(None, now)
-            return roster.pods is not None and bool(wanted) and not roster.missing(wanted)
-        accused = crew.accused(now)
+            wanted = servers.wanted(None, now)
+            return servers.pods is not None and bool(wanted) and not servers.missing(wanted)
+        suspected = workers.suspected_servers(now)
         told = all(
-            roster.get(server.id) is not None
-            or roster.is_lost(server.id, server.id in accused, began, now)
+            servers.get(server.id) is not None
+            or servers.is_lost(server.id, server.id in suspected, began, now)
             for server in newest.servers
         )
-        at_least = max(self.present, crew.newest_layout())
-        return told and bool(crew.workers) and newest.number >= at_least
+        at_least = max(self.present, workers.newest_layout())
+        return told and bool(workers.workers) and newest.number >= at_least
 
-    def newest(self, roster: ServerRegistry) -> Layout | None:
+    def newest(self, servers: ServerRegistry) -> Layout | None:
         """The newest layout that any server holds."""
-        held = [server.report.layout for server in roster.servers.values()]
+        held = [server.report.layout for server in servers.servers.values()]
         known = [layout for layout in held if layout is not None]
         return max(known, key=lambda layout: layout.number, default=None)
 
@@ -94,4 +86,3 @@ class TrainerRecovery:
         """Decisions begin."""
         if self.awaited:
             self.number += NUMBERS_SKIPPED
-        self.fresh = False

@@ -35,14 +35,15 @@ class PartialSlotRepair:
 
     def begin(self, frontier: int, now: float) -> None:
         """Complete everything below a slot."""
-        self._frontier, self._until = frontier, now + self.timeouts.mend
+        self._frontier, self._until = frontier, now + self.timeouts.repair
 
     def goes_on(self, watermark: int, now: float) -> bool:
         """Whether it takes longer yet; where it takes too long, servers are compared again."""
-        if self._frontier is not None and watermark < self._frontier and now < self._until:
-            return True
+        return self._frontier is not None and watermark < self._frontier and now < self._until
+
+    def pause(self) -> None:
+        """The training goes on for everything again: servers have yet to be compared."""
         self._frontier = None
-        return False
 
     def end(self) -> None:
         """All servers have the same, or nothing of it is left."""

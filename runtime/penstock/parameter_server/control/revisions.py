@@ -17,29 +17,29 @@ class OrderRevisions:
     """The revisions of one trainer."""
 
     revision: int
-    given: int = 0  # revision of the newest order to servers
-    given_at: float = 0.0
+    ordered: int = 0  # revision of the newest order to servers
+    ordered_at: float = 0.0
     placed: int = 0  # revision from which on the owners should hold the present layout
 
-    def give(self, now: float) -> None:
+    def bump(self, now: float) -> None:
         """Orders to servers have changed."""
         self.revision += 1
-        self.given, self.given_at = self.revision, now
+        self.ordered, self.ordered_at = self.revision, now
 
-    def place(self, now: float) -> None:
+    def bump_layout(self, now: float) -> None:
         """Another layout is the present one."""
-        self.give(now)
-        self.placed = self.given
+        self.bump(now)
+        self.placed = self.ordered
 
-    def news(self) -> int:
+    def notify(self) -> int:
         """Workers have something to hear; the revision at which they have."""
         self.revision += 1
         return self.revision
 
-    def heard(self, report: ServerReport) -> bool:
+    def acknowledged(self, report: ServerReport) -> bool:
         """Whether the report was made under the present orders."""
-        return report.seen_revision >= self.given
+        return report.seen_revision >= self.ordered
 
-    def placed_with(self, report: ServerReport) -> bool:
+    def acknowledged_layout(self, report: ServerReport) -> bool:
         """Whether the report was made since the present layout is the present one."""
         return report.seen_revision >= self.placed

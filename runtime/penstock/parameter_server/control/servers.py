@@ -37,7 +37,7 @@ class ServerState:
     report: ServerReport
     since: float
     seen: float
-    odd_since: float | None = None  # it does not hold what it should
+    mismatched_since: float | None = None  # it does not hold what it should
 
     @property
     def id(self) -> ServerId:
@@ -63,7 +63,7 @@ class ServerRegistry:
     _replaced: dict[str, None] = field(default_factory=dict)
     _missing_since: float | None = None
 
-    def take(self, report: ServerReport, now: float) -> bool:
+    def record(self, report: ServerReport, now: float) -> bool:
         """Take in a report; False if a newer process has taken the caller's place."""
         key = (report.server.rank, report.server.incarnation)
         if report.server.nonce in self._replaced or key in self.ended:
@@ -81,7 +81,7 @@ class ServerRegistry:
                 known.report = report
         return True
 
-    def learn(self, pods: Mapping[Key, ServerPod], ended: frozenset[Key]) -> None:
+    def set_pods(self, pods: Mapping[Key, ServerPod], ended: frozenset[Key]) -> None:
         """The cluster's pods of servers, by rank and incarnation."""
         self.pods, self.ended = pods, ended
 
@@ -90,7 +90,7 @@ class ServerRegistry:
         known = self.servers.get((server.rank, server.incarnation))
         return known if known is not None and known.id == server else None
 
-    def is_lost(self, server: ServerId, accused: bool, since: float, now: float) -> bool:
+    def is_lost(self, server: ServerId, suspected: bool, since: float, now: float) -> bool:
         """Whether what a server holds is lost.
 
         ``since``: from when on reports can be expected.
@@ -102,10 +102,10 @@ class ServerRegistry:
         silent = now - (known.seen if known is not None else since)
         if self.pods is not None and key not in self.pods and silent >= self.timeouts.gone:
             return True
-        odd = known.odd_since if known is not None else None
-        if odd is not None and now - odd >= self.timeouts.gone:
+        mismatched = known.mismatched_since if known is not None else None
+        if mismatched is not None and now - mismatched >= self.timeouts.gone:
             return True
-        return silent >= (self.timeouts.accused if accused else self.timeouts.silent)
+        return silent >= (self.timeouts.suspected if suspected else self.timeouts.silent)
 
     def is_leaving(self, server: ServerId) -> bool:
         """Whether a server was asked to go, by what it or its pod says."""
@@ -145,16 +145,15 @@ class ServerRegistry:
         }
         return expected - {server.id.rank for server in wanted}
 
-    def change(
+    def find_change(
         self, layout: Layout, spec: ModelSpec | None, now: float
     ) -> tuple[list[ServerAddress], str]:
         """The servers that should own the parameters instead of a layout's, if it is time for that.
 
-        Returns them (none: no change) and, where they are too small, in what.
+        Returns them (none: no change) and, where they are too small, in what. `note_missing` first.
         """
         wanted = self.wanted(layout, now)[: len(layout.owners)]
         missing = self.missing(wanted)
-        self._missing_since = (self._missing_since or now) if missing else None
         ids, owners = {s.id for s in wanted}, {s.id for s in layout.servers}
         if not ids or ids == owners:
             return [], ""
@@ -165,21 +164,26 @@ class ServerRegistry:
                 return [], ""
             if self._settling(now):
                 return [], ""
-        short = self.short(spec, wanted)
+        short = self.find_shortage(spec, wanted)
         return ([], short) if short else (wanted, "")
 
-    def founders(self, first: bool, since: float, now: float) -> list[ServerAddress]:
+    def note_missing(self, layout: Layout, now: float) -> None:
+        """Remember since when servers are missing whose pods exist."""
+        missing = self.missing(self.wanted(layout, now)[: len(layout.owners)])
+        self._missing_since = (self._missing_since or now) if missing else None
+
+    def first_owners(self, first: bool, since: float, now: float) -> list[ServerAddress]:
         """The servers of a layout from nothing; none while others should be waited for."""
         wanted = self.wanted(None, now)
         few = first and self.pods is None and len(wanted) < self.at_least
         if few:
             return []  # their number was given: fewer are not what was asked for
-        timeouts = self.timeouts.expected if first else self.timeouts.gone
-        if now - since < timeouts and (self.missing(wanted) or self._settling(now)):
+        patience = self.timeouts.expected if first else self.timeouts.gone
+        if now - since < patience and (self.missing(wanted) or self._settling(now)):
             return []
         return wanted
 
-    def short(self, spec: ModelSpec | None, servers: list[ServerAddress]) -> str:
+    def find_shortage(self, spec: ModelSpec | None, servers: list[ServerAddress]) -> str:
         """Why a model does not fit these servers; empty: it does, or nobody knows."""
         memory = self.memory_bytes(servers)
         if spec is None or memory is None or spec.bytes <= memory:
@@ -208,10 +212,10 @@ class ServerRegistry:
         known = self.get(server)
         return known.report.memory_limit_bytes if known is not None else None
 
-    def believe(self) -> None:
+    def clear_mismatches(self) -> None:
         """Begin anew to judge who holds what: something else is to be held from now on."""
         for server in self.servers.values():
-            server.odd_since = None
+            server.mismatched_since = None
 
     def forget(self, keep: set[ServerId], now: float) -> None:
         """Drop the servers that have been silent for long and own nothing."""
@@ -227,12 +231,12 @@ class ServerRegistry:
 
     def _reports(self, server: ServerId, now: float) -> bool:
         known = self.get(server)
-        return known is not None and now - known.seen < self.timeouts.accused
+        return known is not None and now - known.seen < self.timeouts.suspected
 
     def _is_there(self, server: ServerState, now: float) -> bool:
         key = (server.id.rank, server.id.incarnation)
         listed = self.pods is None or key in self.pods
-        return listed and key not in self.ended and now - server.seen < self.timeouts.accused
+        return listed and key not in self.ended and now - server.seen < self.timeouts.suspected
 
     def _replace(self, nonce: str) -> None:
         self._replaced[nonce] = None

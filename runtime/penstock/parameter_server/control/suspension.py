@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.parameter_server.control.checkpointing import CheckpointSchedule
-from penstock.parameter_server.control.workers import WorkerRegistry
-
 
 @dataclass
 class Suspension:
@@ -32,11 +29,10 @@ class Suspension:
         if self.wanted:
             self.slots = slots
 
-    def give_up(self, saves: CheckpointSchedule) -> None:
+    def give_up(self, saved: int | None) -> None:
         """Servers differ, and nobody is left to complete what is half done."""
-        self.slots = saves.saved or 0
+        self.slots = saved or 0
 
-    def is_kept(self, saves: CheckpointSchedule, crew: WorkerRegistry, now: float) -> bool:
-        """Whether all that can be saved has been."""
-        there = self.slots is not None and self.slots <= (saves.saved or 0)
-        return there or not saves.has_saver(crew, now)
+    def is_saved(self, saved: int | None) -> bool:
+        """Whether a checkpoint of so many slots is all that there is to be kept."""
+        return self.slots is not None and self.slots <= (saved or 0)

@@ -60,7 +60,6 @@ class Transitions:
     kept: deque[Transition] = field(default_factory=lambda: deque(maxlen=KEPT))
     current: Transition | None = None
     total: int = 0
-    _told: int = 0
 
     def begin(self, what: str, now: float) -> None:
         """Workers are stopped from now on; does nothing if they are already."""
@@ -87,8 +86,6 @@ class Transitions:
         self.kept.append(self.current)
         self.current = None
 
-    def untold(self) -> list[Transition]:
-        """Those that ended since the last call: for the log."""
-        fresh = [each for each in self.kept if each.number > self._told]
-        self._told = self.total
-        return fresh
+    def after(self, number: int) -> list[Transition]:
+        """Those that ended after the one of this number, as far as they are kept."""
+        return [each for each in self.kept if each.number > number]

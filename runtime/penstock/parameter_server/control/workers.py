@@ -22,7 +22,7 @@ OVERDUE_BATCHES = 4
 OVERDUE_SECONDS = 2.0
 """Who has not ended its batch in so long, and in the time of so many, is not waited for while
 others stand still: that costs no more than this batch, done again."""
-ACCUSATION_SECONDS = 10.0
+SUSPICION_SECONDS = 10.0
 EVALUATION_SECONDS = 900.0
 """How long a worker may evaluate its model without a word, where no agent speaks for it."""
 
@@ -57,7 +57,7 @@ class WorkerRegistry:
     _dropped: Counter[str] = field(default_factory=Counter)  # by workers that are gone
     _passed_over: dict[MemberId, float] = field(default_factory=dict)  # until when
 
-    def take(self, report: WorkerReport, now: float) -> bool:
+    def record(self, report: WorkerReport, now: float) -> bool:
         """Take in a report; False if a newer process of its rank has reported."""
         member = report.member
         known = self.workers.get(member.rank)
@@ -75,24 +75,24 @@ class WorkerRegistry:
         self.any_closed |= report.phase is WorkerPhase.CLOSED
         return True
 
-    def vouch(self, rank: int, incarnation: int, now: float) -> None:
+    def keep_alive(self, rank: int, incarnation: int, now: float) -> None:
         """A worker's agent says that its program runs."""
         known = self.workers.get(rank)
         if known is not None and known.id.incarnation == incarnation and not known.ended:
             known.seen = now
 
-    def ended(self, rank: int, incarnation: int) -> None:
+    def mark_ended(self, rank: int, incarnation: int) -> None:
         """A worker's program, or its pod, has ended."""
         known = self.workers.get(rank)
         if known is not None and known.id.incarnation <= incarnation:
             known.ended = True
 
-    def has_asked(self, rank: int, incarnation: int) -> bool:
+    def has_reported(self, rank: int, incarnation: int) -> bool:
         """Whether this pod of a rank, or a later one, has ever reported."""
         known = self.workers.get(rank)
         return known is not None and known.id.incarnation >= incarnation
 
-    def through(self, now: float) -> bool:
+    def are_done(self, now: float) -> bool:
         """Whether somebody has said goodbye, and nobody is left who has yet to."""
         return self.any_closed and all(
             worker.closed or worker.ended or now - worker.seen >= _silence_limit(worker)
@@ -104,7 +104,7 @@ class WorkerRegistry:
         known = self.workers.get(member.rank) if member is not None else None
         return known if known is not None and known.id == member else None
 
-    def lives(self, worker: WorkerState, now: float) -> bool:
+    def is_live(self, worker: WorkerState, now: float) -> bool:
         """Whether a worker can be expected to do what it is told."""
         return not worker.closed and not worker.ended and now - worker.seen < SILENT_SECONDS
 
@@ -122,39 +122,43 @@ class WorkerRegistry:
         return [
             self.workers[rank]
             for rank in sorted(self.workers)
-            if self.lives(self.workers[rank], now)
+            if self.is_live(self.workers[rank], now)
         ]
 
-    def training(self, now: float) -> int:
+    def count_training(self, now: float) -> int:
         """How many workers train."""
         return sum(worker.report.phase is WorkerPhase.RUNNING for worker in self.live(now))
 
-    def accused(self, now: float) -> set[ServerId]:
+    def suspected_servers(self, now: float) -> set[ServerId]:
         """Servers that do not answer some worker."""
         return {
             server
             for worker in self.live(now)
-            if now - worker.seen < ACCUSATION_SECONDS
+            if now - worker.seen < SUSPICION_SECONDS
             for server in worker.report.lost
         }
 
-    def chief(self, now: float) -> WorkerState | None:
-        """The chief; chosen anew where there is none, or it has gone."""
+    def find_chief(self, now: float) -> WorkerState | None:
+        """Who is chief, or would be if one was elected now."""
         present = self.get(self.chief_id)
-        able = [worker for worker in self.live(now) if self._may_lead(worker, now)]
+        able = self._able(now)
         if present in able and (present.report.saves or not any(w.report.saves for w in able)):
             return present
-        best = max(able or self.live(now), key=_merit, default=None)
-        self.chief_id = best.id if best is not None else None
-        return best
+        return max(able or self.live(now), key=_fitness, default=None)
 
     def elect(self, now: float) -> WorkerState | None:
-        """The chief for a restore: whoever has the newest checkpoint."""
-        able = [worker for worker in self.live(now) if self._may_lead(worker, now)]
-        best = max(able, key=_merit, default=None)
+        """Make the chief whom `find_chief` finds: from then on it stays chief while it can."""
+        chief = self.find_chief(now)
+        self.chief_id = chief.id if chief is not None else None
+        return chief
+
+    def elect_restorer(self, now: float) -> WorkerState | None:
+        """The same for a restore: whoever has the newest checkpoint."""
+        able = self._able(now)
+        best = max(able, key=_fitness, default=None)
         present = self.get(self.chief_id)
-        if best is None or (present in able and _merit(present)[:2] == _merit(best)[:2]):
-            return self.chief(now)
+        if best is None or (present in able and _fitness(present)[:2] == _fitness(best)[:2]):
+            return self.elect(now)
         self.chief_id = best.id
         return best
 
@@ -166,24 +170,19 @@ class WorkerRegistry:
         while len(self._passed_over) > MAX_REPLACED:
             del self._passed_over[next(iter(self._passed_over))]
 
-    def newest_checkpoint(self, now: float) -> int | None:
-        """Slots in the newest checkpoint that a live worker has."""
-        found = [worker.report.checkpoint for worker in self.live(now)]
-        return max((each for each in found if each is not None), default=None)
-
     def newest_layout(self) -> int:
         """Number of the newest layout that any worker knows."""
         return max((worker.report.layout for worker in self.workers.values()), default=0)
 
-    def dropped(self) -> dict[str, int]:
+    def dropped_batches(self) -> dict[str, int]:
         """Batches whose gradients were dropped, by parameter."""
         total = Counter(self._dropped)
         for worker in self.workers.values():
             total.update(worker.report.dropped)
         return dict(total)
 
-    def _may_lead(self, worker: WorkerState, now: float) -> bool:
-        return self.lives(worker, now) and self._passed_over.get(worker.id, now) <= now
+    def _able(self, now: float) -> list[WorkerState]:
+        return [each for each in self.live(now) if self._passed_over.get(each.id, now) <= now]
 
     def _replace(self, known: WorkerState) -> None:
         self._dropped.update(known.report.dropped)
@@ -198,7 +197,7 @@ def _silence_limit(worker: WorkerState) -> float:
     return EVALUATION_SECONDS if evaluates else 4 * SILENT_SECONDS
 
 
-def _merit(worker: WorkerState) -> tuple[int, bool, int]:
+def _fitness(worker: WorkerState) -> tuple[int, bool, int]:
     report = worker.report
     newest = report.checkpoint if report.checkpoint is not None else -1
     return newest, report.saves, -worker.id.rank
