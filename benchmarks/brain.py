@@ -32,12 +32,12 @@ from typing import Any
 import aiohttp
 import psutil
 
+from penstock.base.enums import Optimize, Role, Strategy
 from penstock.brain.assembly import running_brain
 from penstock.brain.planning import JobDescription, RoleSpec
 from penstock.brain.registration import Registration
 from penstock.brain.service.samples import Reading
 from penstock.brain.store.database import Database
-from penstock.crds.enums import Optimize, Role, Strategy
 
 START_SECONDS = 30.0
 HOUR = 3600.0

@@ -19,7 +19,8 @@ import httpx
 import psutil
 import yaml
 
-from penstock.crds import environment, labels, ports
+from penstock.base import ports
+from penstock.crds import environment, labels
 from penstock.local.supervisor import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.elastic.cluster import Cluster, wait
 from benchmarks.parameters.jobs import server_job
 from benchmarks.parameters.steplogs import Step, StepLog, speed
+from penstock.base.quantity import parse_milli_cpu
 from penstock.crds import labels
-from penstock.crds.quantity import parse_milli_cpu
 
 Json = dict[str, Any]
 

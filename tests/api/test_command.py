@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.api.schemas import JobRegistration
 from penstock.api.start import start
 from penstock.client import BrainClient, RetryPolicy
+from penstock.wire import JobRegistration
 from tests.api.service import REGISTRATION
 
 START_SECONDS = 40

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.api.openapi import document
-from penstock.api.schemas.problems import ProblemType
+from penstock.wire.problems import ProblemType
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 

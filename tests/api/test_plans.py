@@ -1,7 +1,7 @@
 """Plans over HTTP: tags, keys, overrides, proposals."""
 
-from penstock.brain.planning import Trigger
-from penstock.crds.scale import RoleTarget
+from penstock.base.enums import Trigger
+from penstock.base.targets import RoleTarget
 from tests.api.service import api, run, sample
 from tests.brain.brains import Clock
 

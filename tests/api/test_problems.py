@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from penstock.api.problems import _may_pass
-from penstock.api.schemas.problems import ProblemType
+from penstock.wire.problems import ProblemType
 from tests.api.service import REGISTRATION, Api, api, run, sample
 
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from penstock.api.schemas import JobRegistration, Override, Plan
+from penstock.base.enums import Strategy
+from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, BrainUnavailableError, NotFoundError, RetryPolicy
-from penstock.crds.enums import Strategy
-from penstock.crds.scale import RoleTarget
+from penstock.wire import JobRegistration, Override, Plan
 from tests.api.service import REGISTRATION, run, server
 
 JOB = JobRegistration.model_validate(

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from penstock.base.enums import Optimize, Role, Strategy
 from penstock.brain.assembly import Brain, running_brain
 from penstock.brain.configuration import BrainSettings, ExecutorSettings
 from penstock.brain.executor import Outcome, Task, TaskResult, TaskRunner
@@ -15,7 +16,6 @@ from penstock.brain.registry import Registry
 from penstock.brain.service.plans import ScaleWriter
 from penstock.brain.service.samples import Reading
 from penstock.brain.store.database import Database
-from penstock.crds.enums import Optimize, Role, Strategy
 
 START = 1_800_000_000.0
 

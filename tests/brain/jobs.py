@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -15,7 +16,6 @@ from penstock.brain.planning import (
     Signature,
 )
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage, Strategy
 
 NOW = 1_000_000.0
 DAY = 86_400.0

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from penstock.base.enums import EventKind, Role, Stage, Strategy
 from penstock.brain.planning import (
     AppliedPlan,
-    EventKind,
     History,
     JobDescription,
     JobEvent,
@@ -14,7 +14,6 @@ from penstock.brain.planning import (
     Sample,
 )
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage, Strategy
 from tests.brain.jobs import NOW, job
 
 SETTLED = NOW - 120

@@ -5,10 +5,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.enums import Optimize, Trigger
 from penstock.brain.administrator import Memory, Observed, decide
 from penstock.brain.configuration import AdministratorSettings
-from penstock.brain.planning import Trigger
-from penstock.crds.enums import Optimize
 
 SETTINGS = AdministratorSettings()
 

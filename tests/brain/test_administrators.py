@@ -3,12 +3,11 @@
 import asyncio
 import uuid
 
+from penstock.base.enums import Optimize, Trigger
 from penstock.brain.administrators import Administrators
 from penstock.brain.assembly import Brain
 from penstock.brain.configuration import AdministratorSettings
-from penstock.brain.planning import Trigger
 from penstock.brain.store.jobs import Jobs
-from penstock.crds.enums import Optimize
 from tests.brain.brains import Clock, open_brain, reading, registration
 
 SETTINGS = AdministratorSettings()

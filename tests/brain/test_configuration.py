@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.enums import Stage, Strategy
 from penstock.brain.configuration import BrainSettings, ConfigurationError, load
 from penstock.brain.stages import DEFAULT_POLICIES
-from penstock.crds.enums import Stage, Strategy
 
 
 def test_nothing_is_needed() -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.base.enums import Role
 from penstock.brain.algorithms import cold_create, fitted_ps, hot_ps, idle_ps, optimize_ps, sample
 from penstock.brain.grain import plan_in_grain
 from penstock.brain.planning import History, Limits, Plan, RoleSpec
 from penstock.brain.registry import Registered
-from penstock.crds.enums import Role
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.enums import Stage, Strategy, Trigger
 from penstock.brain.assembly import check_algorithms
 from penstock.brain.configuration import BrainSettings, ExecutorSettings
 from penstock.brain.executor import Executor, Outcome
-from penstock.brain.planning import Trigger
 from penstock.brain.registry import Registry
-from penstock.crds.enums import Stage, Strategy
 from tests.brain.brains import Clock, open_brain, registration
 from tests.brain.executor.plugins import registered
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.plancheck import PlanRefusedError, check
 from penstock.brain.planning import Limits, Plan, RankPlan, RolePlan, RoleSpec
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage, Strategy
 from tests.brain.jobs import applied, history, job
 
 PS_JOB = job(Strategy.PARAMETER_SERVER, worker=RoleSpec(minimum=1, maximum=8))

@@ -2,17 +2,10 @@
 
 import asyncio
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.optimizer import changes
-from penstock.brain.planning import (
-    AppliedPlan,
-    DataWorkerDemand,
-    History,
-    Plan,
-    RolePlan,
-    Trigger,
-)
+from penstock.brain.planning import AppliedPlan, DataWorkerDemand, History, Plan, RolePlan
 from penstock.brain.service.cluster import Snapshot
-from penstock.crds.enums import Role, Stage, Strategy
 from tests.brain.brains import START, Clock, open_brain, reading, registration
 from tests.brain.service.test_overrides import override
 

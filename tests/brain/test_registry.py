@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.enums import Strategy
 from penstock.brain.planning import Limits
 from penstock.brain.registry import (
     ENTRY_POINT_GROUP,
@@ -16,7 +17,6 @@ from penstock.brain.registry import (
     load,
 )
 from penstock.brain.stages import DEFAULT_POLICIES
-from penstock.crds.enums import Strategy
 from tests.brain.jobs import history, job
 
 COLD = EntryPoint(

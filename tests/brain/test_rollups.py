@@ -7,12 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
+from penstock.base.enums import JobPhase, Role
 from penstock.brain.configuration import BrainSettings, RetentionSettings
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.rollups import RoleUse, Rollup, dump_roles, load_roles, merge, start_of
 from penstock.brain.store.packing import pack, rank_samples, unpack
 from penstock.brain.store.tables import JobRow, PlanRow, RollupRow, SampleRow, UsageRow
-from penstock.crds.enums import Role
 from tests.brain.brains import START, Clock, open_brain, reading, registration
 
 MINUTE_START = start_of(START, 600) + 600

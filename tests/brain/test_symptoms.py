@@ -2,9 +2,8 @@
 
 import pytest
 
-from penstock.brain.planning import Trigger
+from penstock.base.enums import Role, Trigger
 from penstock.brain.symptoms import detect
-from penstock.crds.enums import Role
 
 
 def servers(*shares: float, memory: float = 0.1) -> dict[Role, dict[str, list[object]]]:

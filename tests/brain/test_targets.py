@@ -1,9 +1,9 @@
 """A plan reads as the targets of a Scale."""
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.planning import DataWorkerDemand, Plan, RankPlan, RolePlan
 from penstock.brain.sizes import GIB
 from penstock.brain.targets import role_targets
-from penstock.crds.enums import Role, Stage
 
 
 def a_plan(roles: dict[Role, RolePlan]) -> Plan:

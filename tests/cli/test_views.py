@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.api.schemas import FragmentationView, NodeView, Plan, SampleView
 from penstock.cli import wording
 from penstock.cli.doctor.command import report
 from penstock.cli.doctor.finding import fault, ok
@@ -17,6 +16,7 @@ from penstock.cli.fragmentation import cells, heatmap, mark
 from penstock.cli.listing import jobs_table
 from penstock.cli.timeline import timeline, timeline_table
 from penstock.cli.top import top_table, usage
+from penstock.wire import FragmentationView, NodeView, Plan, SampleView
 from tests.client.embedded import condition, job
 
 Json = dict[str, Any]

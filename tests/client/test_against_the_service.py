@@ -5,7 +5,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.api.schemas import (
+from penstock.base.enums import Policy, Role
+from penstock.base.targets import RoleTarget
+from penstock.client import BrainClient, SampleBuffer
+from penstock.wire import (
     AlgorithmPatch,
     Allocation,
     ClusterSnapshot,
@@ -18,9 +21,6 @@ from penstock.api.schemas import (
     Sample,
     SampleBatch,
 )
-from penstock.client import BrainClient, SampleBuffer
-from penstock.crds.enums import Policy, Role
-from penstock.crds.scale import RoleTarget
 from tests.api.service import REGISTRATION, server
 from tests.client.servers import QUICK
 

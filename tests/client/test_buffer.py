@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.api.schemas import Sample, SampleBatch
 from penstock.client import SampleBuffer
+from penstock.wire import Sample, SampleBatch
 
 ROOM = 5
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.api.schemas import JobRegistration
 from penstock.client import BrainAddressError, NotAllowedError, Penstock
 from penstock.client.brainaddress import BrainAddress
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd
 from penstock.local.engine import EngineOptions
+from penstock.wire import JobRegistration
 from tests.api.service import REGISTRATION
 from tests.api.test_command import running
 from tests.charts.rendering import SYSTEM, named, render

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.schemas import Override
+from penstock.base.targets import RoleTarget
 from penstock.client import (
     BrainUnavailableError,
     ConflictError,
@@ -21,7 +21,7 @@ from penstock.client import (
     TokenFile,
 )
 from penstock.client.errors import BrainRefusedError
-from penstock.crds.scale import RoleTarget
+from penstock.wire import Override
 from tests.client.servers import QUICK, Called, Either
 
 JOB = {

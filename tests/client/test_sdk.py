@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.api.schemas import JobRegistration, Override, RankSample, Sample, SampleBatch
+from penstock.base.enums import Policy, Role
+from penstock.base.targets import Resources, RoleTarget
 from penstock.client import (
     AsyncPenstock,
     BrainClient,
@@ -28,8 +29,7 @@ from penstock.client import (
 )
 from penstock.client.waiting import one_manifest
 from penstock.crds import labels
-from penstock.crds.enums import Policy, Role
-from penstock.crds.scale import Resources, RoleTarget
+from penstock.wire import JobRegistration, Override, RankSample, Sample, SampleBatch
 from tests.api.service import REGISTRATION
 from tests.client.embedded import cluster_with_definitions, condition, job, set_status
 from tests.client.servers import QUICK

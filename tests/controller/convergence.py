@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from penstock.base import quantity
+from penstock.base.enums import Role
 from penstock.controller.reconcile import quota
 from penstock.controller.reconcile.observed import Scale
 from penstock.controller.reconcile.reading import read_scale, read_spec
 from penstock.controller.reconcile.targets import Target, compute_target
-from penstock.crds import quantity
 from penstock.crds.conditions import ConditionReason, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Role
 from tests.controller.fake_server import copied
 from tests.controller.life import Life
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.base.enums import Strategy
 from penstock.controller.tokens import KEY_SECRET
-from penstock.crds.enums import Strategy
 from tests.controller.life import Json, Life, Settings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.base.enums import Role
 from penstock.controller.reconcile.observed import Job, Settings
 from penstock.controller.reconcile.pods import (
     TRAINER_CPU_LIMIT,
@@ -14,7 +15,6 @@ from penstock.controller.reconcile.pods import (
 from penstock.controller.reconcile.reading import read_job, read_spec
 from penstock.controller.reconcile.targets import RankTarget
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Role
 from tests.controller.life import job as make_job
 
 Json = dict[str, Any]

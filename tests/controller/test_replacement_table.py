@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile.observed import ContainerState, Pod, RankRecord
 from penstock.controller.reconcile.replacement import (
     TABLE,
@@ -18,7 +19,6 @@ from penstock.controller.reconcile.replacement import (
 )
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import FailurePolicy
-from penstock.crds.enums import TRAINER_ROLE, Role
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROLES = (*(role.value for role in Role), TRAINER_ROLE)

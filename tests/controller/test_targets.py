@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.base.enums import Role
 from penstock.controller.reconcile.fields import FieldKey, flatten
 from penstock.controller.reconcile.observed import Scale
 from penstock.controller.reconcile.reading import read_scale, read_spec
 from penstock.controller.reconcile.targets import RankTarget, compute_target
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Role
 from penstock.crds.scale import ScaleSpec
 from tests.controller.life import job, scale, template
 from tests.controller.test_convergence import role_targets

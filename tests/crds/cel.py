@@ -11,7 +11,7 @@ import celpy
 from celpy import celtypes
 from celpy.adapter import json_to_cel
 
-from penstock.crds import quantity
+from penstock.base import quantity
 
 Functions = dict[str, Any]
 

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 import pytest
 
+from penstock.base.enums import JobState, Role
+from penstock.base.fields import CAMEL_CASE, DNS_LABEL
 from penstock.crds.conditions import (
     ConditionReason,
     JobCondition,
@@ -12,9 +14,7 @@ from penstock.crds.conditions import (
     ScaleCondition,
     ScaleReason,
 )
-from penstock.crds.enums import JobState, Role
 from penstock.crds.events import EventReason
-from penstock.crds.fields import CAMEL_CASE, DNS_LABEL
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from penstock.crds.fields import JOB_NAME, MAX_REPLICAS, RANK, ByRank, Rank
+from penstock.base.fields import JOB_NAME, MAX_REPLICAS, RANK, ByRank, Rank
 
 
 def test_the_pattern_of_a_rank_ends_at_the_greatest_number_of_replicas() -> None:

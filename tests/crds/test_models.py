@@ -5,18 +5,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
+from penstock.base.enums import Guarantee, Role, Source
+from penstock.base.targets import RankTarget, Resources, RoleTarget
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Guarantee, Role, Source
 from penstock.crds.jobstatus import ElasticJobStatus, RankStatus
 from penstock.crds.meta import Condition, ObjectMeta
-from penstock.crds.scale import (
-    JobReference,
-    RankTarget,
-    Resources,
-    RoleTarget,
-    Scale,
-    ScaleSpec,
-)
+from penstock.crds.scale import JobReference, Scale, ScaleSpec
 from tests.crds.schemas import TEMPLATE, job
 
 

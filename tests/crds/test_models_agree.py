@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.crds.check import faults_of
-from penstock.crds.elasticjob import ELASTICJOB
-from penstock.crds.fields import (
+from penstock.base.fields import (
     POSITIVE_INT_OR_STRING_RULE,
     POSITIVE_STRING_RULE,
     QUANTITY_RULE,
     RANKS_RULE,
 )
+from penstock.base.structural import Model
+from penstock.crds.check import faults_of
+from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.jobstatus import ElasticJobStatus
 from penstock.crds.scale import SCALE, ScaleStatus
-from penstock.crds.structural import Model
 from tests.crds.replay import reason_to_leave_out, replayed
 from tests.crds.vectors import Vector, load
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
+from penstock.base.structural import Keywords, Model, Rule
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.resource import CustomResource
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import UnsupportedSchemaError, crd, structural_schema
-from penstock.crds.structural import Keywords, Model, Rule
 from tests.crds.schemas import schema_of
 
 KINDS = ["ElasticJob", "Scale"]

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data import protocol, reporting
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import (

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data import Loader, torchloader
 from penstock.data.consumer import Consumer
 from penstock.data.protocol import InputOptions

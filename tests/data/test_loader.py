@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data import Loader
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError

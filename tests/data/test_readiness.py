@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.crds import ports
+from penstock.base import ports
 from penstock.data import readiness
 from tests.data.planes import eventually
 

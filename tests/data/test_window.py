@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
 from penstock.data.window import Failure, Need, Window
 

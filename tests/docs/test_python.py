@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.api.schemas import JobRegistration
 from penstock.client import BrainClient
 from penstock.crds import environment
+from penstock.wire import JobRegistration
 from tests.api.service import REGISTRATION
 from tests.client.embedded import cluster_with_definitions, condition, job, set_status
 from tests.client.test_against_the_service import service

@@ -11,9 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.api.schemas import JobRegistration, RoleDescription
+from penstock.base.enums import Role, Strategy
 from penstock.client import AsyncBrainClient, RetryPolicy
-from penstock.crds.enums import Role, Strategy
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import ConsumerReport, QueueState, WorkerReport
 from penstock.job.protocol import (
@@ -28,6 +27,7 @@ from penstock.trainer import brain
 from penstock.trainer.brain import BrainLink
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
+from penstock.wire import JobRegistration, RoleDescription
 
 UID = "u-1"
 REGISTRATION = JobRegistration(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgpack
 import pytest
 
+from penstock.base.enums import Guarantee
 from penstock.crds.conditions import JobReason
-from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, Slot
 from penstock.data.ledger.journal import append, begin
 from penstock.job.protocol import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.base.enums import Role
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Role
 from penstock.parameter_server.control.servers import ServerPod
 from penstock.trainer.jobview import PodLimits, registration_of, role_pods
 

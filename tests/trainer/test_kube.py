@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock.api.schemas import Plan
+from penstock.base.enums import Role, Source, Stage
+from penstock.base.targets import RoleTarget
 from penstock.crds import labels
-from penstock.crds.enums import Role, Source, Stage
 from penstock.crds.manifests import MANIFESTS
-from penstock.crds.scale import RoleTarget
 from penstock.job.settings import PodIdentity
 from penstock.trainer.jobview import scale_of, worker_pods
 from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
+from penstock.wire import Plan
 from tests.local.cluster import RunningCluster, running_cluster
 
 JOB = {

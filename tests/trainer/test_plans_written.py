@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.api.schemas import Plan
+from penstock.base.enums import Role, Source, Stage
+from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, Tagged
-from penstock.crds.enums import Role, Source, Stage
-from penstock.crds.scale import RoleTarget
 from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer import brain
 from penstock.trainer.brain import BrainLink
 from penstock.trainer.kube import KubeClient, KubeError
 from penstock.trainer.service import TrainerService
+from penstock.wire import Plan
 
 
 def plan(number: int) -> Plan:

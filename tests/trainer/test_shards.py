@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
+from penstock.base.enums import Guarantee
 from penstock.crds import environment
-from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, LedgerError, LedgerOptions
 from penstock.job.protocol import (
     AgentReport,

@@ -19,13 +19,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from penstock.base.enums import Role
 from penstock.brain.store.database import Database
 from penstock.brain.store.schema import configuration, upgrade
 from penstock.brain.store.tables import METADATA
 from penstock.controller.reconcile.reading import read_job, read_scale, read_spec
 from penstock.controller.reconcile.targets import compute_target
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Role
 from penstock.crds.manifests import MANIFESTS
 from penstock.crds.scale import Scale
 from penstock.local.engine import Api, Engine

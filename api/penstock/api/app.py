@@ -21,9 +21,9 @@ from penstock.api.endpoints import (
 )
 from penstock.api.limits import BodyLimit
 from penstock.api.requestmetrics import RequestMetrics
-from penstock.api.schemas.problems import Problem
 from penstock.api.state import ApiState
 from penstock.brain.assembly import Brain
+from penstock.wire.problems import Problem
 
 _DESCRIPTION: Final = """
 Registers training jobs, takes in what they measure, and answers with plans.

@@ -16,11 +16,11 @@ from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
 from penstock.api.errors import ServerError
+from penstock.base.enums import Source
 from penstock.brain.plancontent import PlanContent
 from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
 from penstock.brain.store.tables import JobRow, PlanRow
 from penstock.crds import labels
-from penstock.crds.enums import Source
 from penstock.crds.group import API_VERSION, GROUP, SCALE_KIND, SCALE_PLURAL, VERSION
 
 _log: Final = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.crds import ports
+from penstock.base import ports
 
 
 class Access(StrEnum):

@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.api.problems import response
-from penstock.api.schemas.problems import Problem, ProblemType
+from penstock.wire.problems import Problem, ProblemType
 
 MAX_BODY_BYTES: Final = 1024**2
 

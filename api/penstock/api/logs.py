@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from penstock.api.errors import ServerError
-from penstock.crds.logs import stderr_handler
+from penstock.base.logs import stderr_handler
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
 

@@ -12,10 +12,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from penstock.api.errors import ServerError
 from penstock.api.logs import configure_logging
 from penstock.api.server import AuthMode, ServerOptions, serve
+from penstock.base.kubeconfig import named
 from penstock.brain.configuration import ConfigurationError, load
 from penstock.brain.registry import RegistryError
 from penstock.brain.store.database import DatabaseError
-from penstock.crds.kubeconfig import named
 
 _log: Final = logging.getLogger(__name__)
 _SWITCH_SECONDS: Final = 0.0005

@@ -8,8 +8,8 @@ from fastapi import Depends, Request
 
 from penstock.api.auth import Authenticator, Caller, Permission, UnauthenticatedError, Verb
 from penstock.api.auth.caller import require
-from penstock.api.schemas.base import Uid
 from penstock.brain.assembly import Brain
+from penstock.wire.base import Uid
 
 _MOST_NAMES: Final = 20_000
 

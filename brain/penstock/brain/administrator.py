@@ -6,9 +6,8 @@ with the process; a new Brain then measures the present plan once more, and does
 
 from dataclasses import dataclass, replace
 
+from penstock.base.enums import Optimize, Trigger
 from penstock.brain.configuration import AdministratorSettings
-from penstock.brain.planning import Trigger
-from penstock.crds.enums import Optimize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

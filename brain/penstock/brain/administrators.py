@@ -14,18 +14,17 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from penstock.base.enums import Optimize, Role, Trigger
 from penstock.brain.administrator import Memory, Observed, decide
 from penstock.brain.configuration import AdministratorSettings
 from penstock.brain.errors import JobNotFoundError
 from penstock.brain.metrics import BrainMetrics
 from penstock.brain.plancontent import PlanContent
 from penstock.brain.planner import Planner
-from penstock.brain.planning import Trigger
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs, LiveJob
 from penstock.brain.store.leases import Leases
 from penstock.brain.store.plans import Plans
-from penstock.crds.enums import Optimize, Role
 
 _log: Final = logging.getLogger(__name__)
 _MOST_CLAIMED: Final = 500

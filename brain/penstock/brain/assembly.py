@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from penstock.base.enums import Strategy
 from penstock.brain.administrators import Administrators
 from penstock.brain.algorithmsettings import Algorithms
 from penstock.brain.configuration import BrainSettings
@@ -29,7 +30,6 @@ from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.schema import upgrade
 from penstock.brain.sweeper import Sweeper
 from penstock.brain.watchers import Watchers
-from penstock.crds.enums import Strategy
 
 _log: Final = logging.getLogger(__name__)
 _RELOAD_SECONDS: Final = 5.0

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from penstock.base import quantity
+from penstock.base.enums import Stage, Strategy
+from penstock.base.fields import PositiveQuantity
 from penstock.brain.registry import AlgorithmSettings
 from penstock.brain.settings import Settings
 from penstock.brain.stages import DEFAULT_POLICIES, Policy
 from penstock.brain.symptoms import SymptomSettings
-from penstock.crds import quantity
-from penstock.crds.enums import Stage, Strategy
-from penstock.crds.fields import PositiveQuantity
 
 Positive = Annotated[float, Field(gt=0, le=10**9)]
 

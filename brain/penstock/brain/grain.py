@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from penstock.base.enums import Role
 from penstock.brain.planning import (
     MAX_MESSAGE,
     DataWorkerDemand,
@@ -26,7 +27,6 @@ from penstock.brain.planning import (
 )
 from penstock.brain.registry import Registered
 from penstock.brain.sizes import CORE
-from penstock.crds.enums import Role
 
 _CORES: Final = re.compile(r"(\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))? cores?\b")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from penstock.base.enums import Role
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -20,7 +21,6 @@ from penstock.brain.planning import (
 )
 from penstock.brain.robust import robust_sigma
 from penstock.brain.sizes import in_force
-from penstock.crds.enums import Role
 
 MOST_SAMPLES: Final = 20
 """Of a longer run in one configuration, the latest samples count."""

@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from penstock.base.enums import Trigger
 from penstock.brain.optimizer import Decision
-from penstock.brain.planning import Trigger
 
 
 class BrainMetrics:

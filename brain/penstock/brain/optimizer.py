@@ -9,21 +9,14 @@ are asked as well, and their plans are only recorded.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.base.enums import Stage, Trigger
 from penstock.brain.executor import Outcome, Task, TaskRunner
 from penstock.brain.history import HistoryRecord
 from penstock.brain.plancheck import PlanRefusedError, check
-from penstock.brain.planning import (
-    AppliedPlan,
-    History,
-    JobDescription,
-    Limits,
-    Plan,
-    Trigger,
-)
+from penstock.brain.planning import AppliedPlan, History, JobDescription, Limits, Plan
 from penstock.brain.registry import Registered, Registry
 from penstock.brain.sizes import in_force
 from penstock.brain.stages import Policy, names_to_ask, stages_to_ask
-from penstock.crds.enums import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ An algorithm may come from elsewhere and answer anything. `check` lets through o
 spec and limits allow, with every role taken together as it would be after the plan.
 """
 
+from penstock.base.enums import Role, Strategy
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -13,7 +14,6 @@ from penstock.brain.planning import (
     RolePlan,
 )
 from penstock.brain.sizes import in_force
-from penstock.crds.enums import Role, Strategy
 
 
 class PlanRefusedError(Exception):

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.base import quantity
+from penstock.base.enums import Role, Stage
+from penstock.base.targets import RankTarget, RoleTarget
 from penstock.brain.planning import AppliedPlan, DataWorkerDemand, Plan, RankPlan, RolePlan
 from penstock.brain.targets import Incarnations, role_targets
-from penstock.crds import quantity
-from penstock.crds.enums import Role, Stage
-from penstock.crds.scale import RankTarget, RoleTarget
 
 
 class PlanContent(BaseModel):

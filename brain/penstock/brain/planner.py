@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from penstock.base.enums import Policy, Role, Source, Stage, Trigger
 from penstock.brain.algorithmsettings import Algorithms
 from penstock.brain.configuration import BrainSettings
 from penstock.brain.executor import Outcome, TaskRunner
@@ -20,7 +21,7 @@ from penstock.brain.history import HistoryRecord
 from penstock.brain.metrics import BrainMetrics
 from penstock.brain.optimizer import Case, Decision, Optimizer, Run
 from penstock.brain.plancontent import PlanContent, applied, of_plan
-from penstock.brain.planning import AppliedPlan, Limits, Plan, Trigger
+from penstock.brain.planning import AppliedPlan, Limits, Plan
 from penstock.brain.registration import Registration
 from penstock.brain.service.cluster import ClusterService
 from penstock.brain.store.database import Database
@@ -32,7 +33,6 @@ from penstock.brain.store.runs import Runs
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
 from penstock.brain.watchers import Watchers
-from penstock.crds.enums import Policy, Role, Source, Stage
 
 WINDOW_SECONDS: Final = 1800.0
 MOST_SAMPLES: Final = 500

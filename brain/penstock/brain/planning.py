@@ -24,7 +24,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.crds.enums import Optimize, Role, Stage, Strategy
+from penstock.base.enums import EventKind, Optimize, Role, Stage, Strategy, Trigger
 
 MAX_REPLICAS: Final = 4096
 """No role has more replicas than this; the custom resources say the same."""
@@ -40,20 +40,6 @@ _CAMEL_CASE: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 
 class PlanningError(ValueError):
     """A value handed to or by an algorithm is not what its field allows."""
-
-
-class Trigger(StrEnum):
-    """Why an administrator asks for a plan (DLRover, section 4.3)."""
-
-    CREATED = "Created"
-    SAMPLED = "Sampled"
-    INTERVAL = "Interval"
-    OUT_OF_MEMORY = "OutOfMemory"
-    STRAGGLER = "Straggler"
-    HOT_SERVER = "HotServer"
-    IDLE_SERVERS = "IdleServers"
-    DATA_STALL = "DataStall"
-    PROPOSED = "Proposed"
 
 
 class PlanReason(StrEnum):
@@ -73,14 +59,6 @@ class PlanReason(StrEnum):
     SCALING_EFFICIENT = "ScalingEfficient"
     SCALING_INEFFICIENT = "ScalingInefficient"
     DATA_STALL = "DataStall"
-
-
-class EventKind(StrEnum):
-    """What happened to one pod of a job."""
-
-    OUT_OF_MEMORY = "OutOfMemory"
-    PREEMPTED = "Preempted"
-    FAILED = "Failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from penstock.base import quantity
 from penstock.brain.configuration import LimitSettings
 from penstock.brain.planning import JobDescription, Limits
-from penstock.crds import quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

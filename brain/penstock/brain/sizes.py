@@ -7,8 +7,8 @@ falls below what a container needs to start.
 import math
 from typing import Final
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.planning import History, JobDescription, Limits, RankPlan, RolePlan
-from penstock.crds.enums import Role, Stage
 
 CORE: Final = 1000
 MIB: Final = 1024**2

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from penstock.base.enums import Optimize, Stage, Strategy
 from penstock.brain.planning import History
-from penstock.crds.enums import Optimize, Stage, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

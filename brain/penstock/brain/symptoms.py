@@ -10,10 +10,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from penstock.brain.planning import Trigger
+from penstock.base.enums import Role, Trigger
 from penstock.brain.settings import Settings
 from penstock.brain.store.packing import RankColumns
-from penstock.crds.enums import Role
 
 _LEAST_RANKS: Final = 3
 """Fewer ranks have no median to be slower than."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from penstock.base.enums import Role
+from penstock.base.quantity import format_bytes, format_milli_cpu
+from penstock.base.targets import RoleTarget
 from penstock.brain.planning import Plan, RankPlan, RolePlan
-from penstock.crds.enums import Role
-from penstock.crds.quantity import format_bytes, format_milli_cpu
-from penstock.crds.scale import RoleTarget
 
 Incarnations = Mapping[Role, Mapping[int, int]]
 """The newest incarnation of each rank; a rank that is absent has only ever had incarnation 0."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from penstock.base.enums import Role
 from penstock.brain.planning import RoleUsage
 from penstock.brain.robust import tightest_half_mean
 from penstock.brain.rollups import Rollup
 from penstock.brain.store.packing import unpack
-from penstock.crds.enums import Role
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from penstock.cli.session import JobName, Session, connected
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.api.schemas import Job, Plan
     from penstock.cli.timeline import Entry
+    from penstock.wire import Job, Plan
 
 Json = dict[str, Any]
 EVENTS_SHOWN = 10

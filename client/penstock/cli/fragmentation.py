@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from penstock.api.schemas import FragmentationView, NodeView
+    from penstock.wire import FragmentationView, NodeView
 
 Json = dict[str, Any]
 CPU_STRANDS = "░▒▓█"
@@ -45,7 +45,7 @@ def fragmentation_(
     ] = 40,
 ) -> None:
     """Draw the fragmentation of the nodes over time: where CPU or accelerators strand."""
-    from penstock.api.schemas import Resolution
+    from penstock.wire import Resolution
 
     now = time.time()
     nodes = list(session.brain.nodes())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from penstock.base.enums import Optimize, Strategy
 from penstock.cli.exits import UsageError
-from penstock.crds.enums import Optimize, Strategy
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 
 Json = dict[str, Any]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.cli import output
 from penstock.cli.session import JobName, Session, connected
-from penstock.crds.enums import TRAINER_ROLE, Role
 
 if TYPE_CHECKING:
     from penstock.client.resources import ClusterCall

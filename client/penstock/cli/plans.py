@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.base.enums import Stage
 from penstock.cli import output, wording
 from penstock.cli.session import JobName, Session, connected
-from penstock.crds.enums import Stage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.api.schemas import Plan, Proposal
+    from penstock.wire import Plan, Proposal
 
 Json = dict[str, Any]
 _WATCHED = (3, 4, 15, 16, 0, 7, 4)
@@ -123,8 +123,8 @@ def propose_(
     """Show what the Brain would do with a job now; changes nothing."""
     from pydantic import ValidationError
 
-    from penstock.api.schemas import ProposalLimits, ProposalRequest
     from penstock.cli.exits import UsageError
+    from penstock.wire import ProposalLimits, ProposalRequest
 
     try:
         limits = ProposalLimits(cpu=cpu, memory=memory)

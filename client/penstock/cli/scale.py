@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.enums import Policy, Role
 from penstock.cli.session import JobName, Session, UsageError, connected
 from penstock.cli.suspend import Timeout, Wait
-from penstock.crds.enums import Policy, Role
 
 RoleOption = Annotated[Role, typer.Option("--role", help="Role to change.")]
 Replicas = Annotated[

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.enums import Optimize, Strategy
 from penstock.cli.session import Session, UsageError, connected
 from penstock.cli.suspend import Timeout, Wait
-from penstock.crds.enums import Optimize, Strategy
 
 _FLAGS = "Without a manifest"
 Count = int | None

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.base.enums import Policy
 from penstock.cli import output, wording
 from penstock.client.jobcalls import condition, holds
 from penstock.crds import labels
-from penstock.crds.enums import Policy
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from penstock.api.schemas import Plan
+    from penstock.wire import Plan
 
 Json = dict[str, Any]
 

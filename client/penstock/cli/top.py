@@ -16,7 +16,7 @@ from penstock.cli.session import Session, connected
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.api.schemas import SampleView
+    from penstock.wire import SampleView
 
 Json = dict[str, Any]
 LOOK_BACK_SECONDS = 150.0

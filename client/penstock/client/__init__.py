@@ -1,6 +1,6 @@
 """The Python SDK: `Penstock` for jobs, `BrainClient` for the Brain, each with an async twin.
 
-The objects that go in and come out are those of `penstock.crds` and `penstock.api.schemas`. Every
+The objects that go in and come out are those of `penstock.crds` and `penstock.wire`. Every
 error on purpose is a `PenstockError`.
 """
 

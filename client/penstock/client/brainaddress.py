@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from penstock.base.ports import BRAIN
 from penstock.client.address import address
 from penstock.client.braintoken import (
     PEOPLES_ACCOUNT,
@@ -42,7 +43,6 @@ from penstock.client.resources import SERVICES
 from penstock.client.token import Token, TokenFile
 from penstock.crds.environment import BRAIN_TOKEN_FILE
 from penstock.crds.group import SYSTEM_NAMESPACE
-from penstock.crds.ports import BRAIN
 
 URL_VARIABLE: Final = "PENSTOCK_BRAIN_URL"
 TOKEN_VARIABLE: Final = "PENSTOCK_BRAIN_TOKEN"

@@ -6,7 +6,7 @@ never saw. Nothing here waits or sends; the owner takes a batch, sends it, and c
 
 from collections import deque
 
-from penstock.api.schemas.samples import (
+from penstock.wire.samples import (
     MAX_SAMPLES_PER_BATCH,
     JobEvent,
     Sample,

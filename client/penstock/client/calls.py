@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from penstock.api.schemas import (
+from penstock.client.errors import ProtocolError, refusal
+from penstock.wire import (
     AlgorithmPatch,
     AlgorithmView,
     Allocation,
@@ -33,7 +34,6 @@ from penstock.api.schemas import (
     SampleReceipt,
     SampleView,
 )
-from penstock.client.errors import ProtocolError, refusal
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)

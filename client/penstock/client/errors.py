@@ -5,7 +5,7 @@ Everything that this package raises on purpose is a `PenstockError`.
 
 from collections.abc import Sequence
 
-from penstock.api.schemas.problems import Problem, ProblemType
+from penstock.wire.problems import Problem, ProblemType
 
 
 class PenstockError(Exception):

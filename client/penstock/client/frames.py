@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.api.schemas import SampleView
+    from penstock.wire import SampleView
 
 
 def rows(samples: Iterable[SampleView]) -> list[dict[str, Any]]:

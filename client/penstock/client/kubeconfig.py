@@ -20,11 +20,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.base import yaml_text as yamltext
+from penstock.base.kubeconfig import named_or_home
 from penstock.client.address import address
 from penstock.client.errors import KubeconfigError
 from penstock.client.token import is_token
-from penstock.crds import yamltext
-from penstock.crds.kubeconfig import named_or_home
 
 EXEC_TIMEOUT_SECONDS: Final = 60.0
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

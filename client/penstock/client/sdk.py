@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.api.schemas import Plan, Proposal, ProposalRequest, Resolution, SampleView
+from penstock.base.enums import Policy, Role
+from penstock.base.targets import RoleTarget
 from penstock.client import frames, jobcalls, resources
 from penstock.client.brainaddress import BrainAddress, find_brain
 from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
@@ -41,8 +42,8 @@ from penstock.client.waiting import (
     targets,
 )
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Policy, Role
-from penstock.crds.scale import RoleTarget, Scale
+from penstock.crds.scale import Scale
+from penstock.wire import Plan, Proposal, ProposalRequest, Resolution, SampleView
 
 
 class Penstock:

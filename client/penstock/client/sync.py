@@ -9,7 +9,13 @@ from typing import Literal, Self, TypeVar
 
 import httpx
 
-from penstock.api.schemas import (
+from penstock.client import calls
+from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, ModelT, Tagged
+from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
+from penstock.client.events import EventReader
+from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
+from penstock.client.token import Token, authorization
+from penstock.wire import (
     AlgorithmPatch,
     AlgorithmView,
     Allocation,
@@ -29,12 +35,6 @@ from penstock.api.schemas import (
     SampleReceipt,
     SampleView,
 )
-from penstock.client import calls
-from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, ModelT, Tagged
-from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
-from penstock.client.events import EventReader
-from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
-from penstock.client.token import Token, authorization
 
 T = TypeVar("T")
 

@@ -8,6 +8,9 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from penstock.base import yaml_text as yamltext
+from penstock.base.enums import Role
+from penstock.base.targets import RoleTarget
 from penstock.client import jobcalls
 from penstock.client.cluster import WHOLE_SECONDS
 from penstock.client.errors import (
@@ -19,10 +22,7 @@ from penstock.client.errors import (
     WaitTimeoutError,
 )
 from penstock.client.kubeconfig import Json
-from penstock.crds import yamltext
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Role
-from penstock.crds.scale import RoleTarget
 
 ACTIVE: Final = "Active"
 """Phase of a job, as the Brain has it, in which there may be new plans."""

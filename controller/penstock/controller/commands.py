@@ -8,8 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from penstock.crds.logs import LogFormat
-from penstock.crds.ports import CONTROLLER_METRICS
+from penstock.base.logs import LogFormat
+from penstock.base.ports import CONTROLLER_METRICS
 
 
 def controller(

@@ -15,6 +15,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from penstock.base import quantity
+from penstock.base.enums import TRAINER_ROLE
 from penstock.controller.memory import Memory
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile.acceptance import template_path
@@ -42,8 +44,7 @@ from penstock.controller.reconcile.observed import Job, Refusal
 from penstock.controller.reconcile.reading import write_time
 from penstock.controller.store import JobKey, Store
 from penstock.controller.tokens import JobTokens
-from penstock.crds import labels, quantity
-from penstock.crds.enums import TRAINER_ROLE
+from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL, SCALE_PLURAL
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError

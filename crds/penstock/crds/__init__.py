@@ -3,5 +3,5 @@
 Every other room imports from here and this room imports none of them. What two rooms must agree
 on (a label, an environment variable, a condition, a stage of planning) is written down once, in
 the module named after it. `elasticjob` and `scale` hold the resources as pydantic models, on top
-of `meta`, `template`, `fields` and `structural`; the committed CRDs are generated from them.
+of `meta`, `template` and `penstock.base`; the committed CRDs are generated from them.
 """

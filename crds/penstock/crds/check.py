@@ -13,11 +13,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from penstock.base.structural import PRESERVE_UNKNOWN
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.group import API_VERSION
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import structural_schema
-from penstock.crds.structural import PRESERVE_UNKNOWN
 
 _RESOURCES: Final = {resource.kind: resource for resource in (ELASTICJOB, SCALE)}
 _SHOWN_LENGTH: Final = 60  # of a value in a message

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from penstock.crds.enums import Guarantee, Offload, Optimize, Strategy
-from penstock.crds.fields import (
+from penstock.base.enums import Guarantee, Offload, Optimize, Strategy
+from penstock.base.fields import (
     INT32_MAX,
     JOB_NAME,
     Count,
@@ -21,12 +21,12 @@ from penstock.crds.fields import (
     Quantity,
     VolumeName,
 )
+from penstock.base.structural import Keywords, Model, Rule
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL
 from penstock.crds.jobstatus import ElasticJobStatus
 from penstock.crds.meta import ObjectMeta
 from penstock.crds.replicaspec import ReplicaSpecs
 from penstock.crds.resource import AGE, Column, CustomResource, ScaleSubresource
-from penstock.crds.structural import Keywords, Model, Rule
 from penstock.crds.template import PodTemplateOverlay
 
 _MANAGER: Final = (

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from penstock.crds.enums import Role, Source
-from penstock.crds.fields import (
+from penstock.base.enums import Role, Source
+from penstock.base.fields import (
     EXACT_INT_MAX,
     ByRank,
     CamelCase,
@@ -23,8 +23,8 @@ from penstock.crds.fields import (
     PerRole,
     Timestamp,
 )
+from penstock.base.structural import Model, UniqueItems
 from penstock.crds.meta import Conditions
-from penstock.crds.structural import Model, UniqueItems
 
 
 def _zero(count: int) -> bool:

@@ -10,8 +10,8 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from penstock.crds.fields import CamelCase, Generation, Timestamp
-from penstock.crds.structural import Model, UniqueItems
+from penstock.base.fields import CamelCase, Generation, Timestamp
+from penstock.base.structural import Model, UniqueItems
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 

@@ -11,8 +11,8 @@ in NAMESPACE, so service accounts with names ending in ``-trainer`` are reserved
 
 from typing import Any, Final
 
+from penstock.base.enums import Policy, Source
 from penstock.crds.conditions import ScaleCondition
-from penstock.crds.enums import Policy, Source
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL
 from penstock.crds.jobstatus import ElasticJobStatus
 

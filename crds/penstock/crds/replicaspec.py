@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from penstock.crds.enums import Role
-from penstock.crds.fields import MAX_REPLICAS, Int32, Replicas
-from penstock.crds.structural import Model, Rule
+from penstock.base.enums import Role
+from penstock.base.fields import MAX_REPLICAS, Int32, Replicas
+from penstock.base.structural import Model, Rule
 from penstock.crds.template import PodTemplate
 
 _MIN_WITHIN_MAX: Final = Rule(

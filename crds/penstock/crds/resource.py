@@ -6,7 +6,7 @@ CustomResourceDefinition from the two.
 
 from dataclasses import dataclass
 
-from penstock.crds.structural import Model
+from penstock.base.structural import Model
 
 
 @dataclass(frozen=True)

@@ -8,30 +8,25 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from penstock.crds.conditions import ScaleCondition
-from penstock.crds.enums import Policy, Role, Source
-from penstock.crds.fields import (
+from penstock.base.enums import Policy, Role, Source
+from penstock.base.fields import (
     EXACT_INT_MAX,
     JOB_NAME,
-    ByRank,
     CamelCase,
     Count,
     Flag,
     Generation,
     Int64,
-    Name,
-    NullsAreAbsent,
     PerRole,
-    PositiveQuantity,
-    PositiveQuantityText,
-    Replicas,
     ShortText,
 )
+from penstock.base.structural import Keywords, Model, Rule
+from penstock.base.targets import RoleTarget
+from penstock.crds.conditions import ScaleCondition
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
 from penstock.crds.meta import Conditions, ObjectMeta
 from penstock.crds.replicaspec import NO_SPARES
 from penstock.crds.resource import AGE, Column, CustomResource
-from penstock.crds.structural import Keywords, Model, Rule, UniqueItems
 
 
 class JobReference(Model):
@@ -43,65 +38,6 @@ class JobReference(Model):
     uid: Annotated[str, Field(min_length=1, max_length=64)] = Field(
         description="The job's metadata.uid; a Scale with the uid of an earlier job of that name is"
         " refused."
-    )
-
-
-class Resources(Model):
-    """Resources of each pod of a role: requests and limits of its first container."""
-
-    min_properties: ClassVar[int] = 1
-
-    cpu: PositiveQuantity | None = Field(default=None, description="CPU of each pod.")
-    memory: PositiveQuantity | None = Field(default=None, description="Memory of each pod.")
-
-
-class RankTarget(Model):
-    """What sets one rank apart from the others of its role."""
-
-    min_properties: ClassVar[int] = 1
-
-    cpu: PositiveQuantityText | None = Field(
-        default=None, description="CPU of this rank's pod: a string, such as '4' or 500m."
-    )
-    memory: PositiveQuantityText | None = Field(
-        default=None, description="Memory of this rank's pod: a string, such as 1.5Gi."
-    )
-    min_incarnation: Count | None = Field(
-        default=None, description="Least incarnation to keep: a pod of a lower one is replaced."
-    )
-    avoid_nodes: (
-        Annotated[
-            list[Annotated[Name, Field(description="Name of a node.")]],
-            Field(max_length=16),
-            UniqueItems(),
-        ]
-        | None
-    ) = Field(default=None, description="Nodes that the rank must leave and not come back to.")
-
-
-class RoleTarget(Model):
-    """Targets of one role; what is absent stays as it is."""
-
-    min_properties: ClassVar[int] = 1
-
-    replicas: Replicas | None = Field(default=None, description="Number of replicas.")
-    spare_replicas: Replicas | None = Field(
-        default=None,
-        description="Workers beyond the quota, the first to be preempted; only for the role"
-        " worker.",
-    )
-    resources: Resources | None = Field(
-        default=None, description="Resources of each replica's first container."
-    )
-    ranks: (
-        Annotated[
-            ByRank[Annotated[RankTarget, Field(description="One rank.")]],
-            Field(min_length=1),
-            NullsAreAbsent,
-        ]
-        | None
-    ) = Field(
-        default=None, description="Targets of single ranks, by rank, which override the role's."
     )
 
 

@@ -8,9 +8,9 @@ into the other and wraps it with the names, columns and subresources of the reso
 
 from typing import Any, Final
 
+from penstock.base.structural import VALIDATIONS
 from penstock.crds.group import GROUP, VERSION
 from penstock.crds.resource import Column, CustomResource
-from penstock.crds.structural import VALIDATIONS
 
 _ORDER: Final = (
     "description",

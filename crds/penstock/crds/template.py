@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from penstock.crds.fields import DNS_LABEL
-from penstock.crds.structural import KeptAs, Model, UniqueItems
+from penstock.base.fields import DNS_LABEL
+from penstock.base.structural import KeptAs, Model, UniqueItems
 
 
 class _Container(Model):

@@ -13,8 +13,8 @@ from uuid import uuid4
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from penstock.base.kubeconfig import named, named_or_home
 from penstock.crds.group import SYSTEM_NAMESPACE
-from penstock.crds.kubeconfig import named, named_or_home
 from penstock.kube.errors import ConfigurationError
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.crds.logs import stderr_handler
+from penstock.base.logs import stderr_handler
 
 
 def set_up_logging(log_format: str) -> None:

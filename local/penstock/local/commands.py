@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.crds.kubeconfig import named_or_home
-from penstock.crds.ports import EMBEDDED_API_SERVER
+from penstock.base.kubeconfig import named_or_home
+from penstock.base.ports import EMBEDDED_API_SERVER
 
 HomeOption = Annotated[
     Path, typer.Option("--home", help="Folder for the kubeconfig, the logs and the Brain's store.")

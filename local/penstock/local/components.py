@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.crds import ports
+from penstock.base import ports
 from penstock.local.home import Home
 
 CLUSTER = "cluster"

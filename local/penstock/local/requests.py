@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from penstock.crds.quantity import format_bytes, format_milli_cpu, parse_bytes, parse_milli_cpu
+from penstock.base.quantity import format_bytes, format_milli_cpu, parse_bytes, parse_milli_cpu
 
 Json = Mapping[str, Any]
 Amounts = dict[str, int]

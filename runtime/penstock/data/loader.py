@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data.collate import stack
 from penstock.data.consumer import Consumer
 from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed

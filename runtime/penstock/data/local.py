@@ -22,8 +22,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
-from penstock.crds.logs import stderr_handler
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.interception import environment
 from penstock.data.protocol import InputOptions

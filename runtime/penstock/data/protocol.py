@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeVar
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 
 DATA_PROTOCOL_VERSION: Final = 1
 CONSUMER_PATH: Final = "/v1/data/consumer"

@@ -17,8 +17,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from penstock.base import ports
 from penstock.crds import environment as names
-from penstock.crds import ports
 
 if TYPE_CHECKING:
     from penstock.data.worker import DataWorker

@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 
+from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
-from penstock.crds.logs import stderr_handler
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.process import dispatcher_address, job_token, number_in
 from penstock.data.readiness import announce

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch.utils import data as torch_data
 
+from penstock.base.enums import Guarantee
 from penstock.crds import environment as names
-from penstock.crds.enums import Guarantee
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline

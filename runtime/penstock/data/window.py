@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
 from penstock.data.ledger import Ledger, LedgerOptions
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.base import ports
+from penstock.base.enums import Role
 from penstock.crds import environment as names
-from penstock.crds import ports
-from penstock.crds.enums import Role
 
 
 class SettingsError(Exception):

@@ -13,8 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from penstock.api.schemas import JobRegistration, Plan
-from penstock.api.schemas.samples import QueueSample, RankSample, Sample
+from penstock.base.enums import Role
 from penstock.client import (
     AsyncBrainClient,
     BrainError,
@@ -23,13 +22,14 @@ from penstock.client import (
     RetryPolicy,
     SampleBuffer,
 )
-from penstock.crds.enums import Role
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger.journal import begin
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
 from penstock.trainer.coordinator import Coordinator
 from penstock.trainer.jobview import PodLimits
+from penstock.wire import JobRegistration, Plan
+from penstock.wire.samples import QueueSample, RankSample, Sample
 
 LOG = logging.getLogger("penstock.trainer")
 

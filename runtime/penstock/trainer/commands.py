@@ -180,7 +180,7 @@ def _run(
 
 
 def _guarantee(text: str | None) -> Any:
-    from penstock.crds.enums import Guarantee
+    from penstock.base.enums import Guarantee
 
     try:
         return Guarantee(text or Guarantee.EXACTLY_ONCE)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.base.enums import Role
 from penstock.crds.conditions import ScaleCondition, ScaleReason
-from penstock.crds.enums import Role
 from penstock.parameter_server.control.coordinator import ServerCoordinator
 from penstock.trainer.kube import KubeClient, KubeError
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.base.enums import TRAINER_ROLE, Guarantee, Role
 from penstock.crds.conditions import UNWRITTEN, JobReason
-from penstock.crds.enums import TRAINER_ROLE, Guarantee, Role
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
 from penstock.job.protocol import (
     AgentReply,

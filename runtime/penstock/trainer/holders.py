@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.crds.enums import Guarantee
-from penstock.crds.fields import MAX_REPLICAS
+from penstock.base.enums import Guarantee
+from penstock.base.fields import MAX_REPLICAS
 from penstock.data.ledger import (
     Ledger,
     LedgerError,

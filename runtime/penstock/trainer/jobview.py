@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.api.schemas import JobRegistration, Plan, RoleDescription, Signature
-from penstock.crds import labels, quantity
+from penstock.base import quantity
+from penstock.base.enums import Policy, Role, Source
+from penstock.crds import labels
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import Policy, Role, Source
 from penstock.crds.group import API_VERSION, SCALE_KIND
 from penstock.crds.replicaspec import ReplicaSpec
 from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
 from penstock.job.settings import PodIdentity
 from penstock.parameter_server.control.servers import ServerPod
 from penstock.trainer.coordinator import DEFAULT_SLOTS_PER_STEP, JobFacts
+from penstock.wire import JobRegistration, Plan, RoleDescription, Signature
 
 Json = dict[str, Any]
 _ENDED = ("Failed", "Succeeded")

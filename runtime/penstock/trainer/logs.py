@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.crds.logs import stderr_handler
+from penstock.base.logs import stderr_handler
 
 
 def configure(log_format: str, level: int = logging.INFO) -> None:

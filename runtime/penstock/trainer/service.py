@@ -21,11 +21,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.api.schemas import JobRegistration, Plan
+from penstock.base.enums import TRAINER_ROLE, Strategy
 from penstock.client import AsyncBrainClient, TokenFile
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.enums import TRAINER_ROLE, Strategy
 from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
@@ -46,6 +45,7 @@ from penstock.trainer.jobview import (
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
 from penstock.trainer.server import Changes, Endpoints, make_server
+from penstock.wire import JobRegistration, Plan
 
 LOG = logging.getLogger("penstock.trainer")
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.crds.logs import LogFormat
-from penstock.crds.ports import SCHEDULER_METRICS
+from penstock.base.logs import LogFormat
+from penstock.base.ports import SCHEDULER_METRICS
 
 
 def scheduler(

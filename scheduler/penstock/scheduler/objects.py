@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.base.quantity import parse_bytes, parse_milli_cpu
 from penstock.crds.podshape import TemplateError, check_pod_spec
-from penstock.crds.quantity import parse_bytes, parse_milli_cpu
 from penstock.scheduler.eligibility import NodeTraits
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.request import (

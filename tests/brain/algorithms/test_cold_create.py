@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.algorithms.cold_create import ColdCreateParams, plan
 from penstock.brain.plancheck import check
 from penstock.brain.planning import Limits, PlanReason, RoleSpec
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage, Strategy
 from tests.brain.jobs import applied, history, job
 
 PARAMS = ColdCreateParams()

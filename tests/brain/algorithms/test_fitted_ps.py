@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.fitted_ps import FittedPsParams, plan
 from penstock.brain.planning import AppliedPlan, History, Limits, Plan, RoleSpec
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.algorithms.history_create import HistoryCreateParams, plan
 from penstock.brain.planning import Limits, PastJob, Plan, RoleSpec, Signature
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage, Strategy
 from tests.brain.jobs import DAY, applied, history, job, past, usage
 
 PARAMS = HistoryCreateParams()

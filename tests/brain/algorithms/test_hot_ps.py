@@ -1,9 +1,9 @@
 """Hot servers grow, the next hot ones with them, within the quota."""
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.hot_ps import HotPsParams, plan
 from penstock.brain.planning import Limits, Plan
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 

@@ -1,8 +1,8 @@
 """Idle servers get more workers, spare ones beyond the quota."""
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.idle_ps import IdlePsParams, plan
 from penstock.brain.planning import Limits, Plan
-from penstock.crds.enums import Role, Stage
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 
 

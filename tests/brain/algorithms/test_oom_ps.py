@@ -1,9 +1,9 @@
 """Servers out of memory become twice as many, or the one to blame larger, and only once."""
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.oom_ps import OomPsParams, plan
 from penstock.brain.planning import Limits, Plan
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, out_of_memory, ps_history, ps_job, run_of
 

@@ -1,9 +1,9 @@
 """Several workers out of memory are a pattern; one is the controller's business."""
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.oom_worker import OomWorkerParams, plan
 from penstock.brain.planning import JobEvent, Limits, Plan
 from penstock.brain.sizes import GIB
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import applied, job
 from tests.brain.psjobs import out_of_memory, ps_history
 

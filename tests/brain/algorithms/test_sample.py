@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.base.enums import Role
 from penstock.brain.algorithms.sample import SampleParams, plan
 from penstock.brain.planning import Limits, Plan, PlanReason
-from penstock.crds.enums import Role
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 
 

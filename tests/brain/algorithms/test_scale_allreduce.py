@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.scale_allreduce import ScaleAllReduceParams, plan, useful_counts
 from penstock.brain.planning import Limits, Plan, PlanReason, RoleSpec, Sample
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW, allreduce_samples, applied, history, job
 
 PARAMS = ScaleAllReduceParams()

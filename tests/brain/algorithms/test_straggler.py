@@ -1,8 +1,8 @@
 """A slow pod is relieved or moved; a busy one is neither."""
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.straggler import StragglerParams, plan
 from penstock.brain.planning import AppliedPlan, Limits, Plan, PlanReason, RankPlan, RolePlan
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, ps_sample, run_of
 

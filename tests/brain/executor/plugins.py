@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -16,10 +17,8 @@ from penstock.brain.planning import (
     Params,
     Plan,
     RolePlan,
-    Trigger,
 )
 from penstock.brain.registry import Registered
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class BadParams(Params):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.enums import Role, Strategy
 from penstock.brain.configuration import ExecutorSettings
 from penstock.brain.executor import Executor, Outcome, Task, TaskResult
 from penstock.brain.history import HistoryRecord
 from penstock.brain.planning import JobDescription, Limits, RoleSpec
-from penstock.crds.enums import Role, Strategy
 from tests.brain.executor.plugins import registered
 
 ROOT = Path(__file__).parents[3]

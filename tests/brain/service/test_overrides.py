@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.base.enums import JobPhase, Optimize, Policy, Role, Trigger
+from penstock.base.targets import RoleTarget
 from penstock.brain.errors import (
     IdempotencyConflictError,
     JobFinishedError,
@@ -13,9 +15,7 @@ from penstock.brain.errors import (
     NoPlanError,
     PreconditionFailedError,
 )
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.plancheck import PlanRefusedError
-from penstock.brain.planning import Trigger
 from penstock.brain.service.plans import (
     ClusterRefusedError,
     ClusterUnavailableError,
@@ -24,8 +24,6 @@ from penstock.brain.service.plans import (
 from penstock.brain.store.audit import Audit
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.tables import JobRow, PlanRow
-from penstock.crds.enums import Optimize, Policy, Role
-from penstock.crds.scale import RoleTarget
 from tests.brain.brains import Clock, open_brain, reading, registration
 
 

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
+from penstock.base.enums import JobPhase, Optimize
 from penstock.brain.errors import JobConflictError, JobFinishedError, JobNotFoundError
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.planning import Signature
-from penstock.crds.enums import Optimize
 from tests.brain.brains import Clock, open_brain, reading, registration
 
 

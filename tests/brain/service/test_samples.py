@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
+from penstock.base.enums import EventKind, JobPhase, Role, Trigger
 from penstock.brain.errors import JobFinishedError
-from penstock.brain.jobstate import JobPhase
-from penstock.brain.planning import EventKind, JobEvent, Trigger
-from penstock.crds.enums import Role
+from penstock.brain.planning import JobEvent
 from tests.brain.brains import START, Clock, open_brain, reading, registration
 
 

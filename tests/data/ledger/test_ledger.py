@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data.ledger import (
     Ledger,
     LedgerError,

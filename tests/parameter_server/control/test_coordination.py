@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.base.enums import Guarantee
 from penstock.crds.conditions import JobReason
-from penstock.crds.enums import Guarantee
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import LeaseRequest, MemberId, Phase, SessionReport

@@ -20,8 +20,8 @@ from benchmarks.parameters.orders import (
     random_model,
     write,
 )
+from penstock.base import ports
 from penstock.crds import environment as names
-from penstock.crds import ports
 from penstock.data import frame
 from penstock.data.errors import FrameError, HandshakeError
 from penstock.job.settings import SettingsError

@@ -8,7 +8,7 @@ import copy
 from collections import deque
 from typing import Any
 
-from penstock.crds.quantity import parse_bytes, parse_milli_cpu
+from penstock.base.quantity import parse_bytes, parse_milli_cpu
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import DeletePod, Pin
 from penstock.scheduler.planner.planner import Planner

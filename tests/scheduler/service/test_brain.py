@@ -6,14 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.api.schemas import QueueSample, RoleUse, SampleView
-from penstock.api.schemas.cluster import MAX_NODES
+from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, RetryPolicy
-from penstock.crds.enums import Role
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import Reason, Record
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.service.brain import BrainLink, read_sample, snapshot_of
+from penstock.wire import QueueSample, RoleUse, SampleView
+from penstock.wire.cluster import MAX_NODES
 from tests.scheduler.planner.documents import node, pod
 
 NOW = 1_800_000_000.0

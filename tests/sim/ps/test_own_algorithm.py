@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.enums import Role, Stage
 from penstock.brain.planning import Limits, RoleSpec
-from penstock.crds.enums import Role, Stage
 from tests.brain.jobs import NOW, allreduce_samples, applied, history, job
 
 PAGE = Path(__file__).parents[3] / "docs" / "algorithms.md"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.crds.enums import Role, Stage
+from penstock.base.enums import Role, Stage
 from penstock.sim.ps.experiments import paper_runs, straggler_runs, table_one
 from penstock.sim.ps.oracle import exhaustive, well_tuned
 from penstock.sim.ps.paper import PAPER_JOBS

@@ -6,12 +6,11 @@ from fastapi import APIRouter, Path
 
 from penstock.api.auth import Permission, Verb
 from penstock.api.auth.caller import require
-from penstock.api.schemas.algorithms import AlgorithmPatch, AlgorithmView
-from penstock.api.schemas.base import ListResource
 from penstock.api.state import BrainDep, CallerDep, problems
+from penstock.base.enums import Stage, Strategy, Trigger
 from penstock.brain.algorithmsettings import AlgorithmState
-from penstock.brain.planning import Trigger
-from penstock.crds.enums import Stage, Strategy
+from penstock.wire.algorithms import AlgorithmPatch, AlgorithmView
+from penstock.wire.base import ListResource
 
 router = APIRouter(prefix="/v1/algorithms", tags=["algorithms"])
 _RESOURCE = "algorithms"

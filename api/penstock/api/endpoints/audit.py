@@ -8,10 +8,10 @@ from penstock.api import paging
 from penstock.api.auth import Permission, Verb
 from penstock.api.auth.caller import require
 from penstock.api.paging import Continue, Limit
-from penstock.api.schemas.base import ListResource
-from penstock.api.schemas.cluster import AuditEntry
 from penstock.api.state import BrainDep, CallerDep, problems
 from penstock.brain.store.audit import Audit
+from penstock.wire.base import ListResource
+from penstock.wire.cluster import AuditEntry
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 

@@ -9,17 +9,17 @@ from penstock.api import paging
 from penstock.api.auth import Permission, Verb
 from penstock.api.auth.caller import require
 from penstock.api.paging import Continue, Limit
-from penstock.api.schemas.base import ListResource, Seconds
-from penstock.api.schemas.cluster import (
+from penstock.api.state import BrainDep, CallerDep, problems
+from penstock.brain.service.cluster import Snapshot
+from penstock.wire.base import ListResource, Seconds
+from penstock.wire.cluster import (
     Allocation,
     ClusterSnapshot,
     FragmentationView,
     Node,
     NodeView,
 )
-from penstock.api.schemas.samples import Resolution
-from penstock.api.state import BrainDep, CallerDep, problems
-from penstock.brain.service.cluster import Snapshot
+from penstock.wire.samples import Resolution
 
 router = APIRouter(prefix="/v1/cluster", tags=["cluster"])
 _RESOURCE = "clustersnapshots"

@@ -10,10 +10,10 @@ from penstock.api.auth.caller import ForbiddenError, require
 from penstock.api.paging import Continue, Limit
 from penstock.api.present.jobs import job as present
 from penstock.api.present.jobs import registration
-from penstock.api.schemas.base import ListResource, Name, Seconds, Uid
-from penstock.api.schemas.jobs import Job, JobFinish, JobRegistration
 from penstock.api.state import BrainDep, CallerDep, JobReader, JobWriter, problems
-from penstock.brain.jobstate import JobPhase
+from penstock.base.enums import JobPhase
+from penstock.wire.base import ListResource, Name, Seconds, Uid
+from penstock.wire.jobs import Job, JobFinish, JobRegistration
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from penstock.api.schemas.base import Uid
 from penstock.api.state import BrainDep, JobReader, JobWriter, problems
+from penstock.wire.base import Uid
 
 router = APIRouter(prefix="/v1/jobs/{uid}/ledger", tags=["ledgers"])
 _OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}

@@ -18,10 +18,10 @@ from penstock.api.page import render
 from penstock.api.page.reference import reference
 from penstock.api.page.view import JOBS_PER_PAGE, PageView, cluster_view, job_line, job_view
 from penstock.api.paging import Continue
-from penstock.api.schemas.base import NO_NUL, Name
 from penstock.api.state import ApiState, State
+from penstock.base.enums import JobPhase
 from penstock.brain.errors import JobNotFoundError
-from penstock.brain.jobstate import JobPhase
+from penstock.wire.base import NO_NUL, Name
 
 router = APIRouter(include_in_schema=False)
 COOKIE: Final = "penstock_token"

@@ -12,8 +12,11 @@ from penstock.api import paging
 from penstock.api.etags import EtagError, etag, required_revision, unchanged
 from penstock.api.paging import Continue, Limit
 from penstock.api.present import plans as present
-from penstock.api.schemas.base import ListResource, Uid, byte_count, milli_cpu
-from penstock.api.schemas.plans import (
+from penstock.api.state import BrainDep, JobReader, JobWriter, problems
+from penstock.brain.planning import Limits
+from penstock.brain.service.plans import OverrideRequest
+from penstock.wire.base import ListResource, Uid, byte_count, milli_cpu
+from penstock.wire.plans import (
     AlgorithmRun,
     Override,
     Plan,
@@ -21,9 +24,6 @@ from penstock.api.schemas.plans import (
     ProposalLimits,
     ProposalRequest,
 )
-from penstock.api.state import BrainDep, JobReader, JobWriter, problems
-from penstock.brain.planning import Limits
-from penstock.brain.service.plans import OverrideRequest
 
 router = APIRouter(prefix="/v1/jobs/{uid}", tags=["plans"])
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 from penstock.api import paging
 from penstock.api.paging import Continue, Limit
 from penstock.api.present.samples import event, reading, rollup_view, sample_view
-from penstock.api.schemas.base import ListResource, Seconds, Uid
-from penstock.api.schemas.samples import Resolution, SampleBatch, SampleReceipt, SampleView
 from penstock.api.state import BrainDep, JobReader, JobWriter, problems
+from penstock.wire.base import ListResource, Seconds, Uid
+from penstock.wire.samples import Resolution, SampleBatch, SampleReceipt, SampleView
 
 router = APIRouter(prefix="/v1/jobs/{uid}/samples", tags=["samples"])
 

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from penstock.api.page.reference import Reference
 from penstock.api.page.view import PageView
-from penstock.brain.jobstate import JobPhase
+from penstock.base.enums import JobPhase
 
 _QUOTED: Final = re.compile(r"(`{1,2})([^`]+)\1")
 

@@ -11,11 +11,11 @@ from penstock.api.page.axis import figure
 from penstock.api.page.nodemap import HeatMap, NodeMap, NodeState, heat_map, node_map
 from penstock.api.page.timeline import PlanMark, Point, Timeline, timeline
 from penstock.api.present.plans import plan as present_plan
-from penstock.api.schemas.plans import Plan
+from penstock.base.enums import Source
+from penstock.base.targets import RoleTarget
 from penstock.brain.assembly import Brain
 from penstock.brain.store.tables import JobRow, PlanRow
-from penstock.crds.enums import Source
-from penstock.crds.scale import RoleTarget
+from penstock.wire.plans import Plan
 
 JOBS_PER_PAGE: Final = 25
 _MOST_PLANS: Final = 200

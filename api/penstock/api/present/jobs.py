@@ -1,12 +1,12 @@
 """Jobs, from the wire and to it."""
 
-from penstock.api.schemas.base import byte_count, milli_cpu
-from penstock.api.schemas.jobs import Job, JobRegistration, RoleDescription, Signature
+from penstock.base.enums import JobPhase
+from penstock.base.quantity import format_bytes, format_milli_cpu
 from penstock.brain import planning
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.registration import Registration
 from penstock.brain.store.tables import JobRow
-from penstock.crds.quantity import format_bytes, format_milli_cpu
+from penstock.wire.base import byte_count, milli_cpu
+from penstock.wire.jobs import Job, JobRegistration, RoleDescription, Signature
 
 
 def registration(uid: str, body: JobRegistration) -> Registration:

@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.api.schemas.plans import (
+from penstock.base.enums import Policy, Source, Stage, Trigger
+from penstock.brain.optimizer import Run
+from penstock.brain.plancontent import PlanContent
+from penstock.brain.planning import Plan as PlanningPlan
+from penstock.brain.service.plans import PlanOutcome
+from penstock.brain.store.tables import PlanRow, RunRow
+from penstock.wire.plans import (
     AlgorithmRef,
     AlgorithmRun,
     DataWorkerDemand,
@@ -14,13 +20,6 @@ from penstock.api.schemas.plans import (
     RunOutcome,
     ShadowPlan,
 )
-from penstock.brain.optimizer import Run
-from penstock.brain.plancontent import PlanContent
-from penstock.brain.planning import Plan as PlanningPlan
-from penstock.brain.planning import Trigger
-from penstock.brain.service.plans import PlanOutcome
-from penstock.brain.store.tables import PlanRow, RunRow
-from penstock.crds.enums import Policy, Source, Stage
 
 
 def plan(row: PlanRow, outcome: PlanOutcome | None = None, shadows: Sequence[RunRow] = ()) -> Plan:

@@ -2,7 +2,13 @@
 
 from typing import Any, Final
 
-from penstock.api.schemas.samples import (
+from penstock.base.enums import Role
+from penstock.brain import planning
+from penstock.brain.rollups import load_roles
+from penstock.brain.service.samples import Reading
+from penstock.brain.store.packing import RankColumns, unpack
+from penstock.brain.store.tables import RollupRow, SampleRow
+from penstock.wire.samples import (
     JobEvent,
     QueueSample,
     RankSample,
@@ -10,12 +16,6 @@ from penstock.api.schemas.samples import (
     Sample,
     SampleView,
 )
-from penstock.brain import planning
-from penstock.brain.rollups import load_roles
-from penstock.brain.service.samples import Reading
-from penstock.brain.store.packing import RankColumns, unpack
-from penstock.brain.store.tables import RollupRow, SampleRow
-from penstock.crds.enums import Role
 
 _OPTIONAL: Final[tuple[tuple[str, str, float], ...]] = (
     # name on the wire, column, factor

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -22,10 +23,8 @@ from penstock.brain.planning import (
     PlanReason,
     RolePlan,
     RoleSpec,
-    Trigger,
 )
 from penstock.brain.sizes import CORE, GIB, MEMORY_STEP_BYTES, pod_memory_bytes, pod_milli_cpu
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class ColdCreateParams(Params):

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
     DataWorkerDemand,
@@ -24,10 +25,8 @@ from penstock.brain.planning import (
     Plan,
     PlanReason,
     Sample,
-    Trigger,
 )
 from penstock.brain.sizes import CORE, GIB, in_force, pod_memory_bytes, pod_milli_cpu
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class DataWorkersParams(Params):

@@ -24,6 +24,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.measurement import Measurement, all_train, measurements, settled
 from penstock.brain.planning import (
     Algorithm,
@@ -37,7 +38,6 @@ from penstock.brain.planning import (
     Prediction,
     RankPlan,
     RolePlan,
-    Trigger,
 )
 from penstock.brain.psmodel import Fit, fit
 from penstock.brain.pssearch import Bounds, Choice, allocate, best, best_workers, worker_sizes
@@ -48,7 +48,6 @@ from penstock.brain.sizes import (
     server_changes,
     servers_rested,
 )
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class FittedPsParams(Params):

@@ -19,6 +19,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -32,11 +33,9 @@ from penstock.brain.planning import (
     RolePlan,
     RoleUsage,
     Signature,
-    Trigger,
 )
 from penstock.brain.robust import robust_sigma, tightest_half_mean
 from penstock.brain.sizes import pod_memory_bytes, pod_milli_cpu
-from penstock.crds.enums import Role, Stage, Strategy
 
 LEVELS: Final[tuple[tuple[str, ...], ...]] = (
     ("model", "dataset", "user"),

@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.measurement import Measurement, measurements, settled
 from penstock.brain.planning import (
     Algorithm,
@@ -27,10 +28,8 @@ from penstock.brain.planning import (
     PlanReason,
     RankPlan,
     RolePlan,
-    Trigger,
 )
 from penstock.brain.sizes import CORE, pod_memory_bytes, server_changes, servers_rested
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class HotPsParams(Params):

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import EventKind, Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
-    EventKind,
     Evidence,
     History,
     JobDescription,
@@ -25,10 +25,8 @@ from penstock.brain.planning import (
     RankPlan,
     RolePlan,
     Sample,
-    Trigger,
 )
 from penstock.brain.sizes import GIB, in_force, pod_memory_bytes
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class OomPsParams(Params):

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import EventKind, Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
-    EventKind,
     Evidence,
     History,
     JobDescription,
@@ -21,10 +21,8 @@ from penstock.brain.planning import (
     Plan,
     PlanReason,
     RolePlan,
-    Trigger,
 )
 from penstock.brain.sizes import GIB, in_force, pod_memory_bytes
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class OomWorkerParams(Params):

@@ -18,6 +18,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.measurement import Measurement, measurements, settled
 from penstock.brain.planning import (
     Algorithm,
@@ -29,10 +30,8 @@ from penstock.brain.planning import (
     Plan,
     PlanReason,
     RolePlan,
-    Trigger,
 )
 from penstock.brain.sizes import CORE, pod_memory_bytes, server_changes, servers_rested
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class OptimizePsParams(Params):

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.measurement import Measurement, settled
 from penstock.brain.planning import (
     Algorithm,
@@ -21,10 +22,8 @@ from penstock.brain.planning import (
     Plan,
     PlanReason,
     RolePlan,
-    Trigger,
 )
 from penstock.brain.sizes import CORE
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class SampleParams(Params):

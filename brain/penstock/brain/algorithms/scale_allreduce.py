@@ -24,6 +24,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -36,11 +37,9 @@ from penstock.brain.planning import (
     Prediction,
     RolePlan,
     Sample,
-    Trigger,
 )
 from penstock.brain.robust import robust_sigma
 from penstock.brain.sizes import granted_milli_cpu
-from penstock.crds.enums import Role, Stage, Strategy
 
 
 class ScaleAllReduceParams(Params):

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -29,11 +30,9 @@ from penstock.brain.planning import (
     RankSample,
     RolePlan,
     Sample,
-    Trigger,
 )
 from penstock.brain.robust import robust_z
 from penstock.brain.sizes import in_force
-from penstock.crds.enums import Role, Stage, Strategy
 
 _FEWEST_WORKERS: Final = 3
 """Workers of which one can be told to be out of step."""

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.base.enums import EventKind, JobPhase, Optimize, Role, Trigger
 from penstock.brain.errors import JobConflictError, JobFinishedError
 from penstock.brain.executor import Outcome
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.optimizer import Decision
 from penstock.brain.planner import Planner
-from penstock.brain.planning import EventKind, JobDescription, RoleUsage, Trigger
+from penstock.brain.planning import JobDescription, RoleUsage
 from penstock.brain.registration import Registration
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
@@ -20,7 +20,6 @@ from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, UsageRow
 from penstock.brain.usage import summarize
 from penstock.brain.watchers import Watchers
-from penstock.crds.enums import Optimize, Role
 
 _log: Final = logging.getLogger(__name__)
 _MOST_SAMPLES: Final = 2000

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from penstock.base.enums import JobPhase
 from penstock.brain.errors import JobFinishedError, NoLedgerError
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.ledgers import Ledgers

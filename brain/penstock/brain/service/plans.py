@@ -10,6 +10,8 @@ from typing import Final, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from penstock.base.enums import JobPhase, Policy, Role, Source, Stage
+from penstock.base.targets import RoleTarget
 from penstock.brain.errors import (
     IdempotencyConflictError,
     JobFinishedError,
@@ -17,7 +19,6 @@ from penstock.brain.errors import (
     NoPlanError,
     PreconditionFailedError,
 )
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.metrics import BrainMetrics
 from penstock.brain.optimizer import Decision
 from penstock.brain.plancheck import check
@@ -34,8 +35,6 @@ from penstock.brain.store.runs import Runs
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
 from penstock.brain.watchers import Watchers
-from penstock.crds.enums import Policy, Role, Source, Stage
-from penstock.crds.scale import RoleTarget
 
 _log: Final = logging.getLogger(__name__)
 _MOST_SPEEDS: Final = 500

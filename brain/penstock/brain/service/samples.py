@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from penstock.base.enums import EventKind, Role
 from penstock.brain.history import SampleRecord
 from penstock.brain.metrics import BrainMetrics
-from penstock.brain.planning import EventKind, JobEvent
+from penstock.brain.planning import JobEvent
 from penstock.brain.service.samplewriter import Batch, SampleWriter
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import JobProgress, Jobs
@@ -15,7 +16,6 @@ from penstock.brain.store.rollups import Rollups
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import RollupRow, SampleRow
 from penstock.brain.symptoms import SymptomSettings, detect
-from penstock.crds.enums import Role
 
 TOLERATED_SKEW_SECONDS: Final = 60.0
 """Clocks that differ by less are taken to agree: a retried batch is that old, too."""

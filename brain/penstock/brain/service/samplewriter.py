@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from penstock.base.enums import JobPhase
 from penstock.brain.errors import BrainError, JobFinishedError, JobNotFoundError
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import JobProgress, Jobs
 from penstock.brain.store.samples import Samples

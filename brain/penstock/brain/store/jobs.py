@@ -8,8 +8,8 @@ from sqlalchemy import Float, Table, bindparam, case, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
+from penstock.base.enums import JobPhase
 from penstock.brain.errors import JobNotFoundError
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.registration import Registration
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import JobRow

@@ -6,7 +6,7 @@ from sqlalchemy import delete, func, literal, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from penstock.brain.jobstate import JobPhase
+from penstock.base.enums import JobPhase
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import JobRow, LeaseRow
 

@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.base.enums import Role
 from penstock.brain.planning import RankSample
-from penstock.crds.enums import Role
 
 RankColumns = dict[str, list[Any]]
 """Column "rank" and one column for each figure, all of the same length; None is unknown.

@@ -6,10 +6,9 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from penstock.brain.jobstate import JobPhase
+from penstock.base.enums import JobPhase, Role, Strategy
 from penstock.brain.planning import JobDescription, PastJob, RoleUsage, Signature
 from penstock.brain.store.tables import JobRow, UsageRow
-from penstock.crds.enums import Role, Strategy
 
 
 class PastJobs:

@@ -6,10 +6,9 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
+from penstock.base.enums import JobPhase, Source
 from penstock.brain.errors import PlanNotFoundError
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.store.tables import JobRow, PlanRow
-from penstock.crds.enums import Source
 
 
 class Plans:

@@ -6,8 +6,8 @@ from sqlalchemy import ColumnElement, Table, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
+from penstock.base.enums import JobPhase
 from penstock.brain.configuration import RetentionSettings
-from penstock.brain.jobstate import JobPhase
 from penstock.brain.rollups import MINUTE, TEN_MINUTES
 from penstock.brain.store.tables import (
     AllocationRow,

@@ -7,11 +7,11 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
+from penstock.base.enums import EventKind, Role
 from penstock.brain.history import SampleRecord
-from penstock.brain.planning import EventKind, JobEvent
+from penstock.brain.planning import JobEvent
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import EventRow, SampleRow
-from penstock.crds.enums import Role
 
 
 class Samples:

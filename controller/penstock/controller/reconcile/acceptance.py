@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile import quota
 from penstock.controller.reconcile.observed import Job, Refusal, Settings
 from penstock.controller.reconcile.targets import Target
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Role
 from penstock.crds.podshape import TemplateError, check_template
 
 _NOT_VALID = frozenset({400, 413, 422})

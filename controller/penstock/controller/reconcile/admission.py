@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from penstock.base.enums import Policy, Role
 from penstock.controller.reconcile import quota, timing
 from penstock.controller.reconcile.conditions import Conditions
 from penstock.controller.reconcile.fields import REPLICAS, SPARE_REPLICAS
@@ -29,7 +30,6 @@ from penstock.controller.reconcile.targets import (
 )
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Policy, Role
 
 GENERATION = 1  # a Scale is immutable, so it has one generation
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile import history, timing
 from penstock.controller.reconcile.actions import DeleteJob, DeletePod, FetchLog
 from penstock.controller.reconcile.admission import is_decided, refuse
@@ -23,7 +24,6 @@ from penstock.controller.reconcile.targets import Target
 from penstock.controller.reconcile.work import NO_COUNTS, Work
 from penstock.crds.conditions import JobCondition, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Role
 
 _LOG_CHARACTERS: Final = 3000
 """Of the log's last lines, what leaves room in the message for what happened."""

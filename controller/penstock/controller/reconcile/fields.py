@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from penstock.crds import quantity
-from penstock.crds.enums import Role
+from penstock.base import quantity
+from penstock.base.enums import Role
 from penstock.crds.scale import ScaleSpec
 
 REPLICAS: Final = "replicas"

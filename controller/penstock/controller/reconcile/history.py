@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from penstock.base.enums import Policy, Role
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import DeleteScale, PatchScaleStatus
 from penstock.controller.reconcile.admission import GENERATION, with_conditions
@@ -20,7 +21,6 @@ from penstock.controller.reconcile.fields import REPLICAS, FieldKey
 from penstock.controller.reconcile.observed import Scale
 from penstock.controller.reconcile.targets import SPEC, Target, counts_for_target
 from penstock.crds.conditions import ScaleCondition, ScaleReason
-from penstock.crds.enums import Policy, Role
 
 _WORKERS: Final = FieldKey(Role.WORKER, None, REPLICAS)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.base import ports
 from penstock.controller.reconcile.actions import EnsureObject
 from penstock.controller.reconcile.observed import Job
-from penstock.crds import labels, ports
+from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX, TRAINER_ROLE_NAME
 

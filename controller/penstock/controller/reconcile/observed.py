@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from penstock.base.enums import Policy, Role, Source, Strategy
 from penstock.controller.reconcile.fields import FieldKey
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Policy, Role, Source, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from penstock.base import quantity
+from penstock.base.enums import Policy, Role, Source
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import AdoptScale, CreateScale
 from penstock.controller.reconcile.fields import MEMORY, MIN_INCARNATION, REPLICAS, FieldKey
@@ -25,10 +27,8 @@ from penstock.controller.reconcile.targets import (
     counts_for_target,
     is_spec_edit,
 )
-from penstock.crds import quantity
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Policy, Role, Source
 from penstock.crds.group import API_VERSION, SCALE_KIND
 
 OUT_OF_MEMORY: Final = "OutOfMemory"

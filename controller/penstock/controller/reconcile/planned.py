@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from penstock.base.enums import TRAINER_ROLE, Optimize, Role, Source
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.observed import Scale
 from penstock.controller.reconcile.work import Work
 from penstock.crds.conditions import JobCondition, JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Optimize, Role, Source
 
 
 def set_planned(work: Work, spec: ElasticJobSpec, scales: list[Scale]) -> bool:

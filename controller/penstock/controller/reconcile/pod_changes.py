@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import CreatePod, DeletePod, LiftGate, RecordEvent
 from penstock.controller.reconcile.objects import job_objects
@@ -16,7 +17,6 @@ from penstock.controller.reconcile.pods import replica_pod, trainer_pod
 from penstock.controller.reconcile.targets import Target
 from penstock.controller.reconcile.work import Work
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Role
 from penstock.crds.events import EventReason
 
 _CONFIG_ERROR: Final = "CreateContainerConfigError"

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.base import ports, quantity
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile.objects import (
     TOKEN_KEY,
     job_labels,
@@ -21,9 +23,8 @@ from penstock.controller.reconcile.objects import (
 from penstock.controller.reconcile.observed import Job, Settings, role_in_names
 from penstock.controller.reconcile.quota import template_of
 from penstock.controller.reconcile.targets import RankTarget
-from penstock.crds import environment, labels, ports, quantity
+from penstock.crds import environment, labels
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Role
 from penstock.crds.group import GROUP
 
 SPARE_PRIORITY_CLASS: Final = "penstock-spare"

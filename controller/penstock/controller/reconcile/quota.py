@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.base import quantity
+from penstock.base.enums import Role
 from penstock.controller.reconcile.targets import RoleTarget, Target
-from penstock.crds import quantity
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Role
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

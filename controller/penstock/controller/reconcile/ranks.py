@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile import own_scales
 from penstock.controller.reconcile.actions import Alarm, CreateScale, ResizePod
 from penstock.controller.reconcile.observed import Observed, Pod, RankRecord, RoleCounts, Scale
@@ -39,7 +40,6 @@ from penstock.controller.reconcile.replacement import (
 from penstock.controller.reconcile.targets import RankTarget, RoleTarget, Target
 from penstock.crds.conditions import JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec, FailurePolicy
-from penstock.crds.enums import TRAINER_ROLE, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from penstock.base import quantity
+from penstock.base.enums import TRAINER_ROLE, Policy, Role, Source
 from penstock.controller.reconcile.fields import FieldKey, flatten
 from penstock.controller.reconcile.observed import (
     Condition,
@@ -24,10 +26,9 @@ from penstock.controller.reconcile.observed import (
     RoleCounts,
     Scale,
 )
-from penstock.crds import labels, quantity
+from penstock.crds import labels
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Policy, Role, Source
 from penstock.crds.scale import ScaleSpec
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 
+from penstock.base.enums import TRAINER_ROLE, Policy, Role
 from penstock.controller.reconcile import (
     acceptance,
     ending,
@@ -50,7 +51,6 @@ from penstock.controller.reconcile.verdict import set_running, set_scaling, set_
 from penstock.controller.reconcile.work import NO_COUNTS, Work
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Policy, Role
 from penstock.crds.events import EventReason
 
 

@@ -18,11 +18,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.observed import ContainerState, Pod, RankRecord
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import FailurePolicy
-from penstock.crds.enums import TRAINER_ROLE, Role
 
 
 class Cause(StrEnum):

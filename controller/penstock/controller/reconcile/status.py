@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.base.enums import TRAINER_ROLE, JobState, Role
 from penstock.controller.reconcile.conditions import Conditions
 from penstock.controller.reconcile.observed import Job, RankRecord, RoleCounts, Scale
 from penstock.controller.reconcile.ranks import RolePlan
 from penstock.crds import labels
 from penstock.crds.conditions import JobCondition
-from penstock.crds.enums import TRAINER_ROLE, JobState, Role
 
 _DISPLAY = {Role.WORKER: "workers", Role.PS: "ps", Role.DATA_WORKER: "dataWorkers"}
 

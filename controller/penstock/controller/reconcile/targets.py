@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.base.enums import Offload, Policy, Role, Source, Strategy
+from penstock.base.fields import MAX_REPLICAS
 from penstock.controller.reconcile.fields import (
     AVOID_NODES,
     CPU,
@@ -31,8 +33,6 @@ from penstock.controller.reconcile.fields import (
 from penstock.controller.reconcile.observed import Scale
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import Offload, Policy, Role, Source, Strategy
-from penstock.crds.fields import MAX_REPLICAS
 
 SPEC: Final = ""
 """Origin of a field that the job's spec fixes; every other origin is the name of a Scale."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile.conditions import Conditions
 from penstock.controller.reconcile.observed import Problem, Refusal
 from penstock.controller.reconcile.ranks import RolePlan
 from penstock.controller.reconcile.targets import Target, bounds
 from penstock.crds.conditions import UNWRITTEN, JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.enums import TRAINER_ROLE, Role
 
 FORBIDDEN = 403
 _SHOWN = 5

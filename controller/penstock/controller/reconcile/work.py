@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from penstock.base.enums import TRAINER_ROLE
 from penstock.controller.reconcile import history, timing
 from penstock.controller.reconcile.actions import Action, Alarm, PatchJobStatus, RecordEvent
 from penstock.controller.reconcile.conditions import Conditions
@@ -25,7 +26,6 @@ from penstock.controller.reconcile.observed import (
 from penstock.controller.reconcile.ranks import RolePlan
 from penstock.controller.reconcile.status import build_status, merge_patch
 from penstock.crds.conditions import JobCondition, JobReason
-from penstock.crds.enums import TRAINER_ROLE
 from penstock.crds.events import EventReason
 
 NO_COUNTS: Final = RoleCounts()

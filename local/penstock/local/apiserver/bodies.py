@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import yaml
 
-from penstock.crds import yamltext
+from penstock.base import yaml_text as yamltext
 from penstock.local.apiserver import nesting
 from penstock.local.engine import errors
 from penstock.local.engine.errors import Json

@@ -1,14 +1,14 @@
 """Bounds on the shape of what clients send, checked before anything walks it.
 
 A body of 3 MB can hold a million nested lists, which would take the server down. The real server
-refuses it as well. What YAML may be is in `penstock.crds.yamltext`.
+refuses it as well. What YAML may be is in `penstock.base.yaml_text`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.crds.yamltext import DEPTH_LIMIT, TOO_DEEP
+from penstock.base.yaml_text import DEPTH_LIMIT, TOO_DEEP
 
 
 def check_depth(text: bytes, document: Any) -> None:

@@ -17,7 +17,7 @@ from statistics import median
 
 import httpx
 
-from penstock.crds.enums import JobState, Role
+from penstock.base.enums import JobState, Role
 from penstock.local.demo.observer import Json, Observer
 from penstock.local.demo.report import FeedReport, FeedStep, Throughput
 from penstock.local.demo.scenario import (

@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 
+from penstock.base.enums import JobState, Role
 from penstock.crds import labels
 from penstock.crds.conditions import ScaleCondition
-from penstock.crds.enums import JobState, Role
 from penstock.local.demo.observer import Json, Observer, result_in
 from penstock.local.demo.report import (
     Audit,

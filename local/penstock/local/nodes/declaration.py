@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 import yaml
 
-from penstock.crds.quantity import format_bytes, parse_bytes, parse_milli_cpu
+from penstock.base.quantity import format_bytes, parse_bytes, parse_milli_cpu
 
 Json = dict[str, Any]
 

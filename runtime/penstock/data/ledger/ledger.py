@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from penstock.crds.enums import Guarantee
+from penstock.base.enums import Guarantee
 from penstock.data.ledger.errors import LedgerError, QuarantineError, SnapshotError, StaleLeaseError
 from penstock.data.ledger.events import (
     Completed,

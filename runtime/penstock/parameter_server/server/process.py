@@ -28,7 +28,7 @@ from typing import Final
 import numpy as np
 import psutil
 
-from penstock.crds import ports
+from penstock.base import ports
 from penstock.data import frame, handshake
 from penstock.data.allocator import keep_freed_memory
 from penstock.data.errors import DataError, TooLargeError

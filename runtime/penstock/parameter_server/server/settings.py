@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.base.quantity import parse_bytes
 from penstock.crds import environment as names
-from penstock.crds.quantity import parse_bytes
 from penstock.job.settings import (
     SettingsError,
     check_bounds,

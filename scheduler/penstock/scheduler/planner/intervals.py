@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.crds.enums import Offload, Role
-from penstock.crds.quantity import format_bytes
+from penstock.base.enums import Offload, Role
+from penstock.base.quantity import format_bytes
 from penstock.scheduler.planner.decisions import Reason
 from penstock.scheduler.planner.jobview import JobView
 from penstock.scheduler.planner.room import Standing

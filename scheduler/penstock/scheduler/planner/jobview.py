@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from penstock.base.enums import Offload, Role
+from penstock.base.fields import MAX_REPLICAS
 from penstock.crds.conditions import JobCondition
-from penstock.crds.enums import Offload, Role
-from penstock.crds.fields import MAX_REPLICAS
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.objects import read_request
 from penstock.scheduler.request import Request

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from penstock.crds.enums import Role
+from penstock.base.enums import Role
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.locality import Locality, NodeTraffic
 from penstock.scheduler.planner.cluster import ClusterState

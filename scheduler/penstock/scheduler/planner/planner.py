@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.crds.enums import Role
+from penstock.base.enums import Role
 from penstock.scheduler.fragmentation import fragmentation
 from penstock.scheduler.objects import ACCELERATOR_KINDS
 from penstock.scheduler.placement.registry import Context, make_policy

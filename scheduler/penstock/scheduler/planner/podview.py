@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from penstock.base.enums import Role
 from penstock.crds import labels
-from penstock.crds.enums import Role
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Pod, read_pod, read_request
 from penstock.scheduler.request import Request

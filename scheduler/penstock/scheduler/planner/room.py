@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.crds.enums import Role
-from penstock.crds.quantity import format_milli_cpu
+from penstock.base.enums import Role
+from penstock.base.quantity import format_milli_cpu
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import (

@@ -10,17 +10,17 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from penstock.api.schemas import Allocation, ClusterSnapshot, Node, SampleView
-from penstock.api.schemas.cluster import MAX_ALLOCATIONS, MAX_NODES
+from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, BrainError
 from penstock.client.errors import NotFoundError
-from penstock.crds.enums import Role
 from penstock.scheduler.fragmentation import fragmentation, of_cluster, stranded_accelerators
 from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import Record
 from penstock.scheduler.planner.signals import QueueSignals, signals
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
+from penstock.wire import Allocation, ClusterSnapshot, Node, SampleView
+from penstock.wire.cluster import MAX_ALLOCATIONS, MAX_NODES
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from penstock.base.enums import Source
 from penstock.crds import labels
-from penstock.crds.enums import Source
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
 from penstock.kube.api import Api, Json
 from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError

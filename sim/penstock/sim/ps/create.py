@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.planning import History, JobDescription, Limits, Plan, RoleSpec
 from penstock.brain.registry import Registry, load
 from penstock.brain.stages import DEFAULT_POLICIES
-from penstock.crds.enums import Role, Stage, Strategy
 from penstock.sim.ps.past_jobs import DAY, GeneratedJob, generate
 
 NOW = 30 * DAY

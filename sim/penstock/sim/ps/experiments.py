@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from statistics import median
 from typing import Any
 
-from penstock.crds.enums import Role, Stage
+from penstock.base.enums import Role, Stage
 from penstock.sim.ps.model import PsConfig, linear_speed, speed
 from penstock.sim.ps.oracle import exhaustive, well_tuned
 from penstock.sim.ps.paper import PAPER_JOBS, SPARE_WORKERS, PaperJob

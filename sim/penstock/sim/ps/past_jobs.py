@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.base.enums import Role, Strategy
 from penstock.brain.planning import PastJob, RoleUsage, Signature
-from penstock.crds.enums import Role, Strategy
 from penstock.sim.ps.model import GIB
 
 DAY = 86_400.0

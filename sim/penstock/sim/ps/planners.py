@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.measurement import settled
 from penstock.brain.plancheck import PlanRefusedError, check
 from penstock.brain.planning import History, JobDescription, Limits, Plan, RankPlan, RolePlan
 from penstock.brain.registry import AlgorithmSettings, Registry, load
 from penstock.brain.sizes import CORE
 from penstock.brain.stages import DEFAULT_POLICIES, Policy, names_to_ask, stages_to_ask
-from penstock.crds.enums import Role, Stage, Strategy
 from penstock.sim.errors import SimulationError
 from penstock.sim.ps.model import PsConfig
 

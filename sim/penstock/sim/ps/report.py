@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from penstock.crds.enums import Role
+from penstock.base.enums import Role
 from penstock.sim.ps.create import compare
 from penstock.sim.ps.experiments import (
     as_json,

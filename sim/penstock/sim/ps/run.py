@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.planning import (
     AppliedPlan,
     History,
@@ -29,7 +30,6 @@ from penstock.brain.planning import (
     Sample,
 )
 from penstock.brain.sizes import in_force
-from penstock.crds.enums import Role, Stage, Strategy
 from penstock.sim.ps.model import PsConfig, PsJobModel, PsSpeed, residence, speed
 from penstock.sim.ps.random_models import PsCase
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.crds.quantity import (
+from penstock.base.quantity import (
     format_bytes,
     format_milli_cpu,
     parse,

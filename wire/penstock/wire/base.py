@@ -9,8 +9,8 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock.crds import quantity
-from penstock.crds.fields import EXACT_INT_MAX, Quantity
+from penstock.base import quantity
+from penstock.base.fields import EXACT_INT_MAX, Quantity
 
 
 class WireModel(BaseModel):

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from penstock.api.schemas.base import Name, Text, WireModel
-from penstock.brain.planning import Trigger
-from penstock.crds.enums import Stage, Strategy
+from penstock.base.enums import Stage, Strategy, Trigger
+from penstock.wire.base import Name, Text, WireModel
 
 
 class AlgorithmView(WireModel):

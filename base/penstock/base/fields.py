@@ -24,9 +24,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from penstock.crds import quantity
-from penstock.crds.enums import Role
-from penstock.crds.structural import VALIDATIONS, Keywords, Rule
+from penstock.base import quantity
+from penstock.base.enums import Role
+from penstock.base.structural import VALIDATIONS, Keywords, Rule
 
 MAX_REPLICAS: Final = 4096
 """Most replicas of one role, and so the number of possible ranks."""

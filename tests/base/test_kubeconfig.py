@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.crds.kubeconfig import named, named_or_home
+from penstock.base.kubeconfig import named, named_or_home
 
 
 def test_an_option_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from penstock.crds.logs import stderr_handler
+from penstock.base.logs import stderr_handler
 
 
 def record(message: str, *, failed: bool = False) -> logging.LogRecord:

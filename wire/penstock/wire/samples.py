@@ -5,7 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.schemas.base import (
+from penstock.base.enums import EventKind, Role
+from penstock.base.fields import Rank
+from penstock.wire.base import (
     Bytes,
     Cores,
     Counter,
@@ -15,9 +17,6 @@ from penstock.api.schemas.base import (
     Seconds,
     WireModel,
 )
-from penstock.brain.planning import EventKind
-from penstock.crds.enums import Role
-from penstock.crds.fields import Rank
 
 MAX_SAMPLES_PER_BATCH = 256
 MAX_RANKS_PER_SAMPLE = 4096

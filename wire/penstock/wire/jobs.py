@@ -4,10 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from penstock.api.schemas.base import NO_NUL, Counter, Name, Rate, Seconds, Text, Uid, WireModel
-from penstock.brain.jobstate import JobPhase
-from penstock.crds.enums import Optimize, Role, Strategy
-from penstock.crds.fields import PositiveQuantity, Quantity, Replicas
+from penstock.base.enums import JobPhase, Optimize, Role, Strategy
+from penstock.base.fields import PositiveQuantity, Quantity, Replicas
+from penstock.wire.base import NO_NUL, Counter, Name, Rate, Seconds, Text, Uid, WireModel
 
 LimitedResource = Annotated[str, Field(min_length=1, max_length=317, pattern=NO_NUL)]
 

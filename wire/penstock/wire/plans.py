@@ -6,11 +6,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, PlainSerializer, field_validator, model_validator
 
-from penstock.api.schemas.base import Counter, Name, Rate, Seconds, Text, WireModel
-from penstock.brain.planning import Trigger
-from penstock.crds.enums import Policy, Role, Source, Stage
-from penstock.crds.fields import CamelCase, PositiveQuantity, Rank
-from penstock.crds.scale import RankTarget, Resources, RoleTarget
+from penstock.base.enums import Policy, Role, Source, Stage, Trigger
+from penstock.base.fields import CamelCase, PositiveQuantity, Rank
+from penstock.base.targets import RankTarget, Resources, RoleTarget
+from penstock.wire.base import Counter, Name, Rate, Seconds, Text, WireModel
 
 PlanId = Annotated[int, Field(ge=1, le=2**31 - 1)]
 """Plans of one job are numbered from 1 in the order in which they were made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.crds.yamltext import documents
+from penstock.base.yaml_text import documents
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{after}: &{after} [{', '.join([f'*{before}'] * 10)}]\n"

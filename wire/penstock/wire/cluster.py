@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from penstock.api.schemas.base import NO_NUL, Counter, Name, Rate, Seconds, Text, WireModel
+from penstock.wire.base import NO_NUL, Counter, Name, Rate, Seconds, Text, WireModel
 
 MAX_NODES = 5000
 MAX_ALLOCATIONS = 500

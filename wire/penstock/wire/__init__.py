@@ -1,0 +1,87 @@
+"""The objects of the Brain's REST API, as trainer, scheduler, client and service exchange them.
+
+They stand below the Brain and import `penstock.base` alone, so that whoever speaks the protocol,
+a training container for one, carries neither the Brain nor the web framework.
+"""
+
+from penstock.wire.algorithms import AlgorithmPatch, AlgorithmView
+from penstock.wire.base import ListResource, WireModel
+from penstock.wire.cluster import (
+    Allocation,
+    AuditEntry,
+    ClusterSnapshot,
+    FragmentationView,
+    Node,
+    NodeView,
+)
+from penstock.wire.jobs import Job, JobFinish, JobRegistration, RoleDescription, Signature
+from penstock.wire.plans import (
+    AlgorithmRef,
+    AlgorithmRun,
+    DataWorkerDemand,
+    Evidence,
+    Outcome,
+    Override,
+    Plan,
+    Prediction,
+    Proposal,
+    ProposalLimits,
+    ProposalRequest,
+    RunOutcome,
+    ShadowPlan,
+)
+from penstock.wire.problems import FieldProblem, Problem, ProblemType
+from penstock.wire.samples import (
+    JobEvent,
+    QueueSample,
+    RankSample,
+    Resolution,
+    RoleUse,
+    Sample,
+    SampleBatch,
+    SampleReceipt,
+    SampleView,
+)
+
+__all__ = [
+    "AlgorithmPatch",
+    "AlgorithmRef",
+    "AlgorithmRun",
+    "AlgorithmView",
+    "Allocation",
+    "AuditEntry",
+    "ClusterSnapshot",
+    "DataWorkerDemand",
+    "Evidence",
+    "FieldProblem",
+    "FragmentationView",
+    "Job",
+    "JobEvent",
+    "JobFinish",
+    "JobRegistration",
+    "ListResource",
+    "Node",
+    "NodeView",
+    "Outcome",
+    "Override",
+    "Plan",
+    "Prediction",
+    "Problem",
+    "ProblemType",
+    "Proposal",
+    "ProposalLimits",
+    "ProposalRequest",
+    "QueueSample",
+    "RankSample",
+    "Resolution",
+    "RoleDescription",
+    "RoleUse",
+    "RunOutcome",
+    "Sample",
+    "SampleBatch",
+    "SampleReceipt",
+    "SampleView",
+    "ShadowPlan",
+    "Signature",
+    "WireModel",
+]
