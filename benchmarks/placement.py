@@ -16,9 +16,9 @@ import time
 import numpy as np
 
 from penstock.scheduler.objects import Amounts, Node, Pod
+from penstock.scheduler.placement.snapshot import Snapshot
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
-from penstock.scheduler.snapshot import Snapshot
 
 GIBIBYTE = 1024**3
 KIND = "nvidia.com/gpu"

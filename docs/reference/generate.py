@@ -16,14 +16,14 @@ from prometheus_client import CollectorRegistry
 
 from penstock.api.openapi import document
 from penstock.brain.configuration import BrainSettings
-from penstock.brain.metrics import BrainMetrics
+from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.registry import ENTRY_POINT_GROUP
 from penstock.controller.metrics import Metrics as ControllerMetrics
 from penstock.crds import environment, manifests
 from penstock.crds.conditions import JobReason, ScaleReason
 from penstock.crds.events import EventReason
 from penstock.crds.generated import command
-from penstock.scheduler.metrics import Metrics as SchedulerMetrics
+from penstock.scheduler.service.metrics import Metrics as SchedulerMetrics
 
 Json = Mapping[str, Any]
 

@@ -10,10 +10,10 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from penstock.api.requestmetrics import RequestMetrics
-from penstock.brain.metrics import BrainMetrics
+from penstock.brain.control.metrics import BrainMetrics
 from penstock.controller.metrics import Metrics as ControllerMetrics
-from penstock.scheduler.metrics import Metrics as SchedulerMetrics
 from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.service.metrics import Metrics as SchedulerMetrics
 
 PROMTOOL = shutil.which("promtool")
 ALERTS = Path(__file__).parents[2] / "charts" / "penstock" / "alerts"

@@ -5,8 +5,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
-    "api", "brain", "client", "controller", "crds", "kube", "local", "runtime", "scheduler", "sim",
-)  # fmt: skip
+    "api",
+    "base",
+    "brain",
+    "client",
+    "controller",
+    "crds",
+    "kube",
+    "local",
+    "runtime",
+    "scheduler",
+    "sim",
+    "wire",
+)
 
 
 def test_penstock_is_a_namespace_without_an_init_module() -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from penstock.scheduler.placement.snapshot import Snapshot
 from penstock.scheduler.request import Request
-from penstock.scheduler.snapshot import Snapshot
 
 
 def state(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from penstock.brain.metrics import BrainMetrics
+from penstock.brain.control.metrics import BrainMetrics
 from penstock.controller.metrics import Metrics as ControllerMetrics
 from penstock.scheduler.dashboards import DASHBOARDS, render
 from penstock.scheduler.dashboards.cluster import PANELS
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.service.metrics import Metrics
 
 FOLDER = Path(__file__).parents[2] / "charts" / "penstock" / "dashboards"
 

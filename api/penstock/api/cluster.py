@@ -17,7 +17,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from penstock.api.errors import ServerError
 from penstock.base.enums import Source
-from penstock.brain.plancontent import PlanContent
+from penstock.brain.plan_content import PlanContent
 from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
 from penstock.brain.store.tables import JobRow, PlanRow
 from penstock.crds import labels

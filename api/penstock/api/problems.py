@@ -25,11 +25,11 @@ from penstock.api.auth import ForbiddenError, UnauthenticatedError
 from penstock.api.etags import EtagError
 from penstock.api.paging import CursorError
 from penstock.brain import errors
-from penstock.brain.plancheck import PlanRefusedError
+from penstock.brain.plan_check import PlanRefusedError
 from penstock.brain.planning import PlanningError
 from penstock.brain.registry import AlgorithmParametersError, UnknownAlgorithmError
 from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
-from penstock.brain.service.samplewriter import OverloadedError
+from penstock.brain.service.sample_writer import OverloadedError
 from penstock.wire.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemType
 
 _log: Final = logging.getLogger(__name__)

@@ -12,13 +12,15 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.base.enums import Strategy
-from penstock.brain.administrators import Administrators
-from penstock.brain.algorithmsettings import Algorithms
 from penstock.brain.configuration import BrainSettings
+from penstock.brain.control.administrator_loop import Administrators
+from penstock.brain.control.algorithm_settings import Algorithms
+from penstock.brain.control.metrics import BrainMetrics
+from penstock.brain.control.plan_subscribers import PlanSubscribers
+from penstock.brain.control.planner import Planner
+from penstock.brain.control.sweeper import Sweeper
 from penstock.brain.errors import JobNotFoundError
 from penstock.brain.executor import Executor, TaskRunner
-from penstock.brain.metrics import BrainMetrics
-from penstock.brain.planner import Planner
 from penstock.brain.registry import Registry, load
 from penstock.brain.service.cluster import ClusterService
 from penstock.brain.service.jobs import JobService
@@ -28,8 +30,6 @@ from penstock.brain.service.samples import SampleService
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.schema import upgrade
-from penstock.brain.sweeper import Sweeper
-from penstock.brain.watchers import Watchers
 
 _log: Final = logging.getLogger(__name__)
 _RELOAD_SECONDS: Final = 5.0
@@ -55,7 +55,7 @@ class Brain:
     plans: PlanService
     ledgers: LedgerService
     cluster: ClusterService
-    watchers: Watchers
+    watchers: PlanSubscribers
     metrics: BrainMetrics
     clock: Callable[[], float]
 
@@ -118,11 +118,13 @@ async def running_brain(
     await upgrade(database)
     metrics = BrainMetrics()
     executor = executor or Executor(settings.executor)
-    watchers = Watchers()
+    watchers = PlanSubscribers()
     algorithms = Algorithms(registry, settings.algorithms, database, clock)
     await algorithms.reload()
     cluster = ClusterService(database, clock)
-    planner = Planner(database, executor, algorithms, settings, watchers, clock, metrics, cluster)
+    planner = Planner(
+        database, executor, algorithms, settings, watchers, clock, metrics, cluster.largest_node
+    )
     brain = Brain(
         settings=settings,
         database=database,

@@ -7,7 +7,7 @@ the process that runs the algorithm: a `HistoryRecord` travels there as it was r
 from dataclasses import dataclass, replace
 
 from penstock.brain.planning import AppliedPlan, History, JobEvent, PastJob, Sample
-from penstock.brain.store.packing import rank_samples, unpack
+from penstock.brain.rank_columns import rank_samples, unpack
 
 
 @dataclass(frozen=True, slots=True)

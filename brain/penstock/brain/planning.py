@@ -6,7 +6,7 @@ the same plan in the Brain, in a test, in a simulator and a year later from the 
 
 Guarantees kept by the constructors: counts and sizes are in range, numbers are finite, a reason is
 CamelCase. What depends on the job (its bounds and its quota) is checked by
-`penstock.brain.plancheck`.
+`penstock.brain.plan_check`.
 
 Units: CPU in milli-cores, memory in bytes, times in seconds since the epoch (any origin will do as
 long as it is one). A speed in steps per second counts the steps of all workers together where the
@@ -131,7 +131,7 @@ class Limits:
     `milli_cpu` and `memory_bytes` are the job-wide caps (C_total for CPU), None where the job has
     none. `pod_milli_cpu` is C_max: the least of 32 cores, the largest allocatable CPU of a node
     that the job's pods may run on, and the job's own cap. `pod_memory_bytes` likewise.
-    `core_milli_cpu` is what an algorithm takes for one core (`penstock.brain.grain`): algorithms
+    `core_milli_cpu` is what an algorithm takes for one core (`penstock.brain.cpu_unit`): algorithms
     themselves always see 1000.
     """
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Trigger
+from penstock.brain.rank_columns import RankColumns
 from penstock.brain.settings import Settings
-from penstock.brain.store.packing import RankColumns
 
 _LEAST_RANKS: Final = 3
 """Fewer ranks have no median to be slower than."""

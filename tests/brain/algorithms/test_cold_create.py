@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.algorithms.cold_create import ColdCreateParams, plan
-from penstock.brain.plancheck import check
+from penstock.brain.plan_check import check
 from penstock.brain.planning import Limits, PlanReason, RoleSpec
 from penstock.brain.sizes import GIB
 from tests.brain.jobs import applied, history, job

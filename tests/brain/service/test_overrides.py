@@ -15,7 +15,7 @@ from penstock.brain.errors import (
     NoPlanError,
     PreconditionFailedError,
 )
-from penstock.brain.plancheck import PlanRefusedError
+from penstock.brain.plan_check import PlanRefusedError
 from penstock.brain.service.plans import (
     ClusterRefusedError,
     ClusterUnavailableError,

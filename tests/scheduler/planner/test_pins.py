@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS
 from penstock.scheduler.planner.decisions import DeletePod, Pin, Plan, Reason, WriteScale
 from penstock.scheduler.planner.planner import Planner
-from penstock.scheduler.snapshot import RESERVATION_SECONDS
 from tests.scheduler.planner.documents import Json, job, node, pod, unschedulable
 
 NOW = 1_800_000_000.0

@@ -10,8 +10,8 @@ from penstock.kube.api import Api
 from penstock.kube.connection import connect
 from penstock.local.cluster import ClusterOptions, EmbeddedCluster
 from penstock.local.nodes import NodeDeclaration
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.service.loop import Loop, Options
+from penstock.scheduler.service.metrics import Metrics
 from penstock.scheduler.service.process import USER_AGENT
 
 Json = dict[str, Any]

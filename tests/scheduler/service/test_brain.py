@@ -8,10 +8,10 @@ import pytest
 
 from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, RetryPolicy
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import Reason, Record
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.service.brain import BrainLink, read_sample, snapshot_of
+from penstock.scheduler.service.metrics import Metrics
 from penstock.wire import QueueSample, RoleUse, SampleView
 from penstock.wire.cluster import MAX_NODES
 from tests.scheduler.planner.documents import node, pod

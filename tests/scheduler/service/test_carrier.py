@@ -7,10 +7,10 @@ import pytest
 
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import Reason, WriteScale
 from penstock.scheduler.service import carrier
 from penstock.scheduler.service.carrier import Carrier
+from penstock.scheduler.service.metrics import Metrics
 
 
 class Server:

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.kube.api import Api, Page
 from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.service.loop import DEVICES_SECONDS, NO_DEVICES_SECONDS, Loop, Options
+from penstock.scheduler.service.metrics import Metrics
 from tests.scheduler.planner.documents import node
 from tests.scheduler.test_devices import claim, slice_of
 

@@ -8,7 +8,7 @@ from penstock.api.auth import Permission, Verb
 from penstock.api.auth.caller import require
 from penstock.api.state import BrainDep, CallerDep, problems
 from penstock.base.enums import Stage, Strategy, Trigger
-from penstock.brain.algorithmsettings import AlgorithmState
+from penstock.brain.control.algorithm_settings import AlgorithmState
 from penstock.wire.algorithms import AlgorithmPatch, AlgorithmView
 from penstock.wire.base import ListResource
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.base.enums import Policy, Source, Stage, Trigger
-from penstock.brain.optimizer import Run
-from penstock.brain.plancontent import PlanContent
+from penstock.brain.control.optimizer import Run
+from penstock.brain.plan_content import PlanContent
 from penstock.brain.planning import Plan as PlanningPlan
 from penstock.brain.service.plans import PlanOutcome
 from penstock.brain.store.tables import PlanRow, RunRow

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.brain import planning
-from penstock.brain.rollups import load_roles
+from penstock.brain.model.rollups import load_roles
+from penstock.brain.rank_columns import RankColumns, unpack
 from penstock.brain.service.samples import Reading
-from penstock.brain.store.packing import RankColumns, unpack
 from penstock.brain.store.tables import RollupRow, SampleRow
 from penstock.wire.samples import (
     JobEvent,

@@ -1,10 +1,11 @@
 """The fastest configuration of a job with parameter servers, by a model fitted to its samples.
 
 The model is DLRover's (section 4.1), with each server's share of the work kept apart, fitted to all
-configurations the job has been in (`penstock.brain.psmodel`). From it the whole numbers that give
-the most steps per second within the quota are searched (`penstock.brain.pssearch`), net of what the
-change costs. The paper scales servers, measures, and scales workers; here both change at once as
-soon as one worker has been measured, because the samples already tell the work of each server.
+configurations the job has been in (`penstock.brain.model.ps_model`). From it the whole numbers that
+give the most steps per second within the quota are searched (`penstock.brain.model.ps_search`), net
+of what the change costs. The paper scales servers, measures, and scales workers; here both change
+at once as soon as one worker has been measured, because the samples already tell the work of each
+server.
 
 Servers are dear and workers cheap to change (the paper's principles 2 and 3):
 
@@ -14,7 +15,7 @@ Servers are dear and workers cheap to change (the paper's principles 2 and 3):
 
 Where the fullest server is as large as a pod may be and still limits the job, another number of
 servers is tried: parameters are placed by whole tensors, so how they spread is only known then, or
-once the numbers measured tell what each tensor takes (`penstock.brain.pstensors`).
+once the numbers measured tell what each tensor takes (`penstock.brain.model.ps_tensors`).
 """
 
 import math
@@ -25,7 +26,16 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.measurement import Measurement, all_train, measurements, settled
+from penstock.brain.model.measurement import Measurement, all_train, measurements, settled
+from penstock.brain.model.ps_model import Fit, fit
+from penstock.brain.model.ps_search import (
+    Bounds,
+    Choice,
+    allocate,
+    best,
+    best_workers,
+    worker_sizes,
+)
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -39,8 +49,6 @@ from penstock.brain.planning import (
     RankPlan,
     RolePlan,
 )
-from penstock.brain.psmodel import Fit, fit
-from penstock.brain.pssearch import Bounds, Choice, allocate, best, best_workers, worker_sizes
 from penstock.brain.sizes import (
     CORE,
     in_force,

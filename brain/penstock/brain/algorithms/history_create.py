@@ -3,7 +3,7 @@
 Similar jobs are found by signature, the most specific parts first: model, dataset and user; then
 model and dataset; then dataset, model or user alone. The first of these that enough finished jobs
 share decides. What those jobs used, not what they asked for, is averaged without the wild half
-(`penstock.brain.robust`), and a margin is added that grows with their spread:
+(`penstock.brain.model.robust_statistics`), and a margin is added that grows with their spread:
 
 - servers: CPU of one = the busiest server's mean use plus a margin; their number carries the CPU
   that all servers used, plus a margin (ceil(C (1 + p) / cpu)), and is not below what those jobs
@@ -20,6 +20,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.model.robust_statistics import robust_sigma, tightest_half_mean
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -34,7 +35,6 @@ from penstock.brain.planning import (
     RoleUsage,
     Signature,
 )
-from penstock.brain.robust import robust_sigma, tightest_half_mean
 from penstock.brain.sizes import pod_memory_bytes, pod_milli_cpu
 
 LEVELS: Final[tuple[tuple[str, ...], ...]] = (

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.measurement import Measurement, settled
+from penstock.brain.model.measurement import Measurement, settled
 from penstock.brain.planning import (
     Algorithm,
     Evidence,

@@ -25,6 +25,7 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -38,7 +39,6 @@ from penstock.brain.planning import (
     RolePlan,
     Sample,
 )
-from penstock.brain.robust import robust_sigma
 from penstock.brain.sizes import granted_milli_cpu
 
 

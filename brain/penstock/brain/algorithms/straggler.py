@@ -17,6 +17,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.model.robust_statistics import robust_z
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -31,7 +32,6 @@ from penstock.brain.planning import (
     RolePlan,
     Sample,
 )
-from penstock.brain.robust import robust_z
 from penstock.brain.sizes import in_force
 
 _FEWEST_WORKERS: Final = 3

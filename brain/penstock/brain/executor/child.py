@@ -13,8 +13,8 @@ import signal
 import sys
 from typing import BinaryIO, Final
 
+from penstock.brain.cpu_unit import plan_in_grain
 from penstock.brain.executor.task import HEADER, Task, encode_failure, encode_plan
-from penstock.brain.grain import plan_in_grain
 from penstock.brain.planning import Plan
 
 _GRACE_SECONDS: Final = 5.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.brain.rollups import MINUTE, TEN_MINUTES, start_of
+from penstock.brain.model.rollups import MINUTE, TEN_MINUTES, start_of
 from penstock.brain.store.cluster import ClusterModels
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import AllocationRow

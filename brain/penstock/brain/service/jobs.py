@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.base.enums import EventKind, JobPhase, Optimize, Role, Trigger
+from penstock.brain.control.optimizer import Decision
+from penstock.brain.control.plan_subscribers import PlanSubscribers
+from penstock.brain.control.planner import Planner
 from penstock.brain.errors import JobConflictError, JobFinishedError
 from penstock.brain.executor import Outcome
-from penstock.brain.optimizer import Decision
-from penstock.brain.planner import Planner
+from penstock.brain.model.usage import summarize
 from penstock.brain.planning import JobDescription, RoleUsage
 from penstock.brain.registration import Registration
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
-from penstock.brain.store.pastjobs import PastJobs
+from penstock.brain.store.past_jobs import PastJobs
 from penstock.brain.store.rollups import Rollups
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, UsageRow
-from penstock.brain.usage import summarize
-from penstock.brain.watchers import Watchers
 
 _log: Final = logging.getLogger(__name__)
 _MOST_SAMPLES: Final = 2000
@@ -34,7 +34,7 @@ class JobService:
         self,
         database: Database,
         planner: Planner,
-        watchers: Watchers,
+        watchers: PlanSubscribers,
         clock: Callable[[], float],
     ) -> None:
         self._database = database

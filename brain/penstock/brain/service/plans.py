@@ -12,6 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from penstock.base.enums import JobPhase, Policy, Role, Source, Stage
 from penstock.base.targets import RoleTarget
+from penstock.brain.control.metrics import BrainMetrics
+from penstock.brain.control.optimizer import Decision
+from penstock.brain.control.plan_subscribers import PlanSubscribers
+from penstock.brain.control.planner import MOST_PLANS, Planner, applied_plans
 from penstock.brain.errors import (
     IdempotencyConflictError,
     JobFinishedError,
@@ -19,11 +23,8 @@ from penstock.brain.errors import (
     NoPlanError,
     PreconditionFailedError,
 )
-from penstock.brain.metrics import BrainMetrics
-from penstock.brain.optimizer import Decision
-from penstock.brain.plancheck import check
-from penstock.brain.plancontent import PlanContent, role_plan
-from penstock.brain.planner import MOST_PLANS, Planner, applied_plans
+from penstock.brain.plan_check import check
+from penstock.brain.plan_content import PlanContent, role_plan
 from penstock.brain.planning import History, Limits, Plan
 from penstock.brain.registration import Registration
 from penstock.brain.store.audit import Audit
@@ -34,7 +35,6 @@ from penstock.brain.store.plans import Plans
 from penstock.brain.store.runs import Runs
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
-from penstock.brain.watchers import Watchers
 
 _log: Final = logging.getLogger(__name__)
 _MOST_SPEEDS: Final = 500
@@ -109,7 +109,7 @@ class PlanService:
         self,
         database: Database,
         planner: Planner,
-        watchers: Watchers,
+        watchers: PlanSubscribers,
         clock: Callable[[], float],
         metrics: BrainMetrics,
         scales: ScaleWriter | None = None,

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.base.enums import EventKind, Role
+from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.history import SampleRecord
-from penstock.brain.metrics import BrainMetrics
 from penstock.brain.planning import JobEvent
-from penstock.brain.service.samplewriter import Batch, SampleWriter
+from penstock.brain.rank_columns import RankColumns, pack
+from penstock.brain.service.sample_writer import Batch, SampleWriter
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import JobProgress, Jobs
-from penstock.brain.store.packing import RankColumns, pack
 from penstock.brain.store.rollups import Rollups
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import RollupRow, SampleRow

@@ -8,7 +8,7 @@ from sqlmodel import col
 
 from penstock.base.enums import JobPhase
 from penstock.brain.configuration import RetentionSettings
-from penstock.brain.rollups import MINUTE, TEN_MINUTES
+from penstock.brain.model.rollups import MINUTE, TEN_MINUTES
 from penstock.brain.store.tables import (
     AllocationRow,
     AuditRow,

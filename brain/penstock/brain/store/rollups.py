@@ -7,7 +7,7 @@ from sqlalchemy import Result, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from penstock.brain.rollups import MINUTE, Rollup, dump_roles, load_roles, of_sample
+from penstock.brain.model.rollups import MINUTE, Rollup, dump_roles, load_roles, of_sample
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import RollupRow, SampleRow
 

@@ -6,7 +6,6 @@ Colour is graded in steps, so that two nodes of one colour are about equally off
 
 from typing import Final
 
-from penstock.scheduler import metrics
 from penstock.scheduler.dashboards.panel import (
     DATASOURCE,
     Dashboard,
@@ -15,6 +14,7 @@ from penstock.scheduler.dashboards.panel import (
     increase,
     latency,
 )
+from penstock.scheduler.service import metrics
 
 RED: Final = "dark-red"
 BLUE: Final = "dark-blue"

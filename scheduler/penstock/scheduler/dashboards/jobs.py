@@ -6,8 +6,8 @@ neither; a test holds them against what those processes show.
 
 from typing import Final
 
-from penstock.scheduler import metrics
 from penstock.scheduler.dashboards.panel import Dashboard, Panel, count, increase, latency, rate
+from penstock.scheduler.service import metrics
 
 BRAIN_JOBS: Final = "penstock_brain_jobs"
 BRAIN_PLANS: Final = "penstock_brain_plans"

@@ -22,9 +22,9 @@ from penstock.scheduler.devices import Devices
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Node, Pod, read_node
 from penstock.scheduler.placement.locality import NodeTraffic
+from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
 from penstock.scheduler.planner.jobview import JobView, read_job
 from penstock.scheduler.planner.podview import PodView, read_view
-from penstock.scheduler.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
 
 Json = Mapping[str, Any]
 

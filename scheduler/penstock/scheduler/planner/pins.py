@@ -19,6 +19,7 @@ from typing import Final
 from penstock.base.enums import Role
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.locality import Locality, NodeTraffic
+from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import (
     Action,
@@ -31,7 +32,6 @@ from penstock.scheduler.planner.decisions import (
 )
 from penstock.scheduler.planner.podview import PodView
 from penstock.scheduler.request import Request
-from penstock.scheduler.snapshot import RESERVATION_SECONDS
 
 PIN_PATIENCE_SECONDS: Final = 10.0
 """How old a pin is that is given up because kube-scheduler finds it unschedulable."""

@@ -27,6 +27,7 @@ import numpy as np
 from penstock.base.enums import Role
 from penstock.base.quantity import format_milli_cpu
 from penstock.scheduler.placement.engine import Placer
+from penstock.scheduler.placement.snapshot import Reservation
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import (
     Action,
@@ -39,7 +40,6 @@ from penstock.scheduler.planner.decisions import (
 from penstock.scheduler.planner.podview import PodView
 from penstock.scheduler.reclaim import DataWorker, Reclaim, Surplus, reclaim
 from penstock.scheduler.request import Request
-from penstock.scheduler.snapshot import Reservation
 
 GRACE_SECONDS: Final = 1.0
 """How long a pod must have been unschedulable: kube-scheduler may be about to preempt for it."""

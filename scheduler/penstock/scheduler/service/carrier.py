@@ -15,7 +15,6 @@ from penstock.crds import labels
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
 from penstock.kube.api import Api, Json
 from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import (
     Action,
     DeletePod,
@@ -24,6 +23,7 @@ from penstock.scheduler.planner.decisions import (
     WriteScale,
 )
 from penstock.scheduler.planner.podview import PINNED_AT, PINNED_NODE, PodView, pinned_terms
+from penstock.scheduler.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

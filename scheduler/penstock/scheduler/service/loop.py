@@ -18,7 +18,6 @@ from penstock.kube.api import Api, Json, Page
 from penstock.kube.errors import ApiError, ApiRefusedError
 from penstock.kube.watch import Watch
 from penstock.scheduler.devices import read_devices
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.planner.decisions import (
     Action,
     DeletePod,
@@ -32,6 +31,7 @@ from penstock.scheduler.planner.planner import Planner, Settings
 from penstock.scheduler.service.brain import BrainLink, record_id, snapshot_of
 from penstock.scheduler.service.carrier import Carrier
 from penstock.scheduler.service.events import Events
+from penstock.scheduler.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

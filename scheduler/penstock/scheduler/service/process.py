@@ -21,9 +21,9 @@ from penstock.kube.connection import account_token, bearer_token, connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
 from penstock.kube.probes import ProbeServer
-from penstock.scheduler.metrics import Metrics
 from penstock.scheduler.service.brain import BrainLink
 from penstock.scheduler.service.loop import Loop, Options
+from penstock.scheduler.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

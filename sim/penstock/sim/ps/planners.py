@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.base.enums import Role, Stage, Strategy
-from penstock.brain.measurement import settled
-from penstock.brain.plancheck import PlanRefusedError, check
+from penstock.brain.model.measurement import settled
+from penstock.brain.plan_check import PlanRefusedError, check
 from penstock.brain.planning import History, JobDescription, Limits, Plan, RankPlan, RolePlan
 from penstock.brain.registry import AlgorithmSettings, Registry, load
 from penstock.brain.sizes import CORE

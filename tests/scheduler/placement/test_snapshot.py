@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.scheduler.objects import Amounts, Node, Pod
+from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.request import Request, Taint
-from penstock.scheduler.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
 from tests.scheduler.snapshots import state
 
 GPU = "nvidia.com/gpu"

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.enums import Role, Stage, Strategy
-from penstock.brain.plancheck import PlanRefusedError, check
+from penstock.brain.plan_check import PlanRefusedError, check
 from penstock.brain.planning import Limits, Plan, RankPlan, RolePlan, RoleSpec
 from penstock.brain.sizes import GIB
 from tests.brain.jobs import applied, history, job

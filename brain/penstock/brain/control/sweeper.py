@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.brain.configuration import RetentionSettings
-from penstock.brain.metrics import BrainMetrics
-from penstock.brain.rollups import MINUTE, TEN_MINUTES, Rollup, merge, start_of
+from penstock.brain.control.metrics import BrainMetrics
+from penstock.brain.model.rollups import MINUTE, TEN_MINUTES, Rollup, merge, start_of
 from penstock.brain.store.database import Database
 from penstock.brain.store.retention import expire
 from penstock.brain.store.rollups import Rollups, summed

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.brain.pstensors import infer, spread
+from penstock.brain.model.ps_tensors import infer, spread
 
 Floats = npt.NDArray[np.floating[Any]]
 

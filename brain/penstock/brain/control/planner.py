@@ -7,32 +7,31 @@ nothing else is kept, but held.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from penstock.base.enums import Policy, Role, Source, Stage, Trigger
-from penstock.brain.algorithmsettings import Algorithms
 from penstock.brain.configuration import BrainSettings
+from penstock.brain.control.algorithm_settings import Algorithms
+from penstock.brain.control.metrics import BrainMetrics
+from penstock.brain.control.optimizer import Case, Decision, Optimizer, Run
+from penstock.brain.control.plan_subscribers import PlanSubscribers
 from penstock.brain.executor import Outcome, TaskRunner
 from penstock.brain.history import HistoryRecord
-from penstock.brain.metrics import BrainMetrics
-from penstock.brain.optimizer import Case, Decision, Optimizer, Run
-from penstock.brain.plancontent import PlanContent, applied, of_plan
+from penstock.brain.plan_content import PlanContent, applied, of_plan
 from penstock.brain.planning import AppliedPlan, Limits, Plan
+from penstock.brain.rank_columns import unpack
 from penstock.brain.registration import Registration
-from penstock.brain.service.cluster import ClusterService
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
-from penstock.brain.store.packing import unpack
-from penstock.brain.store.pastjobs import PastJobs
+from penstock.brain.store.past_jobs import PastJobs
 from penstock.brain.store.plans import Plans
 from penstock.brain.store.runs import Runs
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
-from penstock.brain.watchers import Watchers
 
 WINDOW_SECONDS: Final = 1800.0
 MOST_SAMPLES: Final = 500
@@ -63,12 +62,13 @@ class Planner:
         executor: TaskRunner,
         algorithms: Algorithms,
         settings: BrainSettings,
-        watchers: Watchers,
+        watchers: PlanSubscribers,
         clock: Callable[[], float],
         metrics: BrainMetrics,
-        cluster: ClusterService,
+        largest_node: Callable[[], Awaitable[int | None]],
     ) -> None:
-        self._cluster = cluster
+        self.largest_node = largest_node
+        """Milli-cores of the largest node, where known; may read, so never in a transaction."""
         self._metrics = metrics
         self._database = database
         self._optimizer = Optimizer(executor)
@@ -166,10 +166,6 @@ class Planner:
             pinned_roles=pinned,
             incarnations=_incarnations(record),
         )
-
-    async def largest_node(self) -> int | None:
-        """Milli-cores of the largest node, as far as known; may read, so never in a transaction."""
-        return await self._cluster.largest_node()
 
     def limits_of(self, registration: Registration, largest_node: int | None) -> Limits:
         """What a plan for a job may ask for, now."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
-class Watchers:
+class PlanSubscribers:
     """Waiting tasks by job."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.brain.pssearch import allocate
+from penstock.brain.model.ps_search import allocate
 
 
 @given(

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from penstock.brain.errors import JobNotFoundError
-from penstock.brain.service import samplewriter
+from penstock.brain.service import sample_writer as samplewriter
+from penstock.brain.service.sample_writer import Batch, OverloadedError, SampleWriter
 from penstock.brain.service.samples import _row
-from penstock.brain.service.samplewriter import Batch, OverloadedError, SampleWriter
 from penstock.brain.store.jobs import JobProgress
 from tests.brain.brains import START, open_brain, reading, registration
 

@@ -1,8 +1,9 @@
 """The administrators of all live jobs, in one loop.
 
-Level-triggered: each tick reads what the jobs are now and asks `penstock.brain.administrator` which
-of them are due. Several Brains share the jobs of one database by leases; should two plan the same
-job all the same, `Jobs.next_plan` lets one of them win.
+Level-triggered: each tick reads what the jobs are now and asks
+`penstock.brain.control.administrator` which of them are due. Several Brains share the jobs of one
+database by leases; should two plan the same job all the same, `Jobs.next_plan` lets one of them
+win.
 """
 
 import asyncio
@@ -15,12 +16,12 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.base.enums import Optimize, Role, Trigger
-from penstock.brain.administrator import Memory, Observed, decide
 from penstock.brain.configuration import AdministratorSettings
+from penstock.brain.control.administrator import Memory, Observed, decide
+from penstock.brain.control.metrics import BrainMetrics
+from penstock.brain.control.planner import Planner
 from penstock.brain.errors import JobNotFoundError
-from penstock.brain.metrics import BrainMetrics
-from penstock.brain.plancontent import PlanContent
-from penstock.brain.planner import Planner
+from penstock.brain.plan_content import PlanContent
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs, LiveJob
 from penstock.brain.store.leases import Leases

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.base.enums import Role
+from penstock.brain.model.robust_statistics import tightest_half_mean
+from penstock.brain.model.rollups import Rollup
 from penstock.brain.planning import RoleUsage
-from penstock.brain.robust import tightest_half_mean
-from penstock.brain.rollups import Rollup
-from penstock.brain.store.packing import unpack
+from penstock.brain.rank_columns import unpack
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.base.enums import Role, Stage
-from penstock.brain.measurement import measurements, settled
+from penstock.brain.model.measurement import measurements, settled
 from penstock.brain.planning import Sample
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from penstock.brain.watchers import Watchers
+from penstock.brain.control.plan_subscribers import PlanSubscribers
 
 
 def test_a_change_between_looking_and_waiting_is_seen() -> None:
     async def run() -> None:
-        watchers = Watchers()
+        watchers = PlanSubscribers()
         with watchers.subscribed("a") as changed:
             changed.clear()
             watchers.wake("a")  # while the subscriber looks
@@ -17,7 +17,7 @@ def test_a_change_between_looking_and_waiting_is_seen() -> None:
 
 
 def test_only_the_jobs_own_watchers_wake_and_all_of_them() -> None:
-    watchers = Watchers()
+    watchers = PlanSubscribers()
     with (
         watchers.subscribed("a") as one,
         watchers.subscribed("a") as two,
@@ -32,7 +32,7 @@ def test_only_the_jobs_own_watchers_wake_and_all_of_them() -> None:
 
 
 def test_a_revision_of_another_brain_wakes_once() -> None:
-    watchers = Watchers()
+    watchers = PlanSubscribers()
     with watchers.subscribed("a") as changed:
         watchers.notice({"a": 1, "b": 1})
         changed.clear()

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.enums import Optimize, Trigger
-from penstock.brain.administrator import Memory, Observed, decide
 from penstock.brain.configuration import AdministratorSettings
+from penstock.brain.control.administrator import Memory, Observed, decide
 
 SETTINGS = AdministratorSettings()
 

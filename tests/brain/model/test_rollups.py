@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 
 from penstock.base.enums import JobPhase, Role
 from penstock.brain.configuration import BrainSettings, RetentionSettings
-from penstock.brain.rollups import RoleUse, Rollup, dump_roles, load_roles, merge, start_of
-from penstock.brain.store.packing import pack, rank_samples, unpack
+from penstock.brain.model.rollups import RoleUse, Rollup, dump_roles, load_roles, merge, start_of
+from penstock.brain.rank_columns import pack, rank_samples, unpack
 from penstock.brain.store.tables import JobRow, PlanRow, RollupRow, SampleRow, UsageRow
 from tests.brain.brains import START, Clock, open_brain, reading, registration
 

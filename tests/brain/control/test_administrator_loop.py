@@ -4,9 +4,9 @@ import asyncio
 import uuid
 
 from penstock.base.enums import Optimize, Trigger
-from penstock.brain.administrators import Administrators
 from penstock.brain.assembly import Brain
 from penstock.brain.configuration import AdministratorSettings
+from penstock.brain.control.administrator_loop import Administrators
 from penstock.brain.store.jobs import Jobs
 from tests.brain.brains import Clock, open_brain, reading, registration
 

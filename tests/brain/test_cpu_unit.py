@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.enums import Role
 from penstock.brain.algorithms import cold_create, fitted_ps, hot_ps, idle_ps, optimize_ps, sample
-from penstock.brain.grain import plan_in_grain
+from penstock.brain.cpu_unit import plan_in_grain
 from penstock.brain.planning import History, Limits, Plan, RoleSpec
 from penstock.brain.registry import Registered
 from tests.brain.jobs import NOW

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.base.enums import Trigger
-from penstock.brain.optimizer import Decision
+from penstock.brain.control.optimizer import Decision
 
 
 class BrainMetrics:

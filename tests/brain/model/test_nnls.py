@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.brain.nnls import nnls
+from penstock.brain.model.nnls import nnls
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.brain.psmodel import Fit
+from penstock.brain.model.ps_model import Fit
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -1,7 +1,7 @@
 """Picks the algorithms for where a job stands and asks them in turn (DLRover, section 4.3).
 
 Stateless: everything it needs is in the `Case`, everything it found is in the `Decision`. The
-first plan that passes `penstock.brain.plancheck` and changes something is the decision; an
+first plan that passes `penstock.brain.plan_check` and changes something is the decision; an
 algorithm that fails in any way is recorded and the next one is asked. Algorithms in shadow mode
 are asked as well, and their plans are only recorded.
 """
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.base.enums import Stage, Trigger
-from penstock.brain.executor import Outcome, Task, TaskRunner
+from penstock.brain.executor.task import Outcome, Task, TaskRunner
 from penstock.brain.history import HistoryRecord
-from penstock.brain.plancheck import PlanRefusedError, check
+from penstock.brain.plan_check import PlanRefusedError, check
 from penstock.brain.planning import AppliedPlan, History, JobDescription, Limits, Plan
 from penstock.brain.registry import Registered, Registry
 from penstock.brain.sizes import in_force

@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.brain.measurement import Measurement
-from penstock.brain.nnls import nnls
-from penstock.brain.pstensors import infer, spread
+from penstock.brain.model.measurement import Measurement
+from penstock.brain.model.nnls import nnls
+from penstock.brain.model.ps_tensors import infer, spread
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.optimizer import changes
+from penstock.brain.control.optimizer import changes
 from penstock.brain.planning import AppliedPlan, DataWorkerDemand, History, Plan, RolePlan
 from penstock.brain.service.cluster import Snapshot
 from tests.brain.brains import START, Clock, open_brain, reading, registration

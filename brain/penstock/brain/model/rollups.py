@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.brain.store.packing import unpack
+from penstock.brain.rank_columns import unpack
 
 MINUTE: Final = 60
 TEN_MINUTES: Final = 600

@@ -1,0 +1,1 @@
+"""When and how a job is planned again: administrators watch, the optimizer asks for a plan."""
