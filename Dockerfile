@@ -16,6 +16,7 @@ WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE ./
 RUN pip install --constraint requirements.lock hatchling
 COPY api api
+COPY base base
 COPY brain brain
 COPY client client
 COPY controller controller
@@ -25,6 +26,7 @@ COPY local local
 COPY runtime runtime
 COPY scheduler scheduler
 COPY sim sim
+COPY wire wire
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 # Compiled modules name the hash of their source and not its time, so that two builds are the same.

@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The same without PyTorch, for whoever works on the control plane; the whole includes it.
+CONTROL_STAMP := $(VENV)/.installed-control
+CONTROL_EXTRAS := controller,brain,scheduler,runtime,local,sim,test
 # More than there are cores: tests of real processes wait much of their time.
 PYTEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
 
@@ -27,16 +30,37 @@ $(STAMP): pyproject.toml requirements.lock
 	  --constraint requirements.lock --editable '.[all,dev]'
 	@touch $@
 
+$(CONTROL_STAMP): pyproject.toml requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -e $(STAMP) || { echo "setting up $(VENV) without PyTorch (once; needs the network)"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint requirements.lock --editable '.[$(CONTROL_EXTRAS)]'; }
+	@touch $@
+
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with everything in it
+
+.PHONY: setup-control
+setup-control: $(CONTROL_STAMP) ## The same without PyTorch: enough for make test-fast
 
 .PHONY: demo
 demo: $(STAMP) ## Train a real job end to end on an embedded cluster (under 3 minutes)
 	@$(BIN)/penstock demo
 
+# What to run: a folder, a file, with options of pytest. Default: all.
+T ?=
+
 .PHONY: test
-test: $(STAMP) ## Run the whole test suite
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
+test: $(STAMP) ## Run the whole test suite, or T="PATH [OPTIONS]" of it
+	@$(BIN)/python -m pytest -n $(if $(T),0,$(PYTEST_WORKERS)) --dist worksteal $(T)
+
+# Rooms that decide: no PyTorch, no clusters, no browsers. Whoever adds one sees to its two minutes.
+FAST := tests/base tests/brain tests/cli tests/client tests/controller tests/crds tests/house \
+  tests/kube tests/scheduler tests/sim tests/trainer
+
+.PHONY: test-fast
+test-fast: $(CONTROL_STAMP) ## The tests of decisions, under two minutes, without PyTorch
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m 'fast' $(FAST)
 
 .PHONY: check
 check: $(STAMP) ## Lint, types, layer contracts, generated files
