@@ -16,6 +16,8 @@ FACADES: Final = {
     "penstock.client.asyncsdk.AsyncPenstock": "the SDK: a method for each thing done to a job",
     "penstock.client.sdk.Penstock": "the same without an event loop",
     "penstock.trainer.elastic.Session": "what a training script holds: attributes and verbs",
+    "penstock.parameter_server.control.coordinator.ServerCoordinator": "one method for each event "
+    "and question of the state machine below it, none longer than a few lines",
     "penstock.local.faults.catalogue.Faults": "one method for each fault that a test can ask for",
 }
 """Public faces of a room, and why they are broad."""
@@ -32,14 +34,13 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.local.kubelet.kubelet.Kubelet",
         "penstock.local.kubelet.runtime.Runtime",
         "penstock.local.kubelet.worker.PodWorker",
+        "penstock.parameter_server.server.shard.ServerShard",
+        "penstock.parameter_server.worker.exchange.Worker",
         "penstock.scheduler.columns.Columns",
         "penstock.scheduler.placement.snapshot.Snapshot",
         "penstock.trainer.brain.BrainLink",
         "penstock.trainer.coordinator.Coordinator",
         "penstock.trainer.membership.Membership",
-        "penstock.trainer.parameters.course.Course",
-        "penstock.trainer.parameters.holding.Holding",
-        "penstock.trainer.parameters.worker.Worker",
         "penstock.trainer.rendezvous.Rendezvous",
         "penstock.trainer.service.TrainerService",
     }
