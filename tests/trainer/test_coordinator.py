@@ -10,6 +10,7 @@ from penstock.crds.conditions import JobReason
 from penstock.data.ledger import Ledger, Slot
 from penstock.data.ledger.journal import append, begin
 from penstock.job.protocol import (
+    AgentReply,
     AgentReport,
     DataSpec,
     Directive,
@@ -472,3 +473,12 @@ def test_a_report_without_troubles_is_as_a_trainer_of_the_release_before_knows_i
     assert decode(SessionReport, msgpack.packb(sent)) == report
     told = report.model_copy(update={"troubles": (trouble(),)})
     assert decode(SessionReport, encode(told)) == told
+
+
+def test_an_agent_of_the_release_before_knows_every_field_of_its_reply() -> None:
+    trainer = Trainer()
+    before = {"role": "worker", "rank": 0, "incarnation": 0, "version": 1}
+    reply = trainer.books.agent(decode(AgentReport, msgpack.packb(before)), trainer.now)
+    assert set(msgpack.unpackb(encode(reply))) == {"trainer", "superseded", "hung_seconds"}
+    refused = reply.model_copy(update={"refused": "SeparateCopies: ...", "undecided": True})
+    assert decode(AgentReply, encode(refused)) == refused

@@ -158,6 +158,19 @@ def test_a_worker_that_came_when_the_group_was_through_is_no_copy() -> None:
     assert copies.refusal is None
 
 
+def test_agents_that_cannot_say_what_their_processes_do_are_not_held_to_it() -> None:
+    copies = Copies()
+    for rank in range(2):
+        before = AgentReport(
+            role="worker", rank=rank, incarnation=0, state=ProcessState.EXITED, exit_code=0
+        )
+        copies.hear(before, 0.0)
+        copies.ended_well(before, 2)
+    copies.look(0.1)
+    assert copies.alone(0.1) == []
+    assert copies.refusal is None
+
+
 def test_two_agents_that_go_on_speaking_for_one_rank_are_refused() -> None:
     copies = Copies(independent=True)
     for second in range(5):

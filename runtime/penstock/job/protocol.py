@@ -130,8 +130,12 @@ class EpochAudit(Message):
     samples_repeated: Count
 
 
-def _none(troubles: tuple[Any, ...]) -> bool:
-    return not troubles
+def _unsaid(value: object) -> bool:
+    """Whether a field is left out of a message: the release before refuses what it does not know.
+
+    A trainer of this release has agents of the one before: theirs is the image of the job.
+    """
+    return not value
 
 
 class Trouble(Message):
@@ -141,8 +145,7 @@ class Trouble(Message):
     message: Text
 
 
-Troubles = Annotated[tuple[Trouble, ...], Field(max_length=8, exclude_if=_none)]
-"""Absent where there are none: a trainer of the release before does not know the field."""
+Troubles = Annotated[tuple[Trouble, ...], Field(max_length=8, exclude_if=_unsaid)]
 
 
 class SessionReport(Message):
@@ -233,7 +236,8 @@ class AgentReport(Message):
     draining: bool = False
     usage: Usage | None = None
     life: Annotated[str, Field(max_length=32)] = ""  # tells apart agents of one rank
-    processes: Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] = ()
+    processes: Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] | None = None
+    """None: this agent cannot know, being of the release before or not on Linux."""
     duplicates: Annotated[tuple[Count, ...], Field(max_length=MAX_PROCESSES)] = ()
     """Process ids that had a session of this rank open at the same time."""
 
@@ -244,8 +248,10 @@ class AgentReply(Message):
     trainer: Text
     superseded: bool = False  # a newer incarnation of the rank has reported
     hung_seconds: Seconds | None = None  # its program holds up the others for so long: end it
-    refused: Text = ""  # why the job cannot go on like this: end the program
-    undecided: bool = False  # to the last report: stay, and ask again
+    refused: Annotated[Text, Field(exclude_if=_unsaid)] = ""
+    """Why the job cannot go on like this: end the program."""
+    undecided: Annotated[bool, Field(exclude_if=_unsaid)] = False
+    """To the last report: stay, and ask again."""
 
 
 class LeaseRequest(Message):

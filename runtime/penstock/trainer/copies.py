@@ -81,8 +81,13 @@ def _one_group_over(pods: Sequence[int], own: Mapping[int, Sequence[TrainingProc
     return False
 
 
-def unattached(processes: Processes) -> bool:
-    """Whether nothing that a pod's processes said points to others that they train with."""
+def unattached(processes: Processes | None) -> bool:
+    """Whether nothing that a pod's processes said points to others that they train with.
+
+    Of processes that had no way to say so (None) nothing is known, and they are not held to it.
+    """
+    if processes is None:
+        return False
     claimed: dict[int, set[int]] = defaultdict(set)
     for process in processes:
         if process.part is not Part.OWN:
@@ -177,7 +182,9 @@ class Copies:
         return {
             rank: report.processes
             for rank, (report, seen) in self._reports.items()
-            if report.state is ProcessState.RUNNING and now - seen <= FRESH_SECONDS
+            if report.processes is not None
+            and report.state is ProcessState.RUNNING
+            and now - seen <= FRESH_SECONDS
         }
 
     def ended_well(self, report: AgentReport, workers: int) -> None:
@@ -186,7 +193,7 @@ class Copies:
         if self.independent or workers < 2 or together:
             return
         how = f"worker {report.rank} of {workers} has ended without ever having worked with another"
-        self._refuse(_separate_copies({report.rank: report.processes}, self.job, how))
+        self._refuse(_separate_copies({report.rank: report.processes or ()}, self.job, how))
 
     def _lives_twice(self, report: AgentReport) -> bool:
         """Whether an agent goes on speaking for a pod for which a newer one speaks."""

@@ -119,11 +119,14 @@ class Processes:
         if known.part in _EXCLUSIVE and others:
             self.duplicates = (*sorted(others), pid)[:MAX_PROCESSES]
 
-    def read(self, *, gone_too: bool = False) -> tuple[TrainingProcess, ...]:
+    def read(self, *, gone_too: bool = False) -> tuple[TrainingProcess, ...] | None:
         """The processes that train or have a part in the job's work, and live.
 
-        ``gone_too``: those that have ended as well, once nobody else will speak.
+        None where processes cannot speak. ``gone_too``: those that have ended as well, once nobody
+        else will speak.
         """
+        if not self.name:
+            return None
         for pid, known in self._known.items():
             known.gone = known.gone or not _lives(pid)
         return tuple(
