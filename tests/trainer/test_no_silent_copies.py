@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.elastic.processes import TOKEN, Job, running_job
 from penstock.crds import environment as names
-from penstock.trainer.agent import REFUSED
+from penstock.trainer.copies import REFUSED
 
 pytestmark = pytest.mark.slow
 

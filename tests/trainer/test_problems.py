@@ -9,6 +9,7 @@ import pytest
 
 from penstock.crds.conditions import JobReason
 from penstock.crds.jobstatus import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, ElasticJobStatus
+from penstock.trainer.copies import Refusal
 from penstock.trainer.problems import MAX_KNOWN, Problems, as_status
 from penstock.trainer.service import End
 from tests.trainer.test_coordinator import finished_by
@@ -41,10 +42,10 @@ def test_a_problem_is_there_until_it_is_cleared_and_logged_once_each_time(
 def test_what_is_fatal_comes_first_and_stays() -> None:
     problems = Problems()
     problems.report("worker-0", CHECKPOINTS, "no space", 1.0)
-    assert not problems.fatal
+    assert not problems.current()[0].fatal
     problems.report("trainer", SEPARATE, "2 workers", 2.0, fatal=True)
     problems.clear("trainer", SEPARATE)
-    assert problems.fatal
+    assert problems.current()[0].fatal
     assert [one.reason for one in problems.current()] == [SEPARATE, CHECKPOINTS]
 
 
@@ -78,16 +79,15 @@ def test_neither_memory_nor_status_grows_beyond_its_bound() -> None:
         problems.report(f"worker-{rank}", STEP_LOG, "x" * 5000, 0.0)
     problems.report("trainer", SEPARATE, "2 workers", 1.0, fatal=True)
     assert len(problems.current()) == MAX_KNOWN + 1
-    assert problems.fatal
+    assert problems.current()[0].fatal
     said = as_status(problems.current(), ZERO)
     assert len(said) <= MAX_PROBLEMS
     assert max(len(one["message"]) for one in said) == MAX_PROBLEM_MESSAGE
     assert said[1]["message"].endswith(f"... (and {MAX_KNOWN - 1} more)")
 
 
-def test_a_trainer_whose_job_has_failed_waits_for_the_controllers_verdict() -> None:
-    trainer, end = finished_by(0, 1), End(verdict_seconds=90.0)
-    trainer.books.problems.report("trainer", SEPARATE, "2 workers", trainer.now, fatal=True)
+def test_a_trainer_whose_job_was_refused_is_never_done() -> None:
+    trainer, end = finished_by(0, 1), End()
+    trainer.books.copies.refusal = Refusal(SEPARATE, "2 workers")
     assert not end.reached(trainer.books, trainer.now)
-    assert not end.reached(trainer.books, trainer.now + 89)
-    assert end.reached(trainer.books, trainer.now + 91)
+    assert not end.reached(trainer.books, trainer.now + 86_400)

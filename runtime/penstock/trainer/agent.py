@@ -41,7 +41,7 @@ from penstock.job.protocol import (
 )
 from penstock.job.settings import PodIdentity
 from penstock.trainer import evidence
-from penstock.trainer.copies import duplicate_rank, unattached
+from penstock.trainer.copies import REFUSED, duplicate_rank, unattached
 from penstock.trainer.processes import Processes
 
 LOG = logging.getLogger("penstock.agent")
@@ -56,8 +56,6 @@ REAP_SECONDS = 1.0
 KILL_ROUNDS = 20
 SIGNALLED = 128
 HUNG = 1
-REFUSED = 78
-"""EX_CONFIG of sysexits.h: what is to be changed is how the program is run."""
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 _PR_SET_PDEATHSIG = 1

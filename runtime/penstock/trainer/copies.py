@@ -24,6 +24,10 @@ from penstock.crds.conditions import JobReason
 from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
 
+REFUSED: Final = 78
+"""Exit code of the agents of a job that was refused, and of its trainer where there is no cluster.
+
+EX_CONFIG of sysexits.h: what is to be changed is how the program is run."""
 CONFIRMED_SECONDS: Final = 10.0
 """A process has trained as a rank for so long before that counts against its job."""
 FRESH_SECONDS: Final = 5.0

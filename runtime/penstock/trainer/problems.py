@@ -75,11 +75,6 @@ class Problems:
             sorted(self._known.values(), key=lambda one: (not one.fatal, one.since, one.source))
         )
 
-    @property
-    def fatal(self) -> bool:
-        """Whether anything of it ends the job."""
-        return any(one.fatal for one in self._known.values())
-
 
 def as_status(problems: Iterable[Problem], clock_zero: datetime) -> list[dict[str, Any]]:
     """The value of ``status.problems``: one entry for each reason, with the first to say so.

@@ -34,6 +34,7 @@ from penstock.job.storage import cause
 from penstock.trainer.brain import SHORT, BrainLink
 from penstock.trainer.consent import Consent
 from penstock.trainer.coordinator import RECOVERY_SECONDS, Coordinator, JobFacts
+from penstock.trainer.copies import REFUSED
 from penstock.trainer.jobstatus import ProblemStatus
 from penstock.trainer.jobview import (
     facts_of,
@@ -59,18 +60,19 @@ LATECOMER_SECONDS = 60.0
 JOB_READ_SECONDS = 15.0
 LAST_STATUS_SECONDS = 3.0
 """How long the trainer tries, at its end, to write what it has seen go wrong."""
+STATUS_SECONDS = 10.0
+"""How long a refused job's workers are not told, while its status cannot be written."""
 
 
 class End:
     """When a job that is done can be left alone: its trainer is the only one who can say so.
 
     Whoever repeats its last report gets `LINGER_SECONDS`. Workers that were started just before the
-    end have not asked yet and would find nobody: they get `LATECOMER_SECONDS` altogether. The
-    controller ends a job that has failed by what the trainer saw: it gets ``verdict_seconds``.
+    end have not asked yet and would find nobody: they get `LATECOMER_SECONDS` altogether.
+    A job that was refused is never done: the controller ends it, and its trainer with it.
     """
 
-    def __init__(self, verdict_seconds: float = 0.0) -> None:
-        self._verdict_seconds = verdict_seconds
+    def __init__(self) -> None:
         self._done_since: float | None = None
         self._first_done: float | None = None
         self._told: set[int] = set()
@@ -86,8 +88,6 @@ class End:
             self._first_done = now
         if now - self._done_since <= LINGER_SECONDS:
             return False
-        if coordinator.problems.fatal and now - self._done_since <= self._verdict_seconds:
-            return False
         if not coordinator.farewell(now) and now - self._done_since <= FAREWELL_SECONDS:
             return False
         late = coordinator.latecomers(now)
@@ -101,12 +101,6 @@ class End:
         else:
             LOG.info("the data are exhausted and all ranks are done")
         return True
-
-
-STATUS_SECONDS = 10.0
-"""How long a refused job's workers are not told, while its status cannot be written."""
-REFUSED = 78
-"""Exit code of a trainer without a cluster whose job was refused; as that of the job's agents."""
 
 
 class TrainerService:
@@ -327,7 +321,7 @@ class TrainerService:
     # ------------------------------------------------------------------ time
 
     async def _tick(self) -> None:
-        end = End(FAREWELL_SECONDS if self._kube is not None else 0.0)
+        end = End()
         told = ""
         while True:
             now = time.monotonic()
