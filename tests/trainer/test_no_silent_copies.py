@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.elastic.processes import TOKEN, Job, running_job
+from benchmarks.elastic.processes import Job, running_job
 from penstock.crds import environment as names
 from penstock.trainer.copies import REFUSED
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]  # two processes load large libraries
 
 PROGRAMS = Path(__file__).parent / "programs"
 LONG = "600"
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 def assert_refused(job: Job, reason: str, workers: int = 2) -> None:
     """Agents and trainer end with a code of their own, and say the reason last."""
-    assert list(job.exit_codes(55).values()) == [REFUSED] * workers, job.logs()
+    assert list(job.exit_codes(120).values()) == [REFUSED] * workers, job.logs()
     for rank in job.workers:
         last = job.log_path(rank).read_text().rstrip().splitlines()[-1]
         assert re.search(rf"ERROR +penstock.agent: {reason}: ", last), job.logs()
@@ -51,7 +51,7 @@ def assert_refused(job: Job, reason: str, workers: int = 2) -> None:
 
 
 def assert_ended_well(job: Job, workers: int = 2) -> None:
-    assert list(job.exit_codes(55).values()) == [0] * workers, job.logs()
+    assert list(job.exit_codes(120).values()) == [0] * workers, job.logs()
     assert job.trainer is not None
     assert job.trainer.wait(20) == 0, job.logs()
     assert "SeparateCopies" not in job.logs()
@@ -96,7 +96,7 @@ def test_a_second_plain_worker_that_is_added_later_is_refused(tmp_path: Path) ->
     with running_job(tmp_path) as job:
         job.start_trainer()
         job.start_worker(0, *program("plain", LONG))
-        job.wait_for_summary(lambda summary: summary["alone"] == [0], 40)
+        job.wait_for_summary(lambda summary: summary["alone"] == [0], 60)
         job.start_worker(1, *program("plain", LONG))
         assert_refused(job, "SeparateCopies")
 
@@ -114,7 +114,7 @@ def test_two_sessions_of_one_pod_are_refused_without_a_trainer(tmp_path: Path) -
     outside = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "run", "--",
          *torchrun("--standalone", "--nproc-per-node=2"), *program("session", "0", "0.05")[1:]],
-        capture_output=True, text=True, timeout=58, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert outside.returncode == REFUSED, outside.stderr
     assert "DuplicateRank: two live processes are worker 0" in outside.stderr
@@ -194,12 +194,3 @@ def test_one_plain_worker_is_left_alone(tmp_path: Path) -> None:
         job.start_trainer("--workers=1")
         job.start_worker(0, *program("plain", "1"))
         assert_ended_well(job, workers=1)
-
-
-def test_the_token_is_not_in_what_is_told(tmp_path: Path) -> None:
-    with running_job(tmp_path) as job:
-        job.start_trainer("--workers=2")
-        for rank in range(2):
-            job.start_worker(rank, *program("numpy_only"))
-        assert_refused(job, "SeparateCopies")
-        assert TOKEN not in job.logs()

@@ -176,9 +176,9 @@ class ElasticJobSpec(Model):
         description="How the replicas train together; immutable. AllReduce: workers exchange"
         " gradients. ParameterServer: servers hold the parameters. Local: one worker."
     )
-    independent_workers: Flag = Field(
-        default=False,
-        description="Whether each worker runs a program of its own. If not, workers that train"
+    independent_workers: Flag | None = Field(
+        default=None,
+        description="Whether each worker runs a program of its own. Unless so, workers that train"
         " without ever forming a group, each a copy of the model on all data, end the job as"
         " Failed with reason SeparateCopies.",
     )

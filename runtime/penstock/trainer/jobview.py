@@ -121,7 +121,7 @@ def facts_of(job: ElasticJob) -> JobFacts:
         skip_bad=job.spec.input.skip_bad,
         min_workers=worker.min_replicas,
         suspended=job.spec.suspend,
-        independent=job.spec.independent_workers,
+        independent=bool(job.spec.independent_workers),
     )
 
 
