@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.control_plane import KUBECTL, ROOT, ControlPlane, Json, job_manifest, needs_kubectl
 from tests.e2e.control_plane import until as wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150), needs_kubectl]
 
 PROGRAMS = ROOT / "tests/trainer/programs"
 WITHIN_SECONDS = 60.0
@@ -37,7 +37,7 @@ def failed(plane: ControlPlane, job: str) -> Json:
         ended = any(by_type.get(kind, {}).get("status") == "True" for kind in ENDS)
         return by_type["Failed"] if ended else None
 
-    condition: Json = wait_until(look, 58)
+    condition: Json = wait_until(look, 100)
     return condition
 
 
@@ -57,7 +57,6 @@ def test_two_plain_workers_end_as_failed_and_say_why(plane: ControlPlane, tmp_pa
         )
 
     name = wait_until(running, 30)
-    began = time.monotonic()
     log = tmp_path / "worker.log"
     with log.open("wb") as output:
         following = subprocess.Popen(
@@ -67,6 +66,8 @@ def test_two_plain_workers_end_as_failed_and_say_why(plane: ControlPlane, tmp_pa
             env={**os.environ, "KUBECONFIG": str(plane.home.kubeconfig)},
         )
         try:
+            wait_until(lambda: "training begins" in log.read_text(), 60)
+            began = time.monotonic()
             condition = failed(plane, "copies")
             assert time.monotonic() - began < WITHIN_SECONDS
             following.wait(20)

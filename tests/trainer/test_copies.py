@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from penstock.crds.conditions import JobReason
 from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
+from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.copies import CONFIRMED_SECONDS, Copies, separate, unattached
 
 LONG = CONFIRMED_SECONDS
@@ -203,3 +204,22 @@ def test_two_sessions_in_one_pod_are_refused() -> None:
     assert copies.refusal.reason is JobReason.DUPLICATE_RANK
     assert "processes 41 and 42" in copies.refusal.message
     assert "worker 3" in copies.refusal.message
+
+
+def test_agents_are_told_only_after_those_who_watch_the_job() -> None:
+    trainer = Coordinator(JobFacts(), "trainer")
+    trainer.rendezvous.expect(range(2))
+    assert not trainer.agent(report(1), 0.0).undecided
+    first = trainer.agent(ended(0), 0.0)
+    assert first.undecided
+    assert not first.refused
+    trainer.copies.told = True
+    second = trainer.agent(ended(0), 0.5)
+    assert second.refused.startswith("SeparateCopies: worker 0 of 2 has ended")
+    assert not second.undecided
+    assert not trainer.done()
+
+
+def test_an_agent_of_the_previous_release_is_understood() -> None:
+    said = report(0).model_dump(mode="json", exclude={"life", "processes", "duplicates"})
+    assert AgentReport.model_validate(said).processes == ()

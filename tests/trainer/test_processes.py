@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.data import interception
 from penstock.job.part import Part
+from penstock.trainer import evidence
 from penstock.trainer import processes as room
 from penstock.trainer.processes import Processes
 
@@ -123,3 +126,32 @@ def test_two_live_sessions_are_noticed_and_one_after_another_is_not(heard: Proce
     assert heard.duplicates == (second.pid, third.pid)
     for process in (second, third):
         process.communicate(timeout=30)
+
+
+WATCHED = """
+import importlib.util
+assert importlib.util.find_spec("torch")  # as libraries look for it before they import it
+import torch
+model = torch.nn.Linear(2, 1)
+model(torch.ones(1, 2)).sum().backward()
+"""
+
+
+def test_a_program_that_looks_for_pytorch_before_it_imports_it_is_heard(heard: Processes) -> None:
+    environ = interception.hooked({**os.environ, evidence.SOCKET: heard.name})
+    subprocess.run([sys.executable, "-c", WATCHED], check=True, env=environ, timeout=55)
+    heard.receive()
+    (process,) = heard.read(gone_too=True)
+    assert (process.rank, process.world_size, process.seconds) == (0, 1, 0)
+
+
+def test_an_interpreter_without_penstock_runs_as_ever(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("")
+    environ = interception.hooked({"PYTHONPATH": str(tmp_path), evidence.SOCKET: "nobody"})
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import sitecustomize, torch; print('ran')"],
+        capture_output=True, text=True, env=environ, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.stdout == "ran\n"
+    assert "PENSTOCK_AGENT_SOCKET has no effect here" in done.stderr
