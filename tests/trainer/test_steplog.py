@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,28 @@ def test_a_full_disk_is_not_asked_at_every_step(tmp_path: Path) -> None:
     assert not path.exists()
     log.close()
     assert steps(path) == [0, 1], "the last attempt is made at the end"
+
+
+def test_a_pipe_that_nobody_reads_holds_up_no_step(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "steps-0-0.jsonl")
+    log = StepLog(tmp_path, 0, 0, retry_seconds=(0.0,))
+    log.write(0, 1, {0: 0.5})
+    assert "No such device or address" in log.trouble
+    log.close()
+
+
+def test_a_folder_that_vanishes_is_said_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    log = StepLog(folder, 0, 0)
+    log.write(0, 1, {0: 0.5})
+    shutil.rmtree(folder)
+    with caplog.at_level(logging.WARNING, "penstock.session"):
+        log.write(1, 1, {0: 0.5})
+        log.write(2, 1, {0: 0.5})
+    log.close()
+    assert steps(folder / "steps-0-0.jsonl") == [1, 2]
+    assert caplog.messages == [
+        f"the step log {folder}/steps-0-0.jsonl was removed: it is begun anew"
+    ]

@@ -86,6 +86,9 @@ class StepLog:
 
     def _attempt(self) -> None:
         try:
+            if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
+                LOG.warning("the step log %s was removed: it is begun anew", self._path)
+                self._close_file()
             if self._descriptor is None:
                 self._open()
             while self._waiting:
@@ -107,7 +110,8 @@ class StepLog:
 
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        # What is no file, such as a pipe that nobody reads, is an error and not waited for.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags, 0o666)
         if self._torn and os.fstat(self._descriptor).st_size == 0:  # its beginning is gone
             self._drop_first()
