@@ -244,3 +244,10 @@ def test_every_type_of_tensor_survives(tmp_path: Path, dtype: torch.dtype) -> No
     assert content["tensor"].dtype == dtype
     assert content["scalar"].shape == ()
     assert content["empty"].shape == (0, 3)
+
+
+def test_a_folder_that_is_a_file_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints"
+    path.touch()
+    with pytest.raises(CheckpointError, match="checkpoints: is no folder; it must be a folder in"):
+        CheckpointDir(path).check_folder()

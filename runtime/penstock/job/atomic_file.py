@@ -58,6 +58,11 @@ class Series:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except FileExistsError as error:
+            raise FolderError(
+                f"checkpoint_dir: {self.folder}: is no folder; it must be a folder in which this "
+                "program may write"
+            ) from error
         except OSError as error:
             if not may_heal(error):
                 raise FolderError(
