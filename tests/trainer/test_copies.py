@@ -16,9 +16,19 @@ LONG = CONFIRMED_SECONDS
 
 
 def process(
-    rank: int = 0, world: int = 1, seconds: float | None = LONG, part: Part = Part.OWN, pid: int = 7
+    rank: int = 0,
+    world: int = 1,
+    seconds: float | None = LONG,
+    part: Part = Part.OWN,
+    pid: int = 7,
+    idle: float = 0.0,
+    group: tuple[int, int] | None = None,
 ) -> TrainingProcess:
-    return TrainingProcess(pid=pid, rank=rank, world_size=world, seconds=seconds, part=part)
+    widest, widest_rank = group or (world, rank)
+    return TrainingProcess(
+        pid=pid, rank=rank, world_size=world, seconds=seconds, part=part, idle=idle,
+        widest=widest, widest_rank=widest_rank,
+    )  # fmt: skip
 
 
 ALONE = process()
@@ -44,6 +54,12 @@ ALONE = process()
         ({0: [process(0, 2), process(0, 1)], 1: [process(1, 2), process(0, 1)]}, []),
         # Groups that have only just been formed count for those who trained before.
         ({0: [process(0, 2, 1.0), ALONE], 1: [process(1, 2, 1.0), ALONE]}, []),
+        # The group has ended, and its first rank goes on by itself while the others wait.
+        ({0: [process(0, 1, 20.0)], 1: [process(1, 2, 60.0, idle=21.0)]}, []),
+        ({0: [process(0, 1, 20.0)], 1: [process(1, 2, 60.0, idle=16.0)]}, []),  # heard late
+        # Copies with long steps: the last of one lies within the time of the other.
+        ({0: [process(0, 1, 60.0, idle=40.0)], 1: [process(0, 1, 120.0)]}, [0, 1]),
+        ({0: [process(0, 1, 60.0)], 1: [process(0, 1, 60.0, idle=45.0)]}, [0, 1]),
         ({0: [process(part=Part.SESSION)], 1: [process(part=Part.SESSION)]}, []),
         ({0: [process(part=Part.CLOSED)], 1: [process(part=Part.CLOSED)]}, []),
         ({0: [process(part=Part.SERVERS)], 1: [process(part=Part.SERVERS)]}, []),
@@ -85,6 +101,7 @@ def test_groups_that_end_at_their_pods_are_refused(pods: list[int]) -> None:
         ([process(1, 2)], False),
         ([process(1, 2, None)], False),  # it joined a group and only evaluated
         ([process(part=Part.SHARDS, seconds=None)], False),
+        ([process(0, 1, group=(2, 0))], False),  # it went on alone when the group had ended
     ],
 )
 def test_what_a_worker_that_has_ended_worked_with(

@@ -156,6 +156,19 @@ def test_one_group_over_two_workers_is_left_alone(slow_start: str, tmp_path: Pat
         assert "rank 1 of 2 trained" in job.logs()
 
 
+def test_a_rank_that_goes_on_alone_when_its_group_has_ended_is_left_alone(tmp_path: Path) -> None:
+    port = free_port()
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=2")
+        for rank in range(2):
+            group = {
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
+                "WORLD_SIZE": "2",
+            }  # fmt: skip
+            job.start_worker(rank, *program("group_then_alone", "11", "12"), environ=group)
+        assert_ended_well(job)
+
+
 def test_a_group_inside_the_pod_of_a_one_worker_job_is_left_alone(tmp_path: Path) -> None:
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=1")

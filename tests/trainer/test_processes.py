@@ -53,15 +53,20 @@ def test_a_step_is_of_the_process_that_says_it(heard: Processes) -> None:
 def test_time_begins_anew_when_the_rank_is_another(
     heard: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([100.0, 112.0, 115.0, 118.0])
-    monkeypatch.setattr(room.time, "monotonic", lambda: next(clock))
+    clock = [0.0]
+    monkeypatch.setattr(room.time, "monotonic", lambda: clock[0])
     alone = {"trains": True, "rank": 0, "world_size": 1}
-    for said, seconds in [
-        (alone, 0.0), (alone, 12.0), ({**STEP, "trains": False}, None), (STEP, 0.0),
+    for clock[0], said, seconds in [
+        (100.0, alone, 0.0), (112.0, alone, 12.0), (115.0, {**STEP, "trains": False}, None),
+        (118.0, STEP, 0.0), (125.0, alone, 0.0),
     ]:  # fmt: skip
         say(heard, said)
         listen(heard)
         assert heard.read()[0].seconds == seconds
+    clock[0] = 130.0
+    (process,) = heard.read()
+    assert process.idle == 5.0
+    assert (process.world_size, process.widest, process.widest_rank) == (1, 4, 1)
 
 
 def test_strangers_are_not_heard(heard: Processes) -> None:

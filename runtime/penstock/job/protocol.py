@@ -220,6 +220,9 @@ class TrainingProcess(Message):
     rank: Count = 0  # in its process group; 0 of 1 without one
     world_size: Annotated[int, Field(ge=1, le=1 << 20)] = 1
     seconds: Seconds | None = None  # for which it has trained as that; None: not at all yet
+    idle: Seconds = 0.0  # since the last of these steps
+    widest: Annotated[int, Field(ge=1, le=1 << 20)] = 1  # the largest group that it was ever in,
+    widest_rank: Count = 0  # and as which rank
 
 
 class AgentReport(Message):

@@ -5,7 +5,8 @@ report of each agent. Guesses are avoided: a worker that loads its model for ten
 trained yet and is waited for, and one that takes a few steps before it joins the others is given
 `CONFIRMED_SECONDS`. What is refused:
 
-- ``SeparateCopies``: two pods train, and no process group reaches over all pods that do. Or a
+- ``SeparateCopies``: two pods train at the same time, and no process group reaches over all pods
+  that do. Or a
   worker of several has ended well and was never part of a group, a session or a lease.
 - ``DuplicateRank``: two live processes are one rank. A program that was started again in its pod is
   not: its old process is dead.
@@ -56,7 +57,7 @@ def separate(workers: Mapping[int, Processes]) -> list[int]:
         workers: what the processes of each worker's pod say of themselves, for live pods.
     """
     own = {rank: _own(processes) for rank, processes in workers.items()}
-    training = [rank for rank, processes in own.items() if any(map(_is_confirmed, processes))]
+    training = _at_the_same_time(own)
     if len(training) < 2 or _one_group_over(training, own):
         return []
     return sorted(training)
@@ -66,6 +67,22 @@ def _own(processes: Processes) -> list[TrainingProcess]:
     """The processes of a pod in which nothing of Penstock's divides the work."""
     divided = any(process.part is not Part.OWN for process in processes)
     return [] if divided else list(processes)
+
+
+def _at_the_same_time(own: Mapping[int, Processes]) -> list[int]:
+    """The pods that have trained for long enough, beside the one that began to last.
+
+    A pod whose last step came before that has left the work to others: when a group has ended, its
+    first rank may well go on by itself.
+    """
+    confirmed = {rank: list(filter(_is_confirmed, each)) for rank, each in own.items()}
+    began = (one.idle + (one.seconds or 0.0) for each in confirmed.values() for one in each)
+    newest = min(began, default=0.0)
+    return [
+        rank
+        for rank, processes in confirmed.items()
+        if any(newest - one.idle >= CONFIRMED_SECONDS for one in processes)
+    ]
 
 
 def _is_confirmed(process: TrainingProcess) -> bool:
@@ -86,7 +103,7 @@ def _one_group_over(pods: Sequence[int], own: Mapping[int, Sequence[TrainingProc
 
 
 def unattached(processes: Processes | None) -> bool:
-    """Whether nothing that a pod's processes said points to others that they train with.
+    """Whether nothing that a pod's processes ever said points to others that they train with.
 
     Of processes that had no way to say so (None) nothing is known, and they are not held to it.
     """
@@ -96,7 +113,7 @@ def unattached(processes: Processes | None) -> bool:
     for process in processes:
         if process.part is not Part.OWN:
             return False
-        claimed[process.world_size].add(process.rank)
+        claimed[process.widest].add(process.widest_rank)
     return all(len(ranks) >= world for world, ranks in claimed.items())
 
 

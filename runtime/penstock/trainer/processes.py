@@ -40,6 +40,7 @@ class _Known:
     spoken: bool = False  # of rank and world size
     since: float = 0.0  # its first step as this rank of so many
     last: float = 0.0
+    widest: tuple[int, int] = (1, 0)  # world size and rank
     gone: bool = False
 
     def take(self, statement: dict[str, Any], now: float) -> None:
@@ -54,6 +55,7 @@ class _Known:
             self.rank, self.world_size = standing
             self.since = 0.0
             self.spoken = True
+            self.widest = max(self.widest, (world_size, rank))
         if statement["trains"] is True:
             self.since, self.last = self.since or now, now
 
@@ -127,6 +129,7 @@ class Processes:
         """
         if not self.name:
             return None
+        now = time.monotonic()
         for pid, known in self._known.items():
             known.gone = known.gone or not _lives(pid)
         return tuple(
@@ -136,6 +139,9 @@ class Processes:
                 rank=known.rank,
                 world_size=known.world_size,
                 seconds=max(0.0, known.last - known.since) if known.since else None,
+                idle=max(0.0, now - known.last) if known.since else 0.0,
+                widest=known.widest[0],
+                widest_rank=known.widest[1],
             )
             for pid, known in sorted(self._known.items())
             if gone_too or not known.gone
