@@ -106,6 +106,37 @@ def test_a_worker_out_of_memory_comes_back_with_twice_as_much(cluster: ControlPl
     assert "128Mi" in limits
 
 
+def test_the_brain_hears_of_workers_out_of_memory_and_answers_once_it_is_more_than_one(
+    cluster: ControlPlane,
+) -> None:
+    manifest = job_manifest(
+        "short-of-memory",
+        ["sleep", "600"],
+        strategy="AllReduce",
+        independentWorkers=True,
+        worker={"minReplicas": 2, "maxReplicas": 2},
+    )
+    container = manifest["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"limits": {"memory": "64Mi"}}
+    cluster.apply(manifest)
+    selector = f"{labels.JOB}=short-of-memory,{labels.ROLE}=worker,{labels.INCARNATION}=0"
+
+    def both_run() -> list[str] | None:
+        pods = cluster.get("pods", selector=selector)["items"]
+        names = [one["metadata"]["name"] for one in pods if one["status"]["phase"] == "Running"]
+        return names if len(names) == 2 else None
+
+    for name in until(both_run, 40):
+        cluster.fault("oom_kill_container", name=name)
+    uid = cluster.get("ej", "short-of-memory")["metadata"]["uid"]
+
+    def answers() -> list[str]:
+        runs = cluster.brain(f"/v1/jobs/{uid}/runs")["items"]
+        return [one["outcome"] for one in runs if one["algorithm"]["name"] == "oom_worker"]
+
+    until(answers, 40)
+
+
 @pytest.mark.parametrize("fault", sorted(OUTLIVED))
 def test_a_worker_in_trouble_is_left_to_end(cluster: ControlPlane, fault: str) -> None:
     job = job_name(fault)

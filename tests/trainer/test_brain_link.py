@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.base.enums import Role, Strategy
+from penstock.base.enums import EventKind, Role, Strategy
 from penstock.client import AsyncBrainClient, RetryPolicy
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import ConsumerReport, QueueState, WorkerReport
@@ -27,7 +27,7 @@ from penstock.trainer import brain
 from penstock.trainer.brain import BrainLink
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
-from penstock.wire import JobRegistration, RoleDescription
+from penstock.wire import JobEvent, JobRegistration, RoleDescription
 
 UID = "u-1"
 REGISTRATION = JobRegistration(
@@ -43,6 +43,7 @@ class FakeBrain:
         self.away = False
         self.known = False
         self.samples: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.dropped = 0
         self.ledger: tuple[int, bytes] | None = None
         self.finished: dict[str, Any] | None = None
@@ -61,6 +62,7 @@ class FakeBrain:
     def _samples(self, request: httpx.Request) -> httpx.Response:
         batch = json.loads(request.content)
         self.samples += batch["samples"]
+        self.events += batch["events"]
         self.dropped += batch["dropped"]
         return httpx.Response(200, json={"accepted": len(batch["samples"]), "repeated": 0})
 
@@ -288,3 +290,32 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
     assert sample["roles"]["worker"]["0"]["wait_share"] == 0.75
     maker = sample["roles"]["dataWorker"]["3"]
     assert (maker["cpu_cores"], maker["memory_bytes"], maker["incarnation"]) == (0.9, 7, 1)
+
+
+def test_a_death_is_told_once_while_its_pod_is_there_even_if_the_brain_was_away() -> None:
+    died = JobEvent(time=10.0, kind=EventKind.OUT_OF_MEMORY, role=Role.WORKER, rank=1)
+    other = JobEvent(time=12.0, kind=EventKind.FAILED, role=Role.PS, rank=0)
+    fake = FakeBrain()
+    fake.away = True
+
+    async def work(link: BrainLink) -> None:
+        link.tell_events([died])
+        tasks = [
+            asyncio.create_task(link.register(lambda: REGISTRATION)),
+            asyncio.create_task(link.send_samples()),
+        ]
+        link.tell_events([other, died])
+        fake.away = False
+        await until(lambda: len(fake.events) == 2)
+        link.tell_events([died])
+        sent = len(fake.samples)
+        await until(lambda: len(fake.samples) >= sent + 3)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(fake, work)
+    assert [(one["kind"], one["rank"]) for one in fake.events] == [
+        ("OutOfMemory", 1),
+        ("Failed", 0),
+    ]

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.base.enums import Role
@@ -29,7 +29,7 @@ from penstock.parameter_server.protocol import ServerFigures
 from penstock.trainer.coordinator import Coordinator
 from penstock.trainer.jobview import PodLimits
 from penstock.wire import JobRegistration, Plan
-from penstock.wire.samples import QueueSample, RankSample, Sample
+from penstock.wire.samples import JobEvent, QueueSample, RankSample, Sample
 
 LOG = logging.getLogger("penstock.trainer")
 
@@ -63,11 +63,19 @@ class BrainLink:
         self._buffer = SampleBuffer()
         self.limits: Mapping[tuple[Role, int], PodLimits] = {}
         """Of the pods, by role and rank."""
+        self._told: set[JobEvent] = set()  # of pods that are still there
         self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
         self._registered = asyncio.Event()
         self._sequence = 0
         self._ledger_kept: bytes | None = None  # the copy that the Brain has
         self._troubles: set[str] = set()
+
+    def tell_events(self, events: Iterable[JobEvent]) -> None:
+        """What has befallen the pods that are there; each is sent once, with the next samples."""
+        now = set(events)
+        for event in sorted(now - self._told, key=lambda one: one.time):
+            self._buffer.add_event(event)
+        self._told = now
 
     async def stored_ledger(self) -> bytes | None:
         """The ledger that an earlier trainer left with the Brain, if it can be had now."""

@@ -45,6 +45,7 @@ from penstock.trainer.jobview import (
 )
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
+from penstock.trainer.pod_events import pod_events
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.wire import JobRegistration, Plan
 
@@ -255,6 +256,7 @@ class TrainerService:
         fleet.set_pods(roles.servers, roles.ended_servers)
         if self._brain is not None:
             self._brain.limits = roles.limits
+            self._brain.tell_events(pod_events(pods))
         self._coordinator.advance(time.monotonic())
         self._changes.publish()
 
