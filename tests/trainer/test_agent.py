@@ -7,9 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
+import msgpack
 import psutil
 import pytest
 
@@ -220,6 +224,51 @@ def test_a_trainer_that_is_away_does_not_stop_the_program() -> None:
     assert code == 0
     assert b"done" in output
     assert output.count(b"did not take a report") == 1, "said more than once"
+
+
+KNOWN_BEFORE = {
+    "version", "role", "rank", "incarnation", "node", "pod", "state", "exit_code", "draining",
+    "usage",
+}  # fmt: skip
+
+
+class OldTrainer(BaseHTTPRequestHandler):
+    """A trainer of the release before: it refuses what it does not know."""
+
+    refused: ClassVar[list[dict[str, Any]]]
+    taken: ClassVar[list[dict[str, Any]]]
+
+    def do_POST(self) -> None:
+        report = msgpack.unpackb(self.rfile.read(int(self.headers["Content-Length"])))
+        unknown = sorted(report.keys() - KNOWN_BEFORE)
+        (self.refused if unknown else self.taken).append(report)
+        reply = msgpack.packb({"trainer": "t", "superseded": False, "hung_seconds": None})
+        body = f"{unknown}: Extra inputs are not permitted".encode() if unknown else reply
+        self.send_response(400 if unknown else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name)
+        """Say nothing."""
+
+
+def test_a_trainer_of_the_release_before_hears_usage_and_the_end() -> None:
+    class Heard(OldTrainer):
+        refused: ClassVar[list[dict[str, Any]]] = []
+        taken: ClassVar[list[dict[str, Any]]] = []
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Heard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        there = {environment.TRAINER_ADDRESS: f"127.0.0.1:{server.server_port}"}
+        code, output = finish(agent("import time; time.sleep(2.5)", environ=there))
+        server.shutdown()
+    assert code == 0
+    assert any(report["usage"] for report in Heard.taken)
+    assert (Heard.taken[-1]["state"], Heard.taken[-1]["exit_code"]) == ("exited", 0)
+    assert len(Heard.refused) == 1, "it was asked again and again"
+    assert output.count(b"is of an older release") == 1
+    assert b"did not take a report" not in output
 
 
 def test_a_malformed_address_is_refused_with_its_form() -> None:

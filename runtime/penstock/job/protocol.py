@@ -133,9 +133,15 @@ class EpochAudit(Message):
 def _unsaid(value: object) -> bool:
     """Whether a field is left out of a message: the release before refuses what it does not know.
 
-    A trainer of this release has agents of the one before: theirs is the image of the job.
+    A trainer of this release has agents of the one before, and the other way round: an agent's is
+    the image of the job.
     """
     return not value
+
+
+def _unknown(value: object) -> bool:
+    """The same of a field that says something when it is empty."""
+    return value is None
 
 
 class Trouble(Message):
@@ -238,11 +244,21 @@ class AgentReport(Message):
     exit_code: int | None = None
     draining: bool = False
     usage: Usage | None = None
-    life: Annotated[str, Field(max_length=32)] = ""  # tells apart agents of one rank
-    processes: Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] | None = None
+    life: Annotated[str, Field(max_length=32, exclude_if=_unsaid)] = ""
+    """Tells apart agents of one rank."""
+    processes: Annotated[
+        Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] | None,
+        Field(exclude_if=_unknown),
+    ] = None
     """None: this agent cannot know, being of the release before or not on Linux."""
-    duplicates: Annotated[tuple[Count, ...], Field(max_length=MAX_PROCESSES)] = ()
+    duplicates: Annotated[
+        tuple[Count, ...], Field(max_length=MAX_PROCESSES, exclude_if=_unsaid)
+    ] = ()
     """Process ids that had a session of this rank open at the same time."""
+
+    def for_release_before(self) -> AgentReport:
+        """The same for a trainer of the release before, which refuses fields it does not know."""
+        return self.model_copy(update={"life": "", "processes": None, "duplicates": ()})
 
 
 class AgentReply(Message):

@@ -105,6 +105,7 @@ class Agent:
         self._life = secrets.token_hex(8)
         self._processes = Processes()
         self._told_away = False
+        self._old_trainer = False  # it is of the release before
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         """Run the command and return its exit code: 128 + N when a signal N ended it."""
@@ -249,7 +250,7 @@ class Agent:
             duplicates=self._processes.duplicates,
         )
         try:
-            response = await client.post(AGENT_PATH, content=encode(report))
+            response = await self._post(client, report)
             if response.is_error:
                 raise ProtocolError(f"{response.status_code}, {response.text[:500]}")
             reply = decode(AgentReply, response.content)
@@ -269,6 +270,25 @@ class Agent:
         if reply.refused:
             self._refuse(reply.refused)
         return reply
+
+    async def _post(self, client: httpx.AsyncClient, report: AgentReport) -> httpx.Response:
+        """Send a report in words that the trainer knows; raises httpx.HTTPError."""
+        plain = encode(report.for_release_before())
+        if self._old_trainer:
+            return await client.post(AGENT_PATH, content=plain)
+        response = await client.post(AGENT_PATH, content=encode(report))
+        if response.status_code != httpx.codes.BAD_REQUEST:
+            return response
+        again = await client.post(AGENT_PATH, content=plain)
+        if again.is_error:  # it is something else that is wrong
+            return response
+        self._old_trainer = True
+        LOG.warning(
+            "the trainer at %s is of an older release: it does not hear who trains, and cannot "
+            "refuse workers that train copies",
+            self._trainer,
+        )
+        return again
 
 
 def _adopt_orphans() -> None:
