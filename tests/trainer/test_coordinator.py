@@ -429,6 +429,17 @@ def test_a_program_without_the_api_ends_the_job_when_it_ended_well() -> None:
     assert trainer.books.done()
 
 
+def test_silent_workers_are_warned_of_while_they_run(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = Trainer()
+    for second in range(70):
+        for rank in range(2):
+            silent = agent_report(rank).model_copy(update={"processes": (), "life": f"{rank}"})
+            trainer.books.agent(silent, now=100 + second)
+        trainer.books.advance(100 + second)
+    [said] = caplog.messages
+    assert "will not count as succeeded" in said
+
+
 def trouble(reason: str = "CheckpointsNotWritten") -> Trouble:
     return Trouble(reason=reason, message=f"no room for {reason}")
 

@@ -240,3 +240,42 @@ def test_agents_are_told_only_after_those_who_watch_the_job() -> None:
 def test_an_agent_of_the_previous_release_is_understood() -> None:
     said = report(0).model_dump(mode="json", exclude={"life", "processes", "duplicates"})
     assert AgentReport.model_validate(said).processes is None
+
+
+def listened(
+    copies: Copies, *reports: AgentReport, seconds: int, caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    """What was said while these reports came every second for so long."""
+    caplog.clear()
+    for second in range(seconds + 1):
+        for one in reports:
+            copies.hear(one, second)
+        copies.listen(second)
+    return caplog.messages
+
+
+def test_workers_that_stay_silent_are_warned_of_once_and_early(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    copies = Copies()
+    assert listened(copies, report(0), report(1), seconds=59, caplog=caplog) == []
+    [said] = listened(copies, report(0), report(1), seconds=200, caplog=caplog)
+    assert "2 workers have run for 60 s" in said
+    assert "will not count as succeeded" in said
+    assert "independentWorkers: true" in said
+    assert copies.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("copies", "reports"),
+    [
+        (Copies(independent=True), [report(0), report(1)]),
+        (Copies(), [report(0)]),
+        (Copies(), [report(0), report(1, process(1, 2))]),
+        (Copies(), [AgentReport(role="worker", rank=rank, incarnation=0) for rank in range(2)]),
+    ],
+)
+def test_others_are_not_warned_of(
+    copies: Copies, reports: list[AgentReport], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert listened(copies, *reports, seconds=100, caplog=caplog) == []

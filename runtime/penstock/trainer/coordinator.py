@@ -159,6 +159,8 @@ class Coordinator:
     def advance(self, now: float) -> None:
         """Look at everything anew: on each report and a few times per second."""
         self.copies.look(now)
+        if self.data is None:
+            self.copies.listen(now)
         self._forget_troubles(now)
         formed = self.rendezvous.decide(now)
         leases = self._leases()

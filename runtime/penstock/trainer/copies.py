@@ -12,10 +12,14 @@ trained yet and is waited for, and one that takes a few steps before it joins th
   not: its old process is dead.
 
 A refusal stands: a model that was trained in copies is not mended by going on.
+
+Workers that are silent, as those without PyTorch are, are judged at their end only. Whoever runs
+them is warned after `SILENT_SECONDS`, not when hours are lost.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +29,8 @@ from penstock.crds.conditions import JobReason
 from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
 
+LOG = logging.getLogger("penstock.trainer")
+
 REFUSED: Final = 78
 """Exit code of the agents of a job that was refused, and of its trainer where there is no cluster.
 
@@ -33,6 +39,8 @@ CONFIRMED_SECONDS: Final = 10.0
 """A process has trained as a rank for so long before that counts against its job."""
 FRESH_SECONDS: Final = 5.0
 """An agent that has not reported for so long says nothing about who trains now."""
+SILENT_SECONDS: Final = 60.0
+"""Several programs have run for so long and none has said how it trains: time for a warning."""
 PROVEN_REPORTS: Final = 2
 """An agent that was heard so often after its successor lives. Once may be a report that was late;
 it sends one at a time."""
@@ -146,6 +154,15 @@ def _separate_copies(workers: Mapping[int, Processes], job: str, how: str) -> Re
     )
 
 
+_SILENCE: Final = (
+    "the programs of %d workers have run for %.0f s, and none has said that it trains, alone or "
+    "with others: the job will not count as succeeded unless the workers form a group that "
+    "Penstock can see (docs/training.md), or independentWorkers: true is said (--independent "
+    "without a cluster), as it has to be where they speak to each other by other means than "
+    "torch.distributed"
+)
+
+
 def _standing(processes: Processes) -> str:
     if not processes:
         return "was never seen to train"
@@ -168,6 +185,8 @@ class Copies:
     _lives: dict[int, dict[str, int]] = field(default_factory=dict)
     """Of each rank's newest incarnation: its agents, oldest first, and how often each was heard
     after its successor."""
+    _silent_since: float | None = None
+    _warned: bool = False
 
     def hear(self, report: AgentReport, now: float) -> None:
         """Take in the report of a worker's agent that has not been superseded."""
@@ -190,6 +209,20 @@ class Copies:
             found = {rank: workers[rank] for rank in apart}
             count = f"{len(apart)} workers train separate copies of the model"
             self._refuse(_separate_copies(found, self.job, count))
+
+    def listen(self, now: float) -> None:
+        """Warn once where several workers of a job that divides no work stay silent."""
+        if self.independent or self.refusal is not None or self._warned:
+            return
+        running = self._running(now)
+        if len(running) < 2 or any(report.processes for report, _ in self._reports.values()):
+            self._silent_since = None
+            return
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since >= SILENT_SECONDS:
+            LOG.warning(_SILENCE, len(running), SILENT_SECONDS)
+            self._warned = True
 
     def alone(self, now: float) -> list[int]:
         """The workers that train now, and not with another one."""
