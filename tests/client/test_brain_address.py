@@ -217,6 +217,26 @@ def test_a_token_is_asked_for_anew_at_half_its_life(tmp_path: Path) -> None:
     assert asked == [100.0, 1901.0]
 
 
+def test_a_token_that_is_still_good_is_kept_where_it_cannot_be_renewed(tmp_path: Path) -> None:
+    asked: list[float] = []
+    now = [100.0]
+
+    def connect(access: ClusterAccess) -> ClusterClient:
+        asked.append(now[0])
+        return client(tmp_path, [SERVICE], given=AUDIENCE if now[0] == 100.0 else None)
+
+    with client(tmp_path) as cluster:
+        access = cluster.access
+    token = BrainToken(access, Account("a", "b"), connect=connect, clock=lambda: now[0])
+    for moment in (100.0, 1901.0, 1902.0, 1930.9, 1931.0, 3690.0):
+        now[0] = moment
+        assert token() == "of-a/serviceaccounts/b"
+    assert asked == [100.0, 1901.0, 1931.0, 3690.0]
+    now[0] = 3700.0
+    with pytest.raises(BrainAddressError, match="no token for the Brain"):
+        token()
+
+
 def test_in_a_pod_it_is_the_service(tmp_path: Path) -> None:
     with client(tmp_path, [SERVICE], in_pod=True) as cluster:
         found = find_brain(cluster, environ={})

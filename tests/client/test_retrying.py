@@ -1,6 +1,9 @@
 """Calls are tried again when that may help, and only as long as allowed."""
 
+import asyncio
+import json
 import random
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.base.targets import RoleTarget
 from penstock.client import (
+    AsyncBrainClient,
     BrainUnavailableError,
     ConflictError,
     NotAllowedError,
@@ -164,6 +168,31 @@ def test_a_token_file_that_comes_late_is_read(either: Either, tmp_path: Path) ->
     server = Called(httpx.Response(200, json=JOB))
     assert either.call("job", "uid-1", handler=server, token=late).uid == "uid-1"
     assert server.requests[0].headers["authorization"] == "Bearer here"
+
+
+@pytest.mark.parametrize("call", ["job", "watch_plans"])
+def test_a_token_that_is_slow_to_come_does_not_hold_up_the_event_loop(call: str) -> None:
+    elsewhere = threading.Event()
+
+    def slow() -> str:
+        assert elsewhere.wait(20), "nothing else could run"
+        return "here"
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(0.05, elsewhere.set)
+        body = json.dumps(JOB).encode() if call == "job" else b""
+        answer = httpx.Response(200, stream=httpx.ByteStream(body))
+        transport = httpx.MockTransport(lambda request: answer)
+        patient = RetryPolicy(total_seconds=30.0, attempt_seconds=30.0)
+        async with AsyncBrainClient(
+            "http://brain", token=slow, transport=transport, retry=patient
+        ) as client:
+            if call == "job":
+                assert (await client.job("uid-1")).uid == "uid-1"
+            else:
+                assert [plan async for plan in client.watch_plans("uid-1")] == []
+
+    asyncio.run(main())
 
 
 def test_a_stream_of_anything_but_plans_is_a_protocol_error(either: Either) -> None:

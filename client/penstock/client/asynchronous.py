@@ -15,7 +15,7 @@ from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot
 from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
 from penstock.client.events import EventReader
 from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
-from penstock.client.token import Token, authorization
+from penstock.client.token import Token, authorization_async
 from penstock.wire import (
     AlgorithmPatch,
     AlgorithmView,
@@ -204,7 +204,7 @@ class AsyncBrainClient:
         timeout = httpx.Timeout(self._retry.attempt_seconds, read=idle_seconds)
         began = time.monotonic()
         try:
-            headers = {"Last-Event-ID": str(after), **authorization(self._token)}
+            headers = {"Last-Event-ID": str(after), **await authorization_async(self._token)}
             async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
                     await _raise_for(path, response)
@@ -255,11 +255,12 @@ class AsyncBrainClient:
     async def _attempt(self, call: Call[T], deadline: float) -> Answer:
         seconds = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
         end = time.monotonic() + seconds
+        shown = await authorization_async(self._token)
         async with self._http.stream(
             call.method,
             call.path,
             params=dict(call.query),
-            headers={**call.headers, **authorization(self._token)},
+            headers={**call.headers, **shown},
             content=call.body,
             timeout=seconds,
         ) as response:

@@ -20,6 +20,7 @@ from penstock.client.errors import (
     ClusterError,
     ForbiddenError,
     ObjectNotFoundError,
+    PenstockError,
 )
 from penstock.client.kubeconfig import ClusterAccess
 from penstock.client.resources import ClusterCall, Resource
@@ -32,6 +33,8 @@ ACCOUNTS: Final = Resource("v1", "serviceaccounts")
 _WHO: Final = Resource("authentication.k8s.io/v1", "selfsubjectreviews", namespaced=False)
 _AUTHENTICATION: Final = "authentication.k8s.io/v1"
 _LIFETIME_SECONDS: Final = 3600
+_PAUSE_SECONDS: Final = 30.0
+"""Between attempts to renew a token that is still good."""
 _PREFIX: Final = "system:serviceaccount:"
 
 
@@ -55,7 +58,10 @@ def parsed(text: str, which: str) -> Account:
 
 
 class BrainToken:
-    """A token of an account for the Brain, asked for anew at half its life. Thread-safe."""
+    """A token of an account for the Brain, asked for anew at half its life. Thread-safe.
+
+    Where that fails, the token stays in use as long as it is good.
+    """
 
     def __init__(
         self,
@@ -72,13 +78,20 @@ class BrainToken:
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at = 0.0
+        self._expires_at = 0.0
 
     def __call__(self) -> str:
-        """The present token. Raises BrainAddressError where the API server gives none."""
+        """The present token. Raises BrainAddressError where there is none, and none is given."""
         with self._lock:
-            if not self._token or self._clock() >= self._renew_at:
-                with self._connect(self._access) as cluster:
-                    self.take(cluster)
+            if self._clock() >= self._renew_at:
+                try:
+                    with self._connect(self._access) as cluster:
+                        self.take(cluster)
+                except PenstockError:
+                    now = self._clock()
+                    if now >= self._expires_at:
+                        raise
+                    self._renew_at = min(now + _PAUSE_SECONDS, self._expires_at)
             return self._token
 
     def take(self, cluster: ClusterClient) -> None:
@@ -104,7 +117,7 @@ class BrainToken:
                 f"other is sent to a Brain that was found; {_HOW}"
             )
         lasts = float(given.get("expirationSeconds") or _LIFETIME_SECONDS)
-        self._token, self._renew_at = token, asked + lasts / 2
+        self._token, self._renew_at, self._expires_at = token, asked + lasts / 2, asked + lasts
 
 
 def own_account(cluster: ClusterClient) -> Account | None:

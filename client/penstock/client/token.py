@@ -1,5 +1,6 @@
 """Where a client's bearer token comes from."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,3 +37,10 @@ def authorization(token: Token) -> dict[str, str]:
             "the token for the Brain has spaces, line ends or characters that no token has"
         )
     return {"Authorization": f"Bearer {text}"}
+
+
+async def authorization_async(token: Token) -> dict[str, str]:
+    """The same, without holding up the event loop: a file or a cluster may be slow to say it."""
+    if token is None or isinstance(token, str):
+        return authorization(token)
+    return await asyncio.to_thread(authorization, token)
