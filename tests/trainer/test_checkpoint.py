@@ -178,6 +178,10 @@ def test_a_disk_that_hangs_holds_up_neither_the_training_nor_a_drain(
         folder.save(step, state(step))
     until(lambda: folder.trouble)
     assert f"no checkpoint is written to {tmp_path}: a write is not done within" in folder.trouble
+    assert caplog.messages == [], "who asks writes nothing"
+    folder.look()
+    folder.look()
+    assert caplog.messages == [folder.trouble]
     with pytest.raises(CheckpointError, match="the disk hangs"):
         folder.wait()
     folder.save(4, state(4))

@@ -143,13 +143,16 @@ class CheckpointDir:
         with self._changed:
             if self._failure:
                 return not_saved(self.folder, self._failure)
-            if self._began is None or time.monotonic() - self._began <= self._write_seconds:
-                return ""
-            said = not_saved(self.folder, self._hanging)
-            if not self._hangs:
-                LOG.warning("%s", said)
-            self._hangs = True
-            return said
+            late = self._began is not None and time.monotonic() - self._began > self._write_seconds
+            return not_saved(self.folder, _hanging(self._write_seconds)) if late else ""
+
+    def look(self) -> None:
+        """Say once in the log where a write hangs; to be called now and then."""
+        trouble = self.trouble
+        with self._changed:
+            if trouble and not self._failure and not self._hangs and self._began is not None:
+                LOG.warning("%s", trouble)
+                self._hangs = True
 
     def troubles(self) -> tuple[Trouble, ...]:
         """The same for the trainer."""
@@ -171,7 +174,7 @@ class CheckpointDir:
             with self._changed:
                 written = self._changed.wait_for(self._is_idle, POLL_SECONDS)
                 self._check_fault()
-                why = self._failure or self._hanging
+                why = self._failure or _hanging(self._write_seconds)
             if written or not waits_on():
                 return
             if time.monotonic() > deadline:
@@ -209,13 +212,6 @@ class CheckpointDir:
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise CheckpointError(f"a checkpoint was not written: {fault!r}") from fault
-
-    @property
-    def _hanging(self) -> str:
-        return (
-            f"a write is not done within {self._write_seconds:.0f} s, the disk hangs or is too "
-            "slow for the model"
-        )
 
     # ------------------------------------------------------------------ on the thread
 
@@ -269,6 +265,12 @@ class CheckpointDir:
             self._files.discard_older(step)
         except OSError as error:
             LOG.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
+
+
+def _hanging(seconds: float) -> str:
+    return (
+        f"a write is not done within {seconds:.0f} s, the disk hangs or is too slow for the model"
+    )
 
 
 def write(path: Path, packed: PackedState) -> None:

@@ -287,6 +287,8 @@ class Session:
 
     def _tell_troubles(self) -> None:
         """Report what cannot be written at present."""
+        if self._checkpoints is not None:
+            self._checkpoints.look()
         if self._link is None:
             return
         checkpoints = self._checkpoints.troubles() if self._checkpoints is not None else ()

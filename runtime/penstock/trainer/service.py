@@ -2,7 +2,8 @@
 
 Everything that is decided is decided in `penstock.trainer.coordinator`; here it is only observed
 and carried out. A line that is down (no Brain, no API server, a full disk) never stops the
-training: it is retried with back-off and said once in the log.
+training: it is retried with back-off and said once in the log. The journal is written in the event
+loop, so a disk that hangs, unlike one that is full, holds up the trainer.
 """
 
 from __future__ import annotations
