@@ -119,6 +119,41 @@ def test_problems_come_and_go_in_the_status_beside_the_controllers_writes(
     run(job, story)
 
 
+def test_other_words_for_the_same_are_not_worth_a_write_each() -> None:
+    problems, writes = Problems(), []
+
+    class Api:
+        """An API server that has one job."""
+
+        async def job(self) -> Json:
+            return {"metadata": {"uid": "u", "resourceVersion": "1"}}
+
+        async def set_job_status(self, version: str, fields: Json) -> Json:
+            writes.append(fields["problems"])
+            return {**await self.job(), "status": fields}
+
+    async def story() -> None:
+        status = ProblemStatus(Api(), "u", problems)  # type: ignore[arg-type]
+        for step in range(20):
+            problems.report("worker-0", CHECKPOINTS, f"step {step}", 0.0)
+            assert await status._attempt()
+        assert len(writes) == 1
+        problems.report("trainer", JobReason.JOURNAL_NOT_WRITTEN, "full", 1.0)
+        assert await status._attempt()
+        assert len(writes) == 2, "a new reason is written at once"
+        problems.report("trainer", JobReason.JOURNAL_NOT_WRITTEN, "full", 1.0, fatal=True)
+        assert await status._attempt()
+        assert len(writes) == 3, "a fatal one too"
+        problems.clear("worker-0", CHECKPOINTS)
+        assert await status._attempt()
+        assert len(writes) == 4, "and that one is over"
+        problems.report("trainer", JobReason.JOURNAL_NOT_WRITTEN, "fuller", 1.0)
+        await status.settle(10)
+        assert "fuller" in writes[-1][0]["message"], "nothing is left unwritten at the end"
+
+    asyncio.run(story())
+
+
 def test_a_trainer_writes_no_other_field_and_no_other_jobs_status(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

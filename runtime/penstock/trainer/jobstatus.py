@@ -4,7 +4,8 @@ Level-triggered: what the job is seen to say is compared with what it should say
 the two differ, on condition of the version that was seen; so a write never reaches another job of
 the same name. Nothing here ever disturbs the trainer. Where the API server is away, an older CRD
 drops the field, or an older role does not allow it, this is said once and tried again with growing
-pauses.
+pauses. What is new, over or fatal is written at once; other words for the same are not worth a
+write each, and wait for `WORDS_SECONDS`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from penstock.trainer.problems import Problems, as_status
 LOG = logging.getLogger("penstock.trainer")
 
 LOOK_SECONDS: Final = 0.2
+WORDS_SECONDS: Final = 5.0
+"""Least seconds between two writes for words alone."""
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _CONFLICT: Final = 409
 
@@ -45,6 +48,7 @@ class ProblemStatus:
         self._clock_zero = datetime.now(UTC) - timedelta(seconds=time.monotonic())
         self._job: Json | None = None
         self._failures = 0
+        self._wrote_at = float("-inf")
 
     def seen(self, job: Json) -> None:
         """The job is this now."""
@@ -72,7 +76,7 @@ class ProblemStatus:
         """The last chance: try for so long at most that the status is as it should be."""
         try:
             async with asyncio.timeout(seconds):
-                while not await self._attempt():  # noqa: ASYNC110  (each is a new attempt)
+                while not await self._attempt(at_once=True):  # noqa: ASYNC110  (each is a new attempt)
                     await asyncio.sleep(self._pause())
         except TimeoutError:
             LOG.warning("left before status.%s of the job was written", TRAINER_FIELD)
@@ -82,8 +86,8 @@ class ProblemStatus:
             return LOOK_SECONDS
         return self._retry_seconds[min(self._failures, len(self._retry_seconds)) - 1]
 
-    async def _attempt(self) -> bool:
-        """Write what differs; whether the status is as it should be."""
+    async def _attempt(self, *, at_once: bool = False) -> bool:
+        """Write what differs; whether the status is as it should be, or may wait."""
         wanted = as_status(self._problems.current(), self._clock_zero)
         try:
             if self._job is None and wanted:
@@ -92,6 +96,9 @@ class ProblemStatus:
                     self._failed("another job has its name by now")
                     return False
             if self._job is None or written(self._job) == wanted:
+                return True
+            young = time.monotonic() - self._wrote_at < WORDS_SECONDS
+            if young and not at_once and _gist(written(self._job)) == _gist(wanted):
                 return True
             version = str(self._job["metadata"]["resourceVersion"])
             answer = await self._kube.set_job_status(version, {TRAINER_FIELD: wanted or None})
@@ -109,6 +116,7 @@ class ProblemStatus:
         if self._failures:
             LOG.info("status.%s of the job is written again", TRAINER_FIELD)
         self._failures = 0
+        self._wrote_at = time.monotonic()
         return True
 
     async def _look(self) -> None:
@@ -130,3 +138,8 @@ class ProblemStatus:
 def written(job: Json) -> list[Any]:
     """What a job's status says of its problems."""
     return list((job.get("status") or {}).get(TRAINER_FIELD) or ())
+
+
+def _gist(problems: list[Any]) -> set[tuple[str, bool]]:
+    """What is wrong, apart from its words."""
+    return {(str(one.get("reason")), bool(one.get("fatal"))) for one in problems}
