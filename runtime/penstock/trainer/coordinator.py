@@ -7,12 +7,12 @@ it, the service ticks it and carries its events to the journal and its snapshots
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.base.enums import TRAINER_ROLE, Guarantee, Role
-from penstock.crds.conditions import UNWRITTEN, JobReason
+from penstock.crds.conditions import JobReason
 from penstock.data.ledger import Ledger, LedgerOptions, SampleOrder, SnapshotError
 from penstock.job.protocol import (
     AgentReply,
@@ -23,12 +23,10 @@ from penstock.job.protocol import (
     Group,
     LeaseReply,
     LeaseRequest,
-    MemberId,
     Phase,
     ProcessState,
     SessionReply,
     SessionReport,
-    Trouble,
     Usage,
 )
 from penstock.parameter_server.control.audits import audits_of
@@ -48,6 +46,7 @@ from penstock.trainer.rendezvous import Rendezvous, Timing
 from penstock.trainer.shares import improved
 from penstock.trainer.stragglers import stragglers
 from penstock.trainer.summary import Progress, Summary
+from penstock.trainer.unwritten import Unwritten
 
 DEFAULT_SLOTS_PER_STEP = 64
 SHARES_EVERY_SECONDS = 5.0
@@ -55,8 +54,6 @@ MAX_AGENTS = 16384
 FRESH_SECONDS = 10.0
 """An agent that has not reported for this long is not known to live."""
 RECOVERY_SECONDS = 5.0
-FORGET_SECONDS = 30.0
-"""What a worker cannot write is forgotten when it has not been heard of for so long."""
 HANG_SECONDS = 1800.0
 """A program that keeps the others from the end of a step for this long is ended by its agent."""
 
@@ -121,7 +118,7 @@ class Coordinator:
         self.fleet = ServerCoordinator(identity, fence_floor)
         self.copies = Copies(independent=facts.independent)
         self.problems = Problems()
-        self._troubled: dict[int, float] = {}  # ranks that cannot write, and when they said so last
+        self.unwritten = Unwritten(self.problems)
         self._shares_at = float("-inf")
 
     # ------------------------------------------------------------------ sessions
@@ -148,7 +145,7 @@ class Coordinator:
             )
         if not self.rendezvous.report(report, now):
             return self._reply(Directive.REFUSED, None, message=f"{report.member} was replaced")
-        self._take_troubles(report.member, report.troubles, now)
+        self.unwritten.hear(report.member.rank, report.troubles, now)
         self._take_audits(report)
         self._acknowledge(report, now)
         self._refuse_bad_data(report)
@@ -161,7 +158,7 @@ class Coordinator:
         self.copies.look(now)
         if self.data is None:
             self.copies.listen(now)
-        self._forget_troubles(now)
+        self.unwritten.forget(now)
         formed = self.rendezvous.decide(now)
         leases = self._leases()
         if formed is not None and leases is not None:
@@ -290,26 +287,6 @@ class Coordinator:
             message=message,
         )
 
-    def _take_troubles(self, member: MemberId, troubles: Sequence[Trouble], now: float) -> None:
-        """What a worker cannot write; words that are not known here are a newer session's."""
-        told = {trouble.reason: trouble.message for trouble in troubles}
-        for reason in UNWRITTEN:
-            if reason in told:
-                self.problems.report(_name_of(member.rank), reason, told[reason], now)
-                self._troubled[member.rank] = now
-            else:
-                self.problems.clear(_name_of(member.rank), reason)
-        if not told:
-            self._troubled.pop(member.rank, None)
-
-    def _forget_troubles(self, now: float) -> None:
-        """Nobody waits for what a process that is gone could not write."""
-        gone = [rank for rank, seen in self._troubled.items() if now - seen > FORGET_SECONDS]
-        for rank in gone:
-            del self._troubled[rank]
-            for reason in UNWRITTEN:
-                self.problems.clear(_name_of(rank), reason)
-
     def _others_finished(self) -> bool:
         """Whether a model that has seen everything exists: there is nothing left to do."""
         if self.ledger is None or not self.ledger.finished:
@@ -384,7 +361,7 @@ class Coordinator:
             raise RefusedError(f"{report.member} was replaced by a newer process")
         if before is not None and before.id != report.member:
             self.ledger.release(before.report.lease.holder)
-        self._take_troubles(report.member, report.troubles, now)
+        self.unwritten.hear(report.member.rank, report.troubles, now)
         self._advance_servers(now)
         if self.fleet.recovering:
             return None
@@ -671,7 +648,3 @@ class Coordinator:
             return self._options(data.order(int(extra["slots_per_step"])))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error
-
-
-def _name_of(rank: int) -> str:
-    return f"{Role.WORKER.in_names}-{rank}"
