@@ -54,13 +54,13 @@ T ?=
 test: $(STAMP) ## Run the whole test suite, or T="PATH [OPTIONS]" of it
 	@$(BIN)/python -m pytest -n $(if $(T),0,$(PYTEST_WORKERS)) --dist worksteal $(T)
 
-# Rooms that decide: no PyTorch, no clusters, no browsers. Whoever adds one sees to its two minutes.
-FAST := tests/base tests/brain tests/cli tests/client tests/controller tests/crds tests/house \
-  tests/kube tests/scheduler tests/sim tests/trainer
+# Rooms and folders that decide: no PyTorch, no database, no cluster, no browser.
+FAST := tests/base tests/brain/algorithms tests/brain/control tests/brain/model tests/crds \
+  tests/house tests/scheduler/placement tests/scheduler/planner tests/scheduler/policies tests/sim
 
 .PHONY: test-fast
 test-fast: $(CONTROL_STAMP) ## The tests of decisions, under two minutes, without PyTorch
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m 'fast' $(FAST)
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m 'not slow' $(FAST)
 
 .PHONY: check
 check: $(STAMP) ## Lint, types, layer contracts, generated files

@@ -33,6 +33,7 @@ DOCKER: Final = "needs a container runtime; tests/packaging reads the Dockerfile
 MINUTES: Final = "measures or compares for minutes; "
 EXAMPLE: Final = "trains for a minute; the same is run by tests/examples/"
 NOT_TYPED: Final = {
+    ("CONTRIBUTING.md", ""): "sets the project up, or runs this very suite",
     ("README.md", ""): FOLLOWED,
     ("docs/quickstart.md", ""): FOLLOWED,
     ("docs/install.md", ""): HELM,
