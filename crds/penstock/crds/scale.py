@@ -21,6 +21,8 @@ from penstock.base.fields import (
     ShortText,
 )
 from penstock.base.structural import Keywords, Model, Rule
+from penstock.base.targets import RankTarget as RankTarget  # they were here before
+from penstock.base.targets import Resources as Resources
 from penstock.base.targets import RoleTarget
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
