@@ -258,6 +258,7 @@ class Forgetful:
         return event.type != "DELETED" or event.object["metadata"]["name"] != "b"
 
 
+@pytest.mark.timeout(150)  # each try waits for an event that never comes
 def test_a_lost_event_would_be_noticed() -> None:
     with running_cluster() as cluster:
         cluster.engine.interceptor = Forgetful()
