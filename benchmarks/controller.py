@@ -33,8 +33,8 @@ from typing import Any
 import psutil
 
 from penstock.base.enums import Role
+from penstock.controller.reconcile.parsing import read_job, read_spec
 from penstock.controller.reconcile.pods import replica_pod
-from penstock.controller.reconcile.reading import read_job, read_spec
 from penstock.controller.reconcile.targets import RankTarget
 from penstock.crds.manifests import MANIFESTS
 from penstock.local.apiserver import ServeOptions, serve

@@ -69,8 +69,8 @@ class Scenario:
         consumer = [python, "-m", "benchmarks.dataplane.consuming", str(folder), str(seed)]
         self.commands = {
             "dispatcher": [penstock, "trainer", "--port", str(self._port)],
-            "data-worker-0": [python, "-m", "penstock.data.service"],
-            "data-worker-1": [python, "-m", "penstock.data.service"],
+            "data-worker-0": [python, "-m", "penstock.data.worker_process"],
+            "data-worker-1": [python, "-m", "penstock.data.worker_process"],
             "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS)],
         }
         self.running: dict[str, subprocess.Popen[bytes]] = {}

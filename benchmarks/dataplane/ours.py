@@ -22,10 +22,10 @@ from benchmarks.dataplane.measure import (
 )
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 from penstock.data.allocator import ALLOCATOR
+from penstock.data.batch_stream import Batches, Stream, StreamOptions
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
-from penstock.data.stream import Batches, Stream, StreamOptions
 from penstock.data.worker import DataWorker, work
 
 TOKEN = "benchmark"

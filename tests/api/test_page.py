@@ -13,7 +13,7 @@ import pytest
 
 from penstock.api.auth.tokens import ApiTokens, hash_of, new_token
 from penstock.api.page.axis import figure, time_ticks, value_ticks
-from penstock.api.page.nodemap import NodeState, heat_map, node_map, shade
+from penstock.api.page.node_map import NodeState, heat_map, node_map, shade
 from penstock.api.page.timeline import PlanMark, Point, thinned, timeline
 from penstock.brain.configuration import ApiToken
 from tests.api.service import Api, api, run, sample, server

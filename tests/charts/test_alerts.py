@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from penstock.api.requestmetrics import RequestMetrics
+from penstock.api.request_metrics import RequestMetrics
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.controller.metrics import Metrics as ControllerMetrics
 from penstock.scheduler.planner.cluster import ClusterState

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.client import AsyncPenstock, BrainAddressError, asyncsdk, brainaddress
-from penstock.client.brainaddress import BrainAddress, find_brain
-from penstock.client.braintoken import Account, BrainToken
+from penstock.client import AsyncPenstock, BrainAddressError, async_sdk, brain_address
+from penstock.client.brain_address import BrainAddress, find_brain
+from penstock.client.brain_token import Account, BrainToken
 from penstock.client.cluster import ClusterClient
 from penstock.client.kubeconfig import ClusterAccess
 
@@ -276,7 +276,7 @@ def test_ctrl_c_meanwhile_leaves_no_forwarded_port(
         started.append(process)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(brainaddress, "_first_line", interrupted)
+    monkeypatch.setattr(brain_address, "_first_line", interrupted)
     with client(tmp_path, [SERVICE]) as cluster, pytest.raises(KeyboardInterrupt):
         find_brain(cluster, environ={})
     assert started[0].poll() is not None
@@ -295,7 +295,7 @@ def test_who_is_cancelled_meanwhile_leaves_none_either(
         started.append(subprocess.Popen(["sleep", "30"]))
         return BrainAddress("http://127.0.0.1:1", None, "forwarded", started[-1])
 
-    monkeypatch.setattr(asyncsdk, "find_brain", find)
+    monkeypatch.setattr(async_sdk, "find_brain", find)
     config = tmp_path / "kubeconfig"
     config.write_text(
         "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from penstock.client import errors, resources
-from penstock.client.asynccluster import AsyncClusterClient
+from penstock.client.async_cluster import AsyncClusterClient
 from penstock.client.cluster import ClusterClient
 from penstock.client.kubeconfig import ClusterAccess
 

@@ -25,7 +25,7 @@ from penstock.client import (
     ObjectNotFoundError,
     Penstock,
     WaitTimeoutError,
-    jobcalls,
+    job_calls,
 )
 from penstock.client.waiting import one_manifest
 from penstock.crds import labels
@@ -194,7 +194,7 @@ def test_a_persons_targets_are_scales(sdk: Sdk, cluster: RunningCluster) -> None
 def test_two_who_scale_within_one_moment_do_not_meet_in_one_name() -> None:
     document = {"metadata": {"name": "x", "uid": "u", "namespace": "default"}}
     names = [
-        jobcalls.scale(document, {Role.WORKER: {"replicas": 2}}, now_seconds=now).body
+        job_calls.scale(document, {Role.WORKER: {"replicas": 2}}, now_seconds=now).body
         for now in (1795333744.255111, 1795333744.255112, 1795333744.2562)
     ]
     found = [(each or {})["metadata"]["name"] for each in names]

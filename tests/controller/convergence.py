@@ -9,7 +9,7 @@ from penstock.base import quantity
 from penstock.base.enums import Role
 from penstock.controller.reconcile import quota
 from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.reading import read_scale, read_spec
+from penstock.controller.reconcile.parsing import read_scale, read_spec
 from penstock.controller.reconcile.targets import Target, compute_target
 from penstock.crds.conditions import ConditionReason, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec

@@ -6,13 +6,13 @@ from typing import Any
 
 from penstock.base.enums import Role
 from penstock.controller.reconcile.observed import Job, Settings
+from penstock.controller.reconcile.parsing import read_job, read_spec
 from penstock.controller.reconcile.pods import (
     TRAINER_CPU_LIMIT,
     TRAINER_STARTUP_SECONDS,
     replica_pod,
     trainer_pod,
 )
-from penstock.controller.reconcile.reading import read_job, read_spec
 from penstock.controller.reconcile.targets import RankTarget
 from penstock.crds.elasticjob import ElasticJobSpec
 from tests.controller.life import job as make_job

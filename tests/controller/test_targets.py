@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.enums import Role
-from penstock.controller.reconcile.fields import FieldKey, flatten
 from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.reading import read_scale, read_spec
+from penstock.controller.reconcile.parsing import read_scale, read_spec
+from penstock.controller.reconcile.target_fields import FieldKey, flatten
 from penstock.controller.reconcile.targets import RankTarget, compute_target
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.scale import ScaleSpec

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from penstock.base.enums import Guarantee, Role, Source
 from penstock.base.targets import RankTarget, Resources, RoleTarget
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.jobstatus import ElasticJobStatus, RankStatus
+from penstock.crds.job_status import ElasticJobStatus, RankStatus
 from penstock.crds.meta import Condition, ObjectMeta
 from penstock.crds.scale import JobReference, Scale, ScaleSpec
 from tests.crds.schemas import TEMPLATE, job

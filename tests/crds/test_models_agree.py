@@ -17,7 +17,7 @@ from penstock.base.fields import (
 from penstock.base.structural import Model
 from penstock.crds.check import faults_of
 from penstock.crds.elasticjob import ELASTICJOB
-from penstock.crds.jobstatus import ElasticJobStatus
+from penstock.crds.job_status import ElasticJobStatus
 from penstock.crds.scale import SCALE, ScaleStatus
 from tests.crds.replay import reason_to_leave_out, replayed
 from tests.crds.vectors import Vector, load

@@ -12,7 +12,12 @@ FOREIGN = ("torch", "kopf", "kubernetes", "fastapi", "sqlalchemy")
 
 @pytest.mark.parametrize(
     "module",
-    ["penstock.data", "penstock.data.loader", "penstock.data.service", "penstock.data.dispatcher"],
+    [
+        "penstock.data",
+        "penstock.data.loader",
+        "penstock.data.worker_process",
+        "penstock.data.dispatcher",
+    ],
 )
 def test_no_framework_is_imported(module: str) -> None:
     code = f"import sys, {module}; print([one for one in {FOREIGN!r} if one in sys.modules])"

@@ -12,10 +12,10 @@ import torch
 from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee
-from penstock.data import Loader, torchloader
+from penstock.data import Loader, torch_loader
 from penstock.data.consumer import Consumer
 from penstock.data.protocol import InputOptions
-from penstock.data.torchloader import begin
+from penstock.data.torch_loader import begin
 from tests.data import planes
 from tests.data.planes import Noise, end, eventually, spawn
 
@@ -23,7 +23,7 @@ from tests.data.planes import Noise, end, eventually, spawn
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Consumer]:
     with planes.consumer() as made:
-        monkeypatch.setattr(torchloader, "consumer_of_process", lambda: made)
+        monkeypatch.setattr(torch_loader, "consumer_of_process", lambda: made)
         yield made
 
 
@@ -91,7 +91,7 @@ def test_a_loader_of_single_samples_leaves_them_out_too(consumer: Consumer) -> N
 
 def test_what_the_program_says_itself_counts_for_more(consumer: Consumer) -> None:
     says(consumer, skip_bad=True, guarantee=Guarantee.AT_MOST_ONCE)
-    loader = torchloader.DataLoader(Pictures(broken=(3,)), batch_size=4, skip_bad=False)
+    loader = torch_loader.DataLoader(Pictures(broken=(3,)), batch_size=4, skip_bad=False)
     with pytest.raises(ValueError, match="picture 3"):
         list(loader)
 
@@ -154,8 +154,8 @@ def test_an_unsharded_rank_goes_on_in_its_own_order_in_another_process(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
 
-    def loader() -> torchloader.DataLoader:
-        found = torchloader.DataLoader(
+    def loader() -> torch_loader.DataLoader:
+        found = torch_loader.DataLoader(
             Pictures(), batch_size=4, shuffle=True, guarantee=Guarantee.UNSHARDED
         )
         torch.seed()  # as in a process of its own, whose program seeds nothing

@@ -53,7 +53,7 @@ def test_the_runtime_needs_no_framework_of_the_control_plane() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["penstock.data", "penstock.data.service", "penstock.trainer.service", "penstock.client",
+    ["penstock.data", "penstock.data.worker_process", "penstock.trainer.service", "penstock.client",
      "penstock.trainer.agent"],
 )  # fmt: skip
 def test_what_runs_in_pods_imports_in_the_runtime_image(runtime: Environment, module: str) -> None:

@@ -1,6 +1,6 @@
 """Small clusters for tests."""
 
-from penstock.scheduler.columns import Columns
+from penstock.scheduler.node_table import Columns
 from penstock.scheduler.request import Request
 
 GIBIBYTE = 1024**3

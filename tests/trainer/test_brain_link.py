@@ -23,8 +23,8 @@ from penstock.job.protocol import (
     SessionReport,
     Usage,
 )
-from penstock.trainer import brain
-from penstock.trainer.brain import BrainLink
+from penstock.trainer import brain_connection
+from penstock.trainer.brain_connection import BrainLink
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
 from penstock.wire import JobEvent, JobRegistration, RoleDescription
@@ -89,8 +89,8 @@ def _problem(status: int) -> httpx.Response:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brain, "SAMPLE_SECONDS", 0.02)
-    monkeypatch.setattr(brain, "REGISTER_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(brain_connection, "SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(brain_connection, "REGISTER_RETRY_SECONDS", 0.02)
 
 
 def books() -> Coordinator:

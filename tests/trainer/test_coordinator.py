@@ -29,7 +29,7 @@ from penstock.job.protocol import (
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from penstock.trainer.service import LATECOMER_SECONDS, End
-from penstock.trainer.unwritten import FORGET_SECONDS
+from penstock.trainer.write_problems import FORGET_SECONDS
 
 DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch
 SLOTS = 8

@@ -14,7 +14,7 @@ from penstock.base.targets import RoleTarget
 from penstock.crds import labels
 from penstock.crds.manifests import MANIFESTS
 from penstock.job.settings import PodIdentity
-from penstock.trainer.jobview import scale_of, worker_pods
+from penstock.trainer.job_view import scale_of, worker_pods
 from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
 from penstock.wire import Plan
 from tests.local.cluster import RunningCluster, running_cluster

@@ -19,10 +19,10 @@ from penstock.job.protocol import (
     SessionReport,
 )
 from penstock.trainer.collective import Gradients
-from penstock.trainer.control import GroupBrokenError, Listener
-from penstock.trainer.link import Orders
 from penstock.trainer.membership import Membership
-from penstock.trainer.state import PackedState
+from penstock.trainer.state_codec import PackedState
+from penstock.trainer.step_barrier import GroupBrokenError, Listener
+from penstock.trainer.trainer_connection import Orders
 
 MEMBER = MemberId(rank=0, incarnation=0, nonce="n")
 

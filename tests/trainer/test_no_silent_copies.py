@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.elastic.processes import Job, running_job
 from penstock.crds import environment as names
-from penstock.trainer.copies import REFUSED
+from penstock.trainer.silent_copies import REFUSED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]  # two processes load large libraries
 

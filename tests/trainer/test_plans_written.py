@@ -13,8 +13,8 @@ from penstock.base.enums import Role, Source, Stage
 from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, Tagged
 from penstock.job.settings import TrainerSettings, pod_identity
-from penstock.trainer import brain
-from penstock.trainer.brain import BrainLink
+from penstock.trainer import brain_connection
+from penstock.trainer.brain_connection import BrainLink
 from penstock.trainer.kube import KubeClient, KubeError
 from penstock.trainer.service import TrainerService
 from penstock.wire import Plan
@@ -58,7 +58,7 @@ class PlanningBrain:
 def test_a_newer_plan_takes_the_place_of_one_that_could_not_be_written(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(brain, "PLAN_SECONDS", 0.01)
+    monkeypatch.setattr(brain_connection, "PLAN_SECONDS", 0.01)
     server, planning = AwayServer(), PlanningBrain()
     identity = replace(pod_identity({}), job="j", namespace="default", uid="u")
     service = TrainerService(TrainerSettings(identity=identity))

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.crds.conditions import JobReason
-from penstock.crds.jobstatus import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, ElasticJobStatus
-from penstock.trainer.copies import Refusal
+from penstock.crds.job_status import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, ElasticJobStatus
 from penstock.trainer.problems import MAX_KNOWN, Problems, as_status
 from penstock.trainer.service import End
+from penstock.trainer.silent_copies import Refusal
 from tests.trainer.test_coordinator import finished_by
 
 ZERO = datetime(2026, 1, 1, 12, tzinfo=UTC)

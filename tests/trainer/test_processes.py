@@ -14,8 +14,8 @@ import pytest
 
 from penstock.data import interception
 from penstock.job.part import Part
-from penstock.trainer import evidence
 from penstock.trainer import processes as room
+from penstock.trainer import training_evidence
 from penstock.trainer.processes import Processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
@@ -143,7 +143,7 @@ model(torch.ones(1, 2)).sum().backward()
 
 
 def test_a_program_that_looks_for_pytorch_before_it_imports_it_is_heard(heard: Processes) -> None:
-    environ = interception.hooked({**os.environ, evidence.SOCKET: heard.name})
+    environ = interception.hooked({**os.environ, training_evidence.SOCKET: heard.name})
     subprocess.run([sys.executable, "-c", WATCHED], check=True, env=environ, timeout=55)
     heard.receive()
     (process,) = heard.read(gone_too=True)
@@ -153,7 +153,7 @@ def test_a_program_that_looks_for_pytorch_before_it_imports_it_is_heard(heard: P
 def test_an_interpreter_without_penstock_runs_as_ever(tmp_path: pathlib.Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("")
-    environ = interception.hooked({"PYTHONPATH": str(tmp_path), evidence.SOCKET: "nobody"})
+    environ = interception.hooked({"PYTHONPATH": str(tmp_path), training_evidence.SOCKET: "nobody"})
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import sitecustomize, torch; print('ran')"],
         capture_output=True, text=True, env=environ, timeout=30, check=False,

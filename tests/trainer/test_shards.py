@@ -24,7 +24,7 @@ from penstock.job.protocol import (
     LeaseRequest,
     ProcessState,
 )
-from penstock.trainer import holders
+from penstock.trainer import independent_leases
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
@@ -181,7 +181,7 @@ def test_unsharded_means_that_every_process_has_all_samples_in_its_own_order(
 def test_unsharded_holders_beyond_the_ranks_of_a_job_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(holders, "MAX_REPLICAS", 2)
+    monkeypatch.setattr(independent_leases, "MAX_REPLICAS", 2)
     books = Coordinator(JobFacts(guarantee=Guarantee.UNSHARDED, lease_seconds=5.0), identity="t")
     data = DataSpec(dataset_size=8, global_batch=1, epochs=1)
 
@@ -239,7 +239,7 @@ def test_a_lease_whose_answer_was_lost_goes_back_when_its_holder_says_what_it_ho
     data = DataSpec(dataset_size=10, global_batch=1, epochs=1, slots_per_step=1)
     order = data.order(1)
     shared = Ledger(LedgerOptions(total_slots=order.total_slots))
-    books = holders.Holders(Ledger)
+    books = independent_leases.Holders(Ledger)
     request = LeaseRequest(holder="worker-0.0/a", data=data, max_slots=1, held=())
 
     def ask(request: LeaseRequest) -> LeaseReply:

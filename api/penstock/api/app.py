@@ -20,7 +20,7 @@ from penstock.api.endpoints import (
     samples,
 )
 from penstock.api.limits import BodyLimit
-from penstock.api.requestmetrics import RequestMetrics
+from penstock.api.request_metrics import RequestMetrics
 from penstock.api.state import ApiState
 from penstock.brain.assembly import Brain
 from penstock.wire.problems import Problem

@@ -20,7 +20,7 @@ from penstock.api.auth.anonymous import Anonymous
 from penstock.api.auth.chain import Chain
 from penstock.api.auth.kubernetes import KubernetesAuthenticator
 from penstock.api.auth.tokens import ApiTokens
-from penstock.api.configwatch import ConfigurationWatch
+from penstock.api.configuration_watch import ConfigurationWatch
 from penstock.api.errors import ServerError
 from penstock.brain.assembly import check_algorithms, running_brain
 from penstock.brain.configuration import BrainSettings

@@ -23,13 +23,13 @@ EVENTS_SHOWN = 10
 def describe_(session: Session, job: JobName) -> None:
     """Show a job: its state, pods, recent events, and the timeline of its plans."""
     from penstock.cli import timeline
-    from penstock.client import errors, jobcalls, resources
+    from penstock.client import errors, job_calls, resources
     from penstock.crds import labels
 
     document = tidy(session.job(job))
     uid = document["metadata"]["uid"]
     cluster, namespace = session.cluster, session.namespace
-    scales = jobcalls.scales_of(document, cluster.list(resources.SCALES, namespace))
+    scales = job_calls.scales_of(document, cluster.list(resources.SCALES, namespace))
     pods = _optional(session, resources.PODS, namespace, labels=f"{labels.JOB_UID}={uid}")
     events = _optional(session, resources.EVENTS, namespace, fields=f"involvedObject.uid={uid}")
     plans: list[Plan] = []

@@ -110,7 +110,7 @@ def _label(pod: Json) -> str:
 async def _print(session: Session, calls: dict[str, ClusterCall]) -> dict[str, Exception]:
     """Print all at once, line by line; the errors of those that gave none."""
     from penstock.client import errors
-    from penstock.client.asynccluster import AsyncClusterClient
+    from penstock.client.async_cluster import AsyncClusterClient
     from penstock.client.cluster import TIMEOUT_SECONDS
 
     failures: dict[str, Exception] = {}

@@ -101,7 +101,7 @@ def _write(
     wait: bool,
     timeout: float,
 ) -> None:
-    from penstock.client import jobcalls
+    from penstock.client import job_calls
 
     job = session.job(name)
     for role, target in roles.items():
@@ -111,7 +111,7 @@ def _write(
                 f"the spec fixes replicas of {role.value} at {fixed}, and that counts before any "
                 f"Scale: set spec.replicaSpecs.{role.value}.replicas to 0 to give it back"
             )
-    call = jobcalls.scale(
+    call = job_calls.scale(
         job, roles, now_seconds=time.time(), policy=policy, message=message, dry_run=dry_run
     )
     scale = session.cluster.send(call)
@@ -123,7 +123,7 @@ def _write(
 
 def _outcome(session: Session, scale: Json, deadline: float) -> tuple[Json, str]:
     """The Scale when something came of it. Raises WaitTimeoutError or PenstockError."""
-    from penstock.client import errors, jobcalls, resources
+    from penstock.client import errors, job_calls, resources
     from penstock.client.waiting import Absence
 
     name = scale["metadata"]["name"]
@@ -135,16 +135,16 @@ def _outcome(session: Session, scale: Json, deadline: float) -> tuple[Json, str]
             absence.over()
         except errors.ClusterUnreachableError as error:
             absence.bear(error)
-        if jobcalls.holds(scale, "Failed"):
-            failed = jobcalls.condition(scale, "Failed") or {}
+        if job_calls.holds(scale, "Failed"):
+            failed = job_calls.condition(scale, "Failed") or {}
             raise errors.PenstockError(
                 f"scale {name} was refused: {failed['reason']}: {failed['message']}"
             )
-        if jobcalls.holds(scale, "Applied"):
+        if job_calls.holds(scale, "Applied"):
             return scale, "applied"
-        if jobcalls.holds(scale, "Superseded"):
+        if job_calls.holds(scale, "Superseded"):
             return scale, "superseded by a newer one"
-        applied = jobcalls.condition(scale, "Applied") or {}
+        applied = job_calls.condition(scale, "Applied") or {}
         if applied.get("reason") == "DryRun":
             would = _preview((scale.get("status") or {}).get("preview") or {})
             return scale, f"is a dry run: {would or 'nothing would change'}"

@@ -89,8 +89,8 @@ def submit_(
 
     penstock submit --name digits --image penstock/examples --max-workers 4 -- python train.py
     """
-    from penstock.cli.jobfromflags import Flags, manifest
-    from penstock.client import jobcalls
+    from penstock.cli.job_from_flags import Flags, manifest
+    from penstock.client import job_calls
 
     flags = Flags(
         name=name,
@@ -119,7 +119,7 @@ def submit_(
             raise UsageError(f"give a manifest with -f, or also {', '.join(missing)}")
         document = manifest(flags)
     try:
-        call = jobcalls.submit(document, session.namespace, dry_run=dry_run)
+        call = job_calls.submit(document, session.namespace, dry_run=dry_run)
     except ValueError as error:
         raise UsageError(f"{file or 'the job'}: {error}") from error
     if session.namespace_option and f"/namespaces/{session.namespace}/" not in call.path:

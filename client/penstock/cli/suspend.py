@@ -15,9 +15,9 @@ Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wai
 @connected
 def suspend_(session: Session, job: JobName, wait: Wait = False, timeout: Timeout = 300.0) -> None:
     """Drain a job: its pods go, its state and its targets stay."""
-    from penstock.client import jobcalls
+    from penstock.client import job_calls
 
-    document = session.cluster.send(jobcalls.suspend(job, session.namespace, True))
+    document = session.cluster.send(job_calls.suspend(job, session.namespace, True))
     if wait:
         session.penstock.wait(job, "Suspended", timeout_seconds=timeout)
         document = session.job(job)
@@ -27,9 +27,9 @@ def suspend_(session: Session, job: JobName, wait: Wait = False, timeout: Timeou
 @connected
 def resume_(session: Session, job: JobName, wait: Wait = False, timeout: Timeout = 300.0) -> None:
     """Let a suspended job go on where it was."""
-    from penstock.client import jobcalls
+    from penstock.client import job_calls
 
-    document = session.cluster.send(jobcalls.suspend(job, session.namespace, False))
+    document = session.cluster.send(job_calls.suspend(job, session.namespace, False))
     if wait:
         session.penstock.wait(job, "Running", timeout_seconds=timeout)
         document = session.job(job)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.base.enums import Policy
 from penstock.cli import output, wording
-from penstock.client.jobcalls import condition, holds
+from penstock.client.job_calls import condition, holds
 from penstock.crds import labels
 
 if TYPE_CHECKING:

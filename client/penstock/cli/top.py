@@ -130,14 +130,14 @@ def look(session: Session, name: str, everywhere: bool) -> tuple[list[Usage], in
 
     Each is a call to the Brain, so there is a bound; those that run come before those that wait.
     """
-    from penstock.client import errors, jobcalls, resources
+    from penstock.client import errors, job_calls, resources
 
     if name:
         jobs = [session.job(name)]
     else:
         listed = session.cluster.list(resources.JOBS, None if everywhere else session.namespace)
-        jobs = [job for job in listed if not any(jobcalls.holds(job, e) for e in jobcalls.ENDED)]
-        jobs.sort(key=lambda job: not jobcalls.holds(job, "Running"))
+        jobs = [job for job in listed if not any(job_calls.holds(job, e) for e in job_calls.ENDED)]
+        jobs.sort(key=lambda job: not job_calls.holds(job, "Running"))
     now = time.time()
     found = []
     for job in jobs[:MOST_JOBS]:

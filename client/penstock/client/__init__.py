@@ -4,8 +4,9 @@ The objects that go in and come out are those of `penstock.crds` and `penstock.w
 error on purpose is a `PenstockError`.
 """
 
-from penstock.client.asynchronous import AsyncBrainClient
-from penstock.client.asyncsdk import AsyncPenstock
+from penstock.client.async_brain_client import AsyncBrainClient
+from penstock.client.async_sdk import AsyncPenstock
+from penstock.client.brain_client import BrainClient
 from penstock.client.buffer import SampleBuffer
 from penstock.client.calls import LedgerSnapshot, Tagged
 from penstock.client.errors import (
@@ -33,7 +34,6 @@ from penstock.client.errors import (
 )
 from penstock.client.retry import RetryPolicy
 from penstock.client.sdk import Penstock
-from penstock.client.sync import BrainClient
 from penstock.client.token import TokenFile
 
 __all__ = [

@@ -19,8 +19,9 @@ from typing import Any, Self
 
 from penstock.base.enums import Policy, Role
 from penstock.base.targets import RoleTarget
-from penstock.client import frames, jobcalls, resources
-from penstock.client.brainaddress import BrainAddress, find_brain
+from penstock.client import frames, job_calls, resources
+from penstock.client.brain_address import BrainAddress, find_brain
+from penstock.client.brain_client import BrainClient
 from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
 from penstock.client.errors import (
     BrainUnavailableError,
@@ -30,7 +31,6 @@ from penstock.client.errors import (
 from penstock.client.kubeconfig import Json, read_access
 from penstock.client.resources import JOBS, SCALES
 from penstock.client.retry import RetryPolicy
-from penstock.client.sync import BrainClient
 from penstock.client.token import Token
 from penstock.client.waiting import (
     ACTIVE,
@@ -132,7 +132,7 @@ class Penstock:
         Raises InvalidObjectError (its `fields` say what is wrong), ObjectConflictError where a job
         of that name exists, ValueError where it is no ElasticJob, OSError where there is no file.
         """
-        return _job(self.cluster.send(jobcalls.submit(manifest_of(job), self.namespace)))
+        return _job(self.cluster.send(job_calls.submit(manifest_of(job), self.namespace)))
 
     def job(self, name: str) -> ElasticJob:
         """A job as it is. Raises ObjectNotFoundError."""
@@ -176,22 +176,22 @@ class Penstock:
     def release(self, name: str, role: Role | None = None) -> int:
         """Return a job, or one role of it, to the Brain; how many pins there were."""
         job = self._read(name)
-        scales = jobcalls.scales_of(job, self.cluster.list(SCALES, self.namespace))
-        found = jobcalls.pins(scales, role)
-        if jobcalls.made_through_brain(found):
+        scales = job_calls.scales_of(job, self.cluster.list(SCALES, self.namespace))
+        found = job_calls.pins(scales, role)
+        if job_calls.made_through_brain(found):
             self.brain.lift_override(job["metadata"]["uid"])
         for pin in found:
             with suppress(ObjectNotFoundError):  # the Brain, or somebody else, was faster
-                self.cluster.send(jobcalls.unpin(pin))
+                self.cluster.send(job_calls.unpin(pin))
         return len(found)
 
     def suspend(self, name: str) -> ElasticJob:
         """Drain a job: its pods go, its state stays."""
-        return _job(self.cluster.send(jobcalls.suspend(name, self.namespace, True)))
+        return _job(self.cluster.send(job_calls.suspend(name, self.namespace, True)))
 
     def resume(self, name: str) -> ElasticJob:
         """Let a suspended job go on."""
-        return _job(self.cluster.send(jobcalls.suspend(name, self.namespace, False)))
+        return _job(self.cluster.send(job_calls.suspend(name, self.namespace, False)))
 
     def plans(self, name: str) -> list[Plan]:
         """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
@@ -264,7 +264,7 @@ class Penstock:
     def _scale(
         self, name: str, roles: Mapping[Role, RoleTarget], policy: Policy, message: str
     ) -> Scale:
-        call = jobcalls.scale(
+        call = job_calls.scale(
             self._read(name),
             targets(roles),
             now_seconds=time.time(),

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from penstock.base import yaml_text as yamltext
 from penstock.base.enums import Role
 from penstock.base.targets import RoleTarget
-from penstock.client import jobcalls
+from penstock.client import job_calls
 from penstock.client.cluster import WHOLE_SECONDS
 from penstock.client.errors import (
     BrainUnavailableError,
@@ -81,7 +81,7 @@ class Patience:
         self._uid = uid
         if state := (job.get("status") or {}).get("state"):
             self._last = f"it is {state}"
-        return jobcalls.awaited(job, self._condition)
+        return job_calls.awaited(job, self._condition)
 
     def bear(self, error: ClusterUnreachableError | ObjectNotFoundError) -> None:
         """Bear an error while there is hope; raises it, or JobEndedError, where there is none."""

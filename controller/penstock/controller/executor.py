@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE
-from penstock.controller.memory import Memory
+from penstock.controller.job_cache import Memory
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile.acceptance import template_path
 from penstock.controller.reconcile.actions import (
@@ -41,7 +41,7 @@ from penstock.controller.reconcile.actions import (
 from penstock.controller.reconcile.conditions import readable
 from penstock.controller.reconcile.objects import TOKEN_KEY, object_key
 from penstock.controller.reconcile.observed import Job, Refusal
-from penstock.controller.reconcile.reading import write_time
+from penstock.controller.reconcile.parsing import write_time
 from penstock.controller.store import JobKey, Store
 from penstock.controller.tokens import JobTokens
 from penstock.crds import labels

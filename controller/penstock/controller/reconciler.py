@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Final
 
 from penstock.controller.executor import Executor
-from penstock.controller.memory import Memory
+from penstock.controller.job_cache import Memory
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile import Observed, Settings, reconcile
 from penstock.controller.reconcile.actions import RequeueAt
 from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.lone import reconcile_lone_scale
 from penstock.controller.reconcile.observed import Job, Scale
+from penstock.controller.reconcile.orphan_scale import reconcile_lone_scale
 from penstock.controller.store import JobKey, Store
 from penstock.controller.tokens import JobTokens
 from penstock.crds.conditions import JobCondition, JobReason

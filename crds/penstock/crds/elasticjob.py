@@ -23,9 +23,9 @@ from penstock.base.fields import (
 )
 from penstock.base.structural import Keywords, Model, Rule
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL
-from penstock.crds.jobstatus import ElasticJobStatus
+from penstock.crds.job_status import ElasticJobStatus
 from penstock.crds.meta import ObjectMeta
-from penstock.crds.replicaspec import ReplicaSpecs
+from penstock.crds.replica_spec import ReplicaSpecs
 from penstock.crds.resource import AGE, Column, CustomResource, ScaleSubresource
 from penstock.crds.template import PodTemplateOverlay
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from penstock.base.enums import Policy, Source
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL
-from penstock.crds.jobstatus import ElasticJobStatus
+from penstock.crds.job_status import ElasticJobStatus
 
 TRAINER_ROLE_NAME: Final = "penstock-trainer"
 """The ClusterRole that the controller binds each trainer's service account to."""

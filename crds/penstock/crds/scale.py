@@ -27,7 +27,7 @@ from penstock.base.targets import RoleTarget
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
 from penstock.crds.meta import Conditions, ObjectMeta
-from penstock.crds.replicaspec import NO_SPARES
+from penstock.crds.replica_spec import NO_SPARES
 from penstock.crds.resource import AGE, Column, CustomResource
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.data.loader import Loader
-    from penstock.data.torchloader import DataLoader
+    from penstock.data.torch_loader import DataLoader
 
 __all__ = ["DataLoader", "Loader"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "DataLoader":
-        from penstock.data.torchloader import DataLoader
+        from penstock.data.torch_loader import DataLoader
 
         return DataLoader
     if name == "Loader":

@@ -17,9 +17,9 @@ def data_worker(
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     """Make batches for the training processes of a job, until told to leave."""
-    from penstock.data import service
+    from penstock.data import worker_process
 
     try:
-        service.run(dispatcher, share_memory=not tcp, log_format=log_format)
+        worker_process.run(dispatcher, share_memory=not tcp, log_format=log_format)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.data import frame, handshake, messages
 from penstock.data.errors import DataError, FrameError, HandshakeError, NotPortableError
-from penstock.data.link import MAX_CREDITS, Link, Opened
 from penstock.data.messages import SILENCE_SECONDS
 from penstock.data.protocol import (
     CONSUMER_PATH,
@@ -35,11 +34,12 @@ from penstock.data.protocol import (
     ProtocolError,
     QueueState,
 )
+from penstock.data.reorder_buffer import Failure
 from penstock.data.reporting import Reporter
-from penstock.data.window import Failure
+from penstock.data.worker_connection import MAX_CREDITS, Link, Opened
 
 if TYPE_CHECKING:
-    from penstock.data.stream import Stream
+    from penstock.data.batch_stream import Stream
 
 LOG = logging.getLogger("penstock.data")
 

@@ -3,7 +3,7 @@
 ``penstock run`` puts the folder `hook` first on PYTHONPATH; its ``sitecustomize`` waits for the
 program to import `torch.utils.data` and then has `install` replace one method. Nothing else of the
 data's way is touched, and nothing is imported before the first loader is iterated. The same hook
-has `penstock.trainer.evidence` tell the agent that the program trains.
+has `penstock.trainer.training_evidence` tell the agent that the program trains.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def install(loader_class: Any) -> None:
     plain = loader_class.__iter__
 
     def begin(self: Any) -> Any:
-        from penstock.data import torchloader
+        from penstock.data import torch_loader
 
-        return torchloader.begin(self, plain)
+        return torch_loader.begin(self, plain)
 
     loader_class.__iter__ = begin

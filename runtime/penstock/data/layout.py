@@ -17,8 +17,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from penstock.data.errors import FrameError, NotPortableError
-from penstock.data.tree import (
+from penstock.data.batch_codec import (
     ALIGNMENT,
     ARRAY,
     BIG,
@@ -31,6 +30,7 @@ from penstock.data.tree import (
     TENSOR,
     TUPLE,
 )
+from penstock.data.errors import FrameError, NotPortableError
 
 COPIED_BELOW: Final = 4096
 """Smaller arrays are copied out: a list of labels kept must not keep whole batches."""
@@ -55,7 +55,7 @@ class Layout:
     """The layout of one structure."""
 
     def __init__(self, structure: bytes) -> None:
-        """Raises FrameError where `penstock.data.tree.pack` makes no such structure."""
+        """Raises FrameError where `penstock.data.batch_codec.pack` makes no such structure."""
         self.structure = structure
         self._leaves: list[_Leaf] = []
         try:

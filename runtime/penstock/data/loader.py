@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.base.enums import Guarantee
+from penstock.data.batch_stream import BadSample, Batches, Stream, StreamOptions, options_of
 from penstock.data.collate import stack
 from penstock.data.consumer import Consumer
 from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
 from penstock.data.process import consumer_of_process
-from penstock.data.stream import BadSample, Batches, Stream, StreamOptions, options_of
 
 STATE_VERSION = 1
 LOOKED_UP = 4096

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.data import frame, handshake, messages
+from penstock.data.batch_codec import Packed, Packer
 from penstock.data.blocks import map_shared
 from penstock.data.errors import DataError, FrameError, HandshakeError, TooLargeError
 from penstock.data.messages import ALIVE_SECONDS, NO_BLOCK, SILENCE_SECONDS
@@ -38,7 +39,6 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
-from penstock.data.tree import Packed, Packer
 
 LOG = logging.getLogger("penstock.data")
 

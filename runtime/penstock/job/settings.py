@@ -98,7 +98,7 @@ def check_bounds(**options: float | None) -> None:
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """How one trainer runs; what the job says about itself is in `penstock.trainer.jobview`.
+    """How one trainer runs; what the job says about itself is in `penstock.trainer.job_view`.
 
     Raises:
         SettingsError: a number is out of bounds.

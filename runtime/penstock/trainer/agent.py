@@ -8,7 +8,7 @@ the background, whatever session they made for themselves) is adopted by the age
 the end of the program is that of the process that was started, not that of its output.
 
 Processes that are one rank twice, and workers that train apart from one another, are refused (see
-`penstock.trainer.copies`): the program is ended, and the agent exits with `REFUSED`.
+`penstock.trainer.silent_copies`): the program is ended, and the agent exits with `REFUSED`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from penstock.job.protocol import (
     request_headers,
 )
 from penstock.job.settings import PodIdentity
-from penstock.trainer import evidence
-from penstock.trainer.copies import REFUSED, duplicate_rank, unattached
+from penstock.trainer import training_evidence
 from penstock.trainer.processes import Processes
+from penstock.trainer.silent_copies import REFUSED, duplicate_rank, unattached
 
 LOG = logging.getLogger("penstock.agent")
 
@@ -172,7 +172,7 @@ class Agent:
         if self._trainer is not None:
             child[names.TRAINER_ADDRESS] = self._trainer
         if self._processes.name:
-            child[evidence.SOCKET] = self._processes.name
+            child[training_evidence.SOCKET] = self._processes.name
         return child
 
     async def _drain(self, process: asyncio.subprocess.Process) -> None:

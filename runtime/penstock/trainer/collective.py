@@ -3,8 +3,8 @@
 A group owns its process group and store instead of the framework's global default, so that it can
 be left and another one formed within the same process, as often as the membership changes. gloo
 carries everything on CPUs; gradients on CUDA devices go through NCCL. A collective is only entered
-when all members are known to have arrived (see `penstock.trainer.control`); what still fails in it,
-because a member died at that very moment, is reported as `GroupBrokenError`.
+when all members are known to have arrived (see `penstock.trainer.step_barrier`); what still fails
+in it, because a member died at that very moment, is reported as `GroupBrokenError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from penstock.trainer.control import GroupBrokenError
+from penstock.trainer.step_barrier import GroupBrokenError
 
 RENDEZVOUS_TIMEOUT_SECONDS = 15.0
 

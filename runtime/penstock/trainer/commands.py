@@ -141,7 +141,7 @@ def _run(
     import asyncio
     import os
 
-    from penstock.data import interception, local
+    from penstock.data import interception, standalone
     from penstock.data.protocol import InputOptions
     from penstock.job import settings
     from penstock.trainer.agent import Agent
@@ -166,7 +166,7 @@ def _run(
             options += ["--trainer", trainer_address]
         try:
             wanted = InputOptions(guarantee=_guarantee(guarantee), skip_bad=skip_bad)
-            raise typer.Exit(local.run(data_workers, wanted, [*options, "--", *command]))
+            raise typer.Exit(standalone.run(data_workers, wanted, [*options, "--", *command]))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     if guarantee is not None or skip_bad:

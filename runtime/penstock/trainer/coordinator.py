@@ -38,15 +38,15 @@ from penstock.parameter_server.protocol import (
     WorkerReport,
 )
 from penstock.parameter_server.spec import ModelSpec
-from penstock.trainer.copies import Copies
-from penstock.trainer.groupleases import GroupLeases, unusable
-from penstock.trainer.holders import Holders, holder_name
+from penstock.trainer.group_leases import GroupLeases, unusable
+from penstock.trainer.independent_leases import Holders, holder_name
+from penstock.trainer.load_balance import improved
 from penstock.trainer.problems import Problems
 from penstock.trainer.rendezvous import Rendezvous, Timing
-from penstock.trainer.shares import improved
+from penstock.trainer.silent_copies import Copies
 from penstock.trainer.stragglers import stragglers
 from penstock.trainer.summary import Progress, Summary
-from penstock.trainer.unwritten import Unwritten
+from penstock.trainer.write_problems import Unwritten
 
 DEFAULT_SLOTS_PER_STEP = 64
 SHARES_EVERY_SECONDS = 5.0

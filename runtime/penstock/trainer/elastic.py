@@ -47,15 +47,15 @@ from penstock.job.part import Part
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from penstock.trainer.collective import Gradients
-from penstock.trainer.control import GroupBrokenError, Listener
-from penstock.trainer.evidence import announce
-from penstock.trainer.link import Link, LinkError
 from penstock.trainer.logs import configure
 from penstock.trainer.membership import Membership, SessionError
 from penstock.trainer.results import published
 from penstock.trainer.step import MicroBatch, Step
-from penstock.trainer.steplog import StepLog
-from penstock.trainer.trainingstate import Stateful, TrainingState
+from penstock.trainer.step_barrier import GroupBrokenError, Listener
+from penstock.trainer.step_log import StepLog
+from penstock.trainer.trainer_connection import Link, LinkError
+from penstock.trainer.training_evidence import announce
+from penstock.trainer.training_state import Stateful, TrainingState
 
 __all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
 

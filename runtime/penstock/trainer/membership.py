@@ -17,9 +17,9 @@ import torch
 
 from penstock.job.protocol import Directive, Group, MemberId, Phase, Restore
 from penstock.trainer.collective import Collective, Gradients, join_store, serve_store
-from penstock.trainer.control import Channel, GroupBrokenError, Leader, Listener, connect
-from penstock.trainer.link import Link, Orders
-from penstock.trainer.state import PackedState, payload_bytes
+from penstock.trainer.state_codec import PackedState, payload_bytes
+from penstock.trainer.step_barrier import Channel, GroupBrokenError, Leader, Listener, connect
+from penstock.trainer.trainer_connection import Link, Orders
 
 LOG = logging.getLogger("penstock.session")
 

@@ -2,7 +2,7 @@
 
 Whoever notices something reports it, and clears it when it is over: a problem is there for as long
 as its cause is, and no longer. `TrainerService` keeps ``status.problems`` of the job the same
-(`penstock.trainer.jobstatus`), of which the controller makes conditions. Each problem is logged
+(`penstock.trainer.job_status`), of which the controller makes conditions. Each problem is logged
 once when it comes and once when it goes: without a cluster that is all there is.
 """
 
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from penstock.crds.conditions import JobReason
-from penstock.crds.jobstatus import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, TrainerProblem
+from penstock.crds.job_status import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, TrainerProblem
 
 LOG = logging.getLogger("penstock.trainer")
 

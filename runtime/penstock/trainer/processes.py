@@ -1,7 +1,7 @@
 """The training processes of one pod, as they state themselves to its agent.
 
-`Processes` listens where `penstock.trainer.evidence` speaks. Who speaks is not taken from the
-statement: Linux writes the sender's process id beside each datagram, and only what the agent's
+`Processes` listens where `penstock.trainer.training_evidence` speaks. Who speaks is not taken from
+the statement: Linux writes the sender's process id beside each datagram, and only what the agent's
 program started counts. The list is bounded, and reading it never waits.
 """
 

@@ -32,12 +32,10 @@ from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
 from penstock.job.settings import SettingsError, TrainerSettings
 from penstock.job.storage import cause
-from penstock.trainer.brain import SHORT, BrainLink
-from penstock.trainer.consent import Consent
+from penstock.trainer.brain_connection import SHORT, BrainLink
 from penstock.trainer.coordinator import RECOVERY_SECONDS, Coordinator, JobFacts
-from penstock.trainer.copies import REFUSED
-from penstock.trainer.jobstatus import ProblemStatus
-from penstock.trainer.jobview import (
+from penstock.trainer.job_status import ProblemStatus
+from penstock.trainer.job_view import (
     facts_of,
     registration_of,
     role_pods,
@@ -47,7 +45,9 @@ from penstock.trainer.jobview import (
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
 from penstock.trainer.pod_events import pod_events
+from penstock.trainer.scale_approval import Consent
 from penstock.trainer.server import Changes, Endpoints, make_server
+from penstock.trainer.silent_copies import REFUSED
 from penstock.wire import JobRegistration, Plan
 
 LOG = logging.getLogger("penstock.trainer")

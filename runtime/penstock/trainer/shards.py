@@ -39,8 +39,8 @@ from penstock.job.protocol import (
     encode,
     request_headers,
 )
-from penstock.trainer.evidence import announce
-from penstock.trainer.holders import holder_name
+from penstock.trainer.independent_leases import holder_name
+from penstock.trainer.training_evidence import announce
 
 LOG = logging.getLogger("penstock.session")
 

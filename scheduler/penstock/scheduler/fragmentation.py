@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Floats, Integers, Rows
+from penstock.scheduler.node_table import Columns, Floats, Integers, Rows
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.base.quantity import parse_bytes, parse_milli_cpu
-from penstock.crds.podshape import TemplateError, check_pod_spec
+from penstock.crds.pod_shape import TemplateError, check_pod_spec
 from penstock.scheduler.eligibility import NodeTraits
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.request import (

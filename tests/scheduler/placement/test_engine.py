@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.scheduler.columns import Columns, Rows
+from penstock.scheduler.node_table import Columns, Rows
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.fgd import typical_requests
 from penstock.scheduler.placement.registry import POLICY_NAMES, Context, make_policy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.room import PATIENCE_SECONDS
+from penstock.scheduler.planner.preemption import PATIENCE_SECONDS
 from tests.scheduler.planner.world import World
 from tests.scheduler.snapshots import state
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.jobview import read_job
+from penstock.scheduler.planner.job_view import read_job
 from tests.scheduler.planner.documents import Json, job, node, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

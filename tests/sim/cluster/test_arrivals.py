@@ -1,6 +1,6 @@
 import numpy as np
 
-from penstock.scheduler.placement.bestfit import BestFit
+from penstock.scheduler.placement.best_fit import BestFit
 from penstock.scheduler.request import Request
 from penstock.sim.cluster.arrivals import arrivals, fill
 from penstock.sim.traces.shapes import NodeShape

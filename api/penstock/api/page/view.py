@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from penstock.api.page.axis import figure
-from penstock.api.page.nodemap import HeatMap, NodeMap, NodeState, heat_map, node_map
+from penstock.api.page.node_map import HeatMap, NodeMap, NodeState, heat_map, node_map
 from penstock.api.page.timeline import PlanMark, Point, Timeline, timeline
 from penstock.api.present.plans import plan as present_plan
 from penstock.base.enums import Source

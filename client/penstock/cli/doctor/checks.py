@@ -10,7 +10,7 @@ from penstock.cli import wording
 from penstock.cli.doctor.facts import COMPONENT, Facts, Unknown
 from penstock.cli.doctor.finding import Finding, fault, ok, skipped, warning
 from penstock.cli.doctor.schemas import differences, served_schema
-from penstock.client.jobcalls import condition, holds
+from penstock.client.job_calls import condition, holds
 from penstock.crds import labels
 from penstock.crds.group import GROUP, VERSION
 

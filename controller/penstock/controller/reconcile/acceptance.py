@@ -11,7 +11,7 @@ from penstock.controller.reconcile.observed import Job, Refusal, Settings
 from penstock.controller.reconcile.targets import Target
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
-from penstock.crds.podshape import TemplateError, check_template
+from penstock.crds.pod_shape import TemplateError, check_template
 
 _NOT_VALID = frozenset({400, 413, 422})
 _CONFLICT = 409

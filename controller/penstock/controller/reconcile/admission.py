@@ -14,8 +14,8 @@ from datetime import datetime
 from penstock.base.enums import Policy, Role
 from penstock.controller.reconcile import quota, timing
 from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.fields import REPLICAS, SPARE_REPLICAS
 from penstock.controller.reconcile.observed import Condition, Job, Scale
+from penstock.controller.reconcile.target_fields import REPLICAS, SPARE_REPLICAS
 from penstock.controller.reconcile.targets import (
     CONSENT,
     NOTHING_HELD,

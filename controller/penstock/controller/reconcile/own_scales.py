@@ -15,9 +15,9 @@ from penstock.base import quantity
 from penstock.base.enums import Policy, Role, Source
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import AdoptScale, CreateScale
-from penstock.controller.reconcile.fields import MEMORY, MIN_INCARNATION, REPLICAS, FieldKey
 from penstock.controller.reconcile.objects import job_labels, owner_reference
 from penstock.controller.reconcile.observed import Job, Pod, Scale
+from penstock.controller.reconcile.target_fields import MEMORY, MIN_INCARNATION, REPLICAS, FieldKey
 from penstock.controller.reconcile.targets import (
     SPEC,
     SPEC_CHANGED,

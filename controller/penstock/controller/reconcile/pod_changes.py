@@ -13,9 +13,9 @@ from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import CreatePod, DeletePod, LiftGate, RecordEvent
 from penstock.controller.reconcile.objects import job_objects
 from penstock.controller.reconcile.observed import Pod
+from penstock.controller.reconcile.pass_context import Work
 from penstock.controller.reconcile.pods import replica_pod, trainer_pod
 from penstock.controller.reconcile.targets import Target
-from penstock.controller.reconcile.work import Work
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.events import EventReason
 

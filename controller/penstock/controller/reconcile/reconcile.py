@@ -18,12 +18,12 @@ from datetime import datetime
 from penstock.base.enums import TRAINER_ROLE, Policy, Role
 from penstock.controller.reconcile import (
     acceptance,
-    ending,
-    history,
+    completion,
     own_scales,
-    planned,
+    planned_condition,
     pod_changes,
     preview,
+    scale_lifecycle,
 )
 from penstock.controller.reconcile.actions import (
     Action,
@@ -35,10 +35,16 @@ from penstock.controller.reconcile.admission import admit, prepare
 from penstock.controller.reconcile.events import of_scales
 from penstock.controller.reconcile.objects import job_objects, object_key
 from penstock.controller.reconcile.observed import Observed, Scale, Settings
+from penstock.controller.reconcile.parsing import write_time
+from penstock.controller.reconcile.pass_context import NO_COUNTS, Work
 from penstock.controller.reconcile.pods import pod_name, replica_pod
 from penstock.controller.reconcile.ranks import RolePlanner
-from penstock.controller.reconcile.reading import write_time
 from penstock.controller.reconcile.replacement import classify, fingerprints
+from penstock.controller.reconcile.running_conditions import (
+    set_running,
+    set_scaling,
+    set_storage_healthy,
+)
 from penstock.controller.reconcile.status import plan_of
 from penstock.controller.reconcile.targets import (
     CONSENT,
@@ -47,8 +53,6 @@ from penstock.controller.reconcile.targets import (
     Target,
     compute_target,
 )
-from penstock.controller.reconcile.verdict import set_running, set_scaling, set_storage_healthy
-from penstock.controller.reconcile.work import NO_COUNTS, Work
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.events import EventReason
@@ -73,8 +77,8 @@ def reconcile(observed: Observed, settings: Settings, now: datetime) -> list[Act
         if work.conditions.get(condition) is None:
             work.conditions.set(condition, None, JobReason.WAITING_FOR_PLAN)
     set_storage_healthy(work.conditions, job.status.problems)
-    if ending.has_ended(work):
-        ending.clean_up(work)
+    if completion.has_ended(work):
+        completion.clean_up(work)
     else:
         _go_on(work)
     work.actions.extend(own_scales.adoptions(job, observed.scales))
@@ -113,7 +117,7 @@ def _go_on(work: Work) -> None:
         return
     if job.status.start_time is None:
         work.additions["startTime"] = write_time(work.now)
-    started = planned.set_planned(work, spec, scales)
+    started = planned_condition.set_planned(work, spec, scales)
     _plan_roles(work, spec, target, started=started)
     checks = _checks(work, spec)
     if checks:
@@ -121,7 +125,7 @@ def _go_on(work: Work) -> None:
         work.alarm.at(work.now)
         return
     _set_accepted(work, spec)
-    if ending.fails(work, spec) or ending.succeeds(work, target):
+    if completion.fails(work, spec) or completion.succeeds(work, target):
         return
     _act(work, spec, scales, target, held, started=started)
 
@@ -213,7 +217,7 @@ def _beyond_limits(
     """Change no pod, since half of a target is no target; but a job that runs may still end."""
     if work.job.status.start_time is not None:
         _plan_roles(work, spec, target, started=True)
-        if ending.fails(work, spec) or ending.succeeds(work, target):
+        if completion.fails(work, spec) or completion.succeeds(work, target):
             return
         work.plans.clear()
     _not_accepted(work, fault)
@@ -242,16 +246,16 @@ def _act(
 ) -> None:
     work.not_finished()
     _set_progress(work, spec, scales, target, started=started)
-    scales = history.settle(
+    scales = scale_lifecycle.settle(
         scales,
         target,
         lambda role: started and work.plans[role].settled,
         suspended=spec.suspend,
         now=work.now,
     )
-    plan = history.plan_in_force(scales, target, (work.plan or {}).get("name"))
+    plan = scale_lifecycle.plan_in_force(scales, target, (work.plan or {}).get("name"))
     work.plan = None if plan is None else plan_of(plan)
-    work.actions.extend(history.status_patches(work.scales_as_written, scales))
+    work.actions.extend(scale_lifecycle.status_patches(work.scales_as_written, scales))
     work.actions.extend(of_scales(work.scales_as_written, scales))
     _write_own_scales(work, spec, scales, target, held)
     reserves = frozenset[tuple[str, int, int]]().union(

@@ -21,7 +21,8 @@ from typing import Any, Final
 
 from penstock.base.enums import Offload, Policy, Role, Source, Strategy
 from penstock.base.fields import MAX_REPLICAS
-from penstock.controller.reconcile.fields import (
+from penstock.controller.reconcile.observed import Scale
+from penstock.controller.reconcile.target_fields import (
     AVOID_NODES,
     CPU,
     MEMORY,
@@ -30,7 +31,6 @@ from penstock.controller.reconcile.fields import (
     SPARE_REPLICAS,
     FieldKey,
 )
-from penstock.controller.reconcile.observed import Scale
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
 

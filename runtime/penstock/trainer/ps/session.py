@@ -33,8 +33,7 @@ from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
 from penstock.parameter_server.worker.exchange import LeavingError, OverError, Worker
 from penstock.trainer.elastic import DrainedError
-from penstock.trainer.evidence import announce
-from penstock.trainer.holders import holder_name
+from penstock.trainer.independent_leases import holder_name
 from penstock.trainer.logs import configure
 from penstock.trainer.ps.alone import Alone
 from penstock.trainer.ps.arguments import whole
@@ -43,7 +42,8 @@ from penstock.trainer.ps.model import ServedModel
 from penstock.trainer.ps.optimizer import Optimizer
 from penstock.trainer.ps.runner import Runner
 from penstock.trainer.results import published
-from penstock.trainer.steplog import StepLog
+from penstock.trainer.step_log import StepLog
+from penstock.trainer.training_evidence import announce
 
 LOG = logging.getLogger("penstock.session")
 

@@ -3,7 +3,7 @@
 A policy that looks at one node at a time cannot know what a place on it is worth; that depends on
 what else will want it. Nothing about the workload has to be known before: it is learned from the
 requests as they come, placed or not. What follows from it is in
-`penstock.scheduler.placement.prices` and `penstock.scheduler.placement.erosion`.
+`penstock.scheduler.placement.slot_prices` and `penstock.scheduler.placement.cpu_erosion`.
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Flags, Floats, Rows
+from penstock.scheduler.node_table import Columns, Flags, Floats, Rows
 from penstock.scheduler.placement.feasible import fits, usable_slots
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Constraints, Request

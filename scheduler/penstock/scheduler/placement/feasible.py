@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Flags, Rows
+from penstock.scheduler.node_table import Columns, Flags, Rows
 from penstock.scheduler.request import Request
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Floats, Integers, Rows
+from penstock.scheduler.node_table import Columns, Floats, Integers, Rows
 from penstock.scheduler.placement.outcomes import outcomes
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Flags, Rows
+from penstock.scheduler.node_table import Columns, Flags, Rows
 
 EPSILON: Final = 0.05
 """Fragmentation that nearness may cost, in accelerators."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Integers, Rows
+from penstock.scheduler.node_table import Columns, Integers, Rows
 from penstock.scheduler.placement.feasible import accepts_any_kind
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from penstock.scheduler.errors import UnknownPolicyError
-from penstock.scheduler.placement.bestfit import BestFit
+from penstock.scheduler.placement.best_fit import BestFit
 from penstock.scheduler.placement.fgd import Fgd
-from penstock.scheduler.placement.most import Most
+from penstock.scheduler.placement.most_allocated import Most
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.placement.random import Random
 from penstock.scheduler.placement.spread import Spread

@@ -23,8 +23,8 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Flags, Rows
 from penstock.scheduler.eligibility import NodeTraits, allows
+from penstock.scheduler.node_table import Columns, Flags, Rows
 from penstock.scheduler.objects import NOTHING, Amounts, Node, Pod
 from penstock.scheduler.placement.engine import Placement, Placer, Preference
 from penstock.scheduler.placement.policy import PlacementPolicy

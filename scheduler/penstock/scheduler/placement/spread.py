@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Floats, Rows
+from penstock.scheduler.node_table import Columns, Floats, Rows
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Request
 

@@ -2,14 +2,14 @@
 
 score = (1 - pressure) * (decrease of stranded accelerators
                           + CPU_WEIGHT * decrease of stranded CPU, counted in accelerators)
-      - worth of what the node loses (`penstock.scheduler.placement.prices`)
+      - worth of what the node loses (`penstock.scheduler.placement.slot_prices`)
 
 in accelerators. The first two terms make the fragmentation of GoldMiner (SIGMOD 2023, section 2)
 an objective: a node whose CPU runs out before its accelerators is worth avoiding, one that has CPU
 to spare is worth using. They know nothing of gangs, and alone they place 0.5 to 2.3 points less
 than FGD before the cluster is full, because small jobs go to the few nodes that could take the
 largest ones. The last term is what such a place is worth while the cluster still has to take those
-jobs. The pressure (`penstock.scheduler.placement.erosion`) is zero unless more CPU is asked for
+jobs. The pressure (`penstock.scheduler.placement.cpu_erosion`) is zero unless more CPU is asked for
 without accelerators than there is to spare; then a node's free CPU will be used up whatever its
 share is, so shares say less, and what will be left for accelerators says more. Nodes within
 `EPSILON` of the best count as equal: among them the tightest fit in accelerators wins, which keeps
@@ -23,12 +23,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns, Floats, Integers, Rows
 from penstock.scheduler.fragmentation import shares
+from penstock.scheduler.node_table import Columns, Floats, Integers, Rows
 from penstock.scheduler.placement.demand import Demand
 from penstock.scheduler.placement.outcomes import outcomes
 from penstock.scheduler.placement.policy import PlacementPolicy, first_by_name
-from penstock.scheduler.placement.prices import Prices, set_prices
+from penstock.scheduler.placement.slot_prices import Prices, set_prices
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
 CPU_WEIGHT: Final = 0.1

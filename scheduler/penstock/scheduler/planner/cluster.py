@@ -23,8 +23,8 @@ from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Node, Pod, read_node
 from penstock.scheduler.placement.locality import NodeTraffic
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
-from penstock.scheduler.planner.jobview import JobView, read_job
-from penstock.scheduler.planner.podview import PodView, read_view
+from penstock.scheduler.planner.job_view import JobView, read_job
+from penstock.scheduler.planner.pod_view import PodView, read_view
 
 Json = Mapping[str, Any]
 

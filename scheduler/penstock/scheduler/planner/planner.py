@@ -16,6 +16,7 @@ from penstock.base.enums import Role
 from penstock.scheduler.fragmentation import fragmentation
 from penstock.scheduler.objects import ACCELERATOR_KINDS
 from penstock.scheduler.placement.registry import Context, make_policy
+from penstock.scheduler.planner.allocation_rounds import Interval, Memory, Outcome, Running
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import (
     Action,
@@ -24,10 +25,9 @@ from penstock.scheduler.planner.decisions import (
     SetDeletionCost,
     WriteScale,
 )
-from penstock.scheduler.planner.intervals import Interval, Memory, Outcome, Running
-from penstock.scheduler.planner.jobview import JobView
-from penstock.scheduler.planner.pins import Pinner
-from penstock.scheduler.planner.room import FIRST_TO_GO, RoomMaker, Standing
+from penstock.scheduler.planner.job_view import JobView
+from penstock.scheduler.planner.pod_pinning import Pinner
+from penstock.scheduler.planner.preemption import FIRST_TO_GO, RoomMaker, Standing
 from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.policies.registry import make_allocation_policy
 from penstock.scheduler.request import Request

@@ -28,8 +28,8 @@ from penstock.scheduler.planner.decisions import (
     WriteScale,
 )
 from penstock.scheduler.planner.planner import Planner, Settings
+from penstock.scheduler.service.action_executor import Carrier
 from penstock.scheduler.service.brain import BrainLink, record_id, snapshot_of
-from penstock.scheduler.service.carrier import Carrier
 from penstock.scheduler.service.events import Events
 from penstock.scheduler.service.metrics import Metrics
 

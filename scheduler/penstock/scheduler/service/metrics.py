@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from penstock.scheduler.fragmentation import fragmentation, of_cluster
 from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.podview import PodView
+from penstock.scheduler.planner.pod_view import PodView
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 
 NODE_FRAGMENTATION: Final = "penstock_node_fragmentation_ratio"

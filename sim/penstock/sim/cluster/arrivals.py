@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns
 from penstock.scheduler.fragmentation import stranded_accelerators
+from penstock.scheduler.node_table import Columns
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.columns import Columns
+from penstock.scheduler.node_table import Columns
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.feasible import fits
 from penstock.scheduler.placement.fgd import typical_requests

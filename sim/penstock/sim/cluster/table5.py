@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from penstock.scheduler.policies.registry import make_allocation_policy
-from penstock.sim.cluster.jobmix import draw_jobs
+from penstock.sim.cluster.job_mix import draw_jobs
 from penstock.sim.cluster.training import (
     DATA_WORKER_MILLI_CPU,
     LEAST_TRAINING_WORKER_MILLI_CPU,

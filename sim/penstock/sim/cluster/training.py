@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.scheduler.columns import Columns
-from penstock.scheduler.placement.bestfit import BestFit
+from penstock.scheduler.node_table import Columns
+from penstock.scheduler.placement.best_fit import BestFit
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.policies.allocate import MOVE_PAUSE_SECONDS, allocate, rank
@@ -23,7 +23,7 @@ from penstock.scheduler.policies.gains import GainEstimate
 from penstock.scheduler.policies.job import JobRates
 from penstock.scheduler.policies.policy import AllocationPolicy
 from penstock.scheduler.request import Request
-from penstock.sim.cluster.jobmix import TrainingJob
+from penstock.sim.cluster.job_mix import TrainingJob
 
 INTERVAL_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 300.0

@@ -1,0 +1,282 @@
+"""The Brain's API for asyncio programs; the same calls as `penstock.client.brain_client`."""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+import httpx
+
+from penstock.client import calls
+from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, ModelT, Tagged
+from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
+from penstock.client.events import EventReader
+from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
+from penstock.client.token import Token, authorization_async
+from penstock.wire import (
+    AlgorithmPatch,
+    AlgorithmView,
+    Allocation,
+    ClusterSnapshot,
+    FragmentationView,
+    Job,
+    JobFinish,
+    JobRegistration,
+    ListResource,
+    NodeView,
+    Override,
+    Plan,
+    Proposal,
+    ProposalRequest,
+    Resolution,
+    SampleBatch,
+    SampleReceipt,
+    SampleView,
+)
+
+T = TypeVar("T")
+
+
+class AsyncBrainClient:
+    """A typed client of one Brain. Close it, or use it in a ``async with`` statement.
+
+    Every call is idempotent and is retried with back-off until `retry.total_seconds` have passed;
+    then it raises BrainUnavailableError. A call that the Brain refuses raises BrainRefusedError at
+    once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Token = None,
+        retry: RetryPolicy | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        verify: str | bool = True,
+    ) -> None:
+        """`verify`: a file with the certificates to trust, or whether to check at all."""
+        self._token = token
+        self._retry = retry or RetryPolicy()
+        self._rng = random.Random()  # noqa: S311 - jitter, not secrets
+        self._http = httpx.AsyncClient(
+            base_url=url, transport=transport, verify=verify, trust_env=False
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def register(self, uid: str, registration: JobRegistration) -> Job:
+        """Register a job; its initial plan exists when this returns, or its failure is recorded."""
+        return await self._send(calls.register(uid, registration))
+
+    async def job(self, uid: str) -> Job:
+        """One job. Raises NotFoundError."""
+        return await self._send(calls.job(uid))
+
+    def jobs(self, **filters: str | float | None) -> AsyncIterator[Job]:
+        """All jobs, newest first: `namespace`, `phase`, `user`, `model`, `since` narrow them."""
+        return self._pages(calls.jobs(filters))
+
+    async def finish(
+        self, uid: str, state: Literal["Succeeded", "Failed"], message: str = ""
+    ) -> Job:
+        """Say how the job ended."""
+        return await self._send(calls.finish(uid, JobFinish(state=state, message=message)))
+
+    async def send_samples(self, uid: str, batch: SampleBatch) -> SampleReceipt:
+        """Hand in samples and events; the time of sending is filled in where it is absent."""
+        if batch.sent is None:
+            batch = batch.model_copy(update={"sent": time.time()})
+        return await self._send(calls.send_samples(uid, batch))
+
+    def samples(
+        self,
+        uid: str,
+        *,
+        resolution: Resolution = Resolution.RAW,
+        start: float | None = None,
+        end: float | None = None,
+        ranks: bool = False,
+    ) -> AsyncIterator[SampleView]:
+        """The samples of a time range, oldest first."""
+        return self._pages(calls.samples(uid, resolution, start, end, ranks))
+
+    def plans(self, uid: str) -> AsyncIterator[Plan]:
+        """Every plan of a job, oldest first."""
+        return self._pages(calls.plans(uid))
+
+    async def plan(self, uid: str, plan_id: int) -> Plan:
+        """One plan. Raises NotFoundError."""
+        return await self._send(calls.plan(uid, plan_id))
+
+    async def current_plan(self, uid: str, etag: str | None = None) -> Tagged[Plan] | None:
+        """The plan in force with its ETag; None where it is still the one that has `etag`.
+
+        Raises NotFoundError where the job has no plan.
+        """
+        return await self._send(calls.current_plan(uid, etag))
+
+    async def override(
+        self, uid: str, override: Override, *, etag: str | None = None, key: str | None = None
+    ) -> Tagged[Plan]:
+        """Put a person's targets in force. With `etag`, only if that plan still is in force.
+
+        Raises PreconditionFailedError where it is not. `key` names this override, so that calling
+        again with the same one changes nothing more.
+        """
+        return await self._send(calls.override(uid, override, etag, key or uuid.uuid4().hex))
+
+    async def lift_override(self, uid: str) -> Plan | None:
+        """Return the job to the Brain: the plan that is in force then, None where there is none."""
+        return await self._send(calls.lift_override(uid))
+
+    async def propose(self, uid: str, request: ProposalRequest | None = None) -> Proposal:
+        """What the Brain would do; changes nothing."""
+        return await self._send(calls.propose(uid, request or ProposalRequest()))
+
+    async def put_ledger(self, uid: str, sequence: int, content: bytes) -> None:
+        """Store the trainer's ledger. Raises ConflictError where a newer one is stored."""
+        await self._send(calls.put_ledger(uid, sequence, content))
+
+    async def ledger(self, uid: str) -> LedgerSnapshot | None:
+        """The ledger stored last; None where there is none."""
+        try:
+            return await self._send(calls.ledger(uid))
+        except NotFoundError:
+            return None
+
+    async def algorithms(self) -> list[AlgorithmView]:
+        """The algorithms and their parameters."""
+        return (await self._send(calls.algorithms())).items
+
+    async def configure_algorithm(self, name: str, patch: AlgorithmPatch) -> AlgorithmView:
+        """Change an algorithm while the Brain runs."""
+        return await self._send(calls.configure_algorithm(name, patch))
+
+    async def put_snapshot(self, snapshot: ClusterSnapshot) -> None:
+        """Say what the cluster looks like: for the scheduler."""
+        await self._send(calls.put_snapshot(snapshot))
+
+    def nodes(self) -> AsyncIterator[NodeView]:
+        """The nodes as the scheduler saw them last, by name."""
+        return self._pages(calls.nodes())
+
+    def fragmentation(
+        self,
+        *,
+        resolution: Resolution = Resolution.MINUTE,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> AsyncIterator[FragmentationView]:
+        """Fragmentation over time, oldest first."""
+        return self._pages(calls.fragmentation(resolution, start, end))
+
+    def allocations(self, *, since: float | None = None) -> AsyncIterator[Allocation]:
+        """What the scheduler has decided, newest first."""
+        return self._pages(calls.allocations(since))
+
+    async def watch_plans(
+        self, uid: str, *, after: int = 0, idle_seconds: float = 60.0
+    ) -> AsyncIterator[Plan]:
+        """Plans with an id above `after` as they are made, until the server ends the stream.
+
+        A stream that is silent (heartbeats included) for `idle_seconds` raises
+        BrainUnavailableError; call again with the last id to go on without a gap. Events that are
+        no plans raise ProtocolError.
+        """
+        reader = EventReader()
+        path = calls.watch_path(uid)
+        timeout = httpx.Timeout(self._retry.attempt_seconds, read=idle_seconds)
+        began = time.monotonic()
+        try:
+            headers = {"Last-Event-ID": str(after), **await authorization_async(self._token)}
+            async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                if response.status_code != 200:
+                    await _raise_for(path, response)
+                async for chunk in response.aiter_raw():
+                    for event in reader.feed(chunk):
+                        yield Plan.model_validate_json(event.data, extra="ignore")
+        except ValueError as error:
+            raise ProtocolError(f"GET {path}: the stream cannot be read: {error}") from error
+        except (httpx.HTTPError, OSError) as error:
+            raise BrainUnavailableError(
+                f"GET {path}",
+                attempts=1,
+                seconds=time.monotonic() - began,
+                cause=f"{type(error).__name__}: {error}",
+            ) from error
+
+    async def _pages(self, first: Call[ListResource[ModelT]]) -> AsyncIterator[ModelT]:
+        call: Call[ListResource[ModelT]] | None = first
+        while call is not None:
+            page = await self._send(call)
+            for item in page.items:
+                yield item
+            call = calls.following(call, page)
+
+    async def _send(self, call: Call[T]) -> T:
+        began = time.monotonic()
+        deadline = began + self._retry.total_seconds
+        attempt = 0
+        while True:
+            attempt += 1
+            headers: dict[str, str] = {}
+            try:
+                answer = await self._attempt(call, deadline)
+            except (httpx.HTTPError, OSError) as error:  # OSError: the token's file is not there
+                cause = f"{type(error).__name__}: {error}"
+            else:
+                if answer.status not in RETRIED_STATUSES:
+                    return call.result(answer)
+                cause, headers = f"HTTP {answer.status}", dict(answer.headers)
+            pause = self._retry.pause_seconds(attempt, self._rng, headers)
+            now = time.monotonic()
+            if now + pause >= deadline:
+                raise BrainUnavailableError(
+                    call.name, attempts=attempt, seconds=now - began, cause=cause
+                )
+            await asyncio.sleep(pause)
+
+    async def _attempt(self, call: Call[T], deadline: float) -> Answer:
+        seconds = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
+        end = time.monotonic() + seconds
+        shown = await authorization_async(self._token)
+        async with self._http.stream(
+            call.method,
+            call.path,
+            params=dict(call.query),
+            headers={**call.headers, **shown},
+            content=call.body,
+            timeout=seconds,
+        ) as response:
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise ProtocolError(f"{call.name}: the answer exceeds {MAX_ANSWER_BYTES} bytes")
+                # The time-out of the transport is per read: a trickle would never end it.
+                if time.monotonic() > end:
+                    raise httpx.ReadTimeout(f"no complete answer in {seconds:.1f} s")
+            return Answer(response.status_code, response.headers, bytes(body))
+
+
+async def _raise_for(path: str, response: httpx.Response) -> None:
+    answer = Answer(response.status_code, response.headers, await response.aread())
+    call: Call[None] = Call(method="GET", path=path, read=lambda _: None)
+    call.result(answer)
+    raise ProtocolError(f"GET {path}: status {response.status_code} is not expected of a stream")

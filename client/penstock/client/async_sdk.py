@@ -1,0 +1,293 @@
+"""`AsyncPenstock`: the same as `penstock.client.sdk.Penstock`, for asyncio.
+
+async with AsyncPenstock() as penstock:
+    job = await penstock.submit(Path("job.yaml"))
+    await penstock.wait(job.metadata.name)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.base.enums import Policy, Role
+from penstock.base.targets import RoleTarget
+from penstock.client import frames, job_calls, resources
+from penstock.client.async_brain_client import AsyncBrainClient
+from penstock.client.async_cluster import AsyncClusterClient
+from penstock.client.brain_address import BrainAddress, find_brain
+from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
+from penstock.client.errors import (
+    BrainUnavailableError,
+    ClusterUnreachableError,
+    ObjectNotFoundError,
+    PenstockError,
+)
+from penstock.client.kubeconfig import Json, read_access
+from penstock.client.resources import JOBS, SCALES
+from penstock.client.retry import RetryPolicy
+from penstock.client.token import Token
+from penstock.client.waiting import (
+    ACTIVE,
+    POLL_SECONDS,
+    Absence,
+    Patience,
+    manifest_of,
+    parsed,
+    targets,
+)
+from penstock.crds.elasticjob import ElasticJob
+from penstock.crds.scale import Scale
+from penstock.wire import Plan, Proposal, ProposalRequest, Resolution, SampleView
+
+
+class AsyncPenstock:
+    """One namespace of one cluster, and its Brain. Close it, or use it in an ``async with``.
+
+    Every method may raise `ClusterError` (what the API server refuses, or that it is away), and
+    those that ask the Brain `BrainError`; both are `PenstockError`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
+        brain_url: str | None = None,
+        brain_token: Token = None,
+        brain_account: str | None = None,
+        system_namespace: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Without arguments: as kubectl would. Raises KubeconfigError; nothing is sent yet.
+
+        `brain_token`: what the Brain is shown, in place of what `find_brain` would choose.
+        `brain_account`, `system_namespace`: as whom to call a Brain that is found, NAMESPACE/NAME
+        of a ServiceAccount, and where to look for it; see `find_brain`.
+        `retry`: how patient to be with the Brain.
+        """
+        access = read_access(kubeconfig, context)
+        self.namespace = namespace or access.namespace
+        self.cluster = AsyncClusterClient(access)
+        self._brain_url = brain_url
+        self._brain_token = brain_token
+        self._brain_account = brain_account
+        self._system_namespace = system_namespace
+        self._address: BrainAddress | None = None
+        self._retry = retry
+        self._brain: AsyncBrainClient | None = None
+        self._finding = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, and a port forwarded to the Brain.
+
+        Who still waits in another task then gets a RuntimeError, as does any later call.
+        """
+        if self._brain is not None:
+            await self._brain.aclose()
+        if self._address is not None:
+            await asyncio.to_thread(self._address.close)
+        await self.cluster.aclose()
+
+    async def brain(self) -> AsyncBrainClient:
+        """The Brain's client; it is found on the first use. Raises BrainAddressError."""
+        async with self._finding:
+            if self._brain is None:
+                self._brain = await self._found()
+            return self._brain
+
+    async def _found(self) -> AsyncBrainClient:
+        # A thread cannot be cancelled: whoever is, waits for it and keeps what it found, so that a
+        # forwarded port is closed with the rest.
+        search = asyncio.ensure_future(asyncio.to_thread(self._find))
+        try:
+            self._address = await asyncio.shield(search)
+        except asyncio.CancelledError:
+            with suppress(PenstockError):
+                self._address = await search
+            raise
+        return AsyncBrainClient(self._address.url, token=self._address.token, retry=self._retry)
+
+    def _find(self) -> BrainAddress:
+        if self._address is not None:  # found for a caller who was cancelled
+            return self._address
+        with ClusterClient(self.cluster.access) as cluster:
+            return find_brain(
+                cluster,
+                self._brain_url,
+                self._brain_token,
+                namespace=self._system_namespace,
+                account=self._brain_account,
+            )
+
+    async def submit(self, job: ElasticJob | Mapping[str, Any] | Path) -> ElasticJob:
+        """Create a job from a model, a manifest or a YAML file, and return it as it was stored.
+
+        Raises InvalidObjectError (its `fields` say what is wrong), ObjectConflictError where a job
+        of that name exists, ValueError where it is no ElasticJob, OSError where there is no file.
+        """
+        return _job(await self.cluster.send(job_calls.submit(manifest_of(job), self.namespace)))
+
+    async def job(self, name: str) -> ElasticJob:
+        """A job as it is. Raises ObjectNotFoundError."""
+        return _job(await self._read(name))
+
+    async def jobs(self) -> list[ElasticJob]:
+        """The jobs of the namespace."""
+        return [_job(each) for each in await self.cluster.list(JOBS, self.namespace)]
+
+    async def delete(self, name: str) -> None:
+        """Delete a job, and with it all that belongs to it. Raises ObjectNotFoundError."""
+        await self.cluster.send(resources.delete(JOBS, name, self.namespace))
+
+    async def wait(
+        self, name: str, condition: str = "Succeeded", *, timeout_seconds: float | None = None
+    ) -> ElasticJob:
+        """Wait until a condition of the job is True, and return the job.
+
+        Raises JobEndedError where the job ends otherwise or is deleted, WaitTimeoutError after
+        `timeout_seconds`, ClusterUnreachableError where the API server is away for 30 s.
+        """
+        patience = Patience(name, condition, timeout_seconds, time.monotonic)
+        while True:
+            try:
+                found = await self._read(name, patience.call_seconds())
+            except (ClusterUnreachableError, ObjectNotFoundError) as error:
+                patience.bear(error)
+            else:
+                if patience.seen(found):
+                    return _job(found)
+            await asyncio.sleep(patience.pause())
+
+    async def scale(
+        self, name: str, roles: Mapping[Role, RoleTarget], *, message: str = ""
+    ) -> Scale:
+        """Say what roles of a job should be, until the Brain says otherwise."""
+        return await self._scale(name, roles, Policy.APPLY, message)
+
+    async def pin(self, name: str, roles: Mapping[Role, RoleTarget], *, message: str = "") -> Scale:
+        """Say what roles of a job should be, until `release`."""
+        return await self._scale(name, roles, Policy.PIN, message)
+
+    async def release(self, name: str, role: Role | None = None) -> int:
+        """Return a job, or one role of it, to the Brain; how many pins there were."""
+        job = await self._read(name)
+        scales = job_calls.scales_of(job, await self.cluster.list(SCALES, self.namespace))
+        found = job_calls.pins(scales, role)
+        if job_calls.made_through_brain(found):
+            await (await self.brain()).lift_override(job["metadata"]["uid"])
+        for pin in found:
+            with suppress(ObjectNotFoundError):  # the Brain, or somebody else, was faster
+                await self.cluster.send(job_calls.unpin(pin))
+        return len(found)
+
+    async def suspend(self, name: str) -> ElasticJob:
+        """Drain a job: its pods go, its state stays."""
+        return _job(await self.cluster.send(job_calls.suspend(name, self.namespace, True)))
+
+    async def resume(self, name: str) -> ElasticJob:
+        """Let a suspended job go on."""
+        return _job(await self.cluster.send(job_calls.suspend(name, self.namespace, False)))
+
+    async def plans(self, name: str) -> list[Plan]:
+        """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
+        uid = await self._uid(name)
+        return [plan async for plan in (await self.brain()).plans(uid)]
+
+    async def watch_plans(self, name: str, *, after: int = 0) -> AsyncIterator[Plan]:
+        """Plans with an id above `after` as they are made, until the job ends.
+
+        A stream that breaks is taken up where it was; BrainUnavailableError where the Brain is away
+        for more than half a minute.
+        """
+        uid = await self._uid(name)
+        brain, absence = await self.brain(), Absence(time.monotonic)
+        while True:
+            try:
+                async for plan in brain.watch_plans(uid, after=after):
+                    absence.over()
+                    after = plan.id
+                    yield plan
+                if (await brain.job(uid)).phase != ACTIVE:
+                    # What was made between the end of the stream and that of the job.
+                    async for plan in brain.plans(uid):
+                        if plan.id > after:
+                            after = plan.id
+                            yield plan
+                    return
+                absence.over()
+            except BrainUnavailableError as error:
+                absence.bear(error)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:
+        """What the Brain would do with a job now; changes nothing."""
+        uid = await self._uid(name)
+        return await (await self.brain()).propose(uid, request)
+
+    async def samples(
+        self,
+        name: str,
+        *,
+        resolution: Resolution = Resolution.RAW,
+        start: float | None = None,
+        end: float | None = None,
+        ranks: bool = False,
+    ) -> list[SampleView]:
+        """The samples of a time range (seconds since the epoch), oldest first."""
+        uid = await self._uid(name)
+        found = (await self.brain()).samples(
+            uid, resolution=resolution, start=start, end=end, ranks=ranks
+        )
+        return [sample async for sample in found]
+
+    async def samples_frame(
+        self,
+        name: str,
+        *,
+        resolution: Resolution = Resolution.RAW,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> Any:
+        """The same as a ``pandas.DataFrame`` indexed by time. Raises ImportError without pandas."""
+        return frames.frame(await self.samples(name, resolution=resolution, start=start, end=end))
+
+    async def _read(self, name: str, seconds: float = WHOLE_SECONDS) -> Json:
+        call = resources.get(JOBS, name, self.namespace)
+        return await self.cluster.send(call, seconds=seconds)
+
+    async def _uid(self, name: str) -> str:
+        return str((await self._read(name))["metadata"]["uid"])
+
+    async def _scale(
+        self, name: str, roles: Mapping[Role, RoleTarget], policy: Policy, message: str
+    ) -> Scale:
+        call = job_calls.scale(
+            await self._read(name),
+            targets(roles),
+            now_seconds=time.time(),
+            policy=policy,
+            message=message,
+        )
+        return parsed(Scale, await self.cluster.send(call))
+
+
+def _job(document: Json) -> ElasticJob:
+    return parsed(ElasticJob, document)

@@ -1,0 +1,34 @@
+"""A Scale whose job does not exist, or is another one of the same name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from penstock.controller.reconcile import scale_lifecycle, timing
+from penstock.controller.reconcile.actions import Action, RequeueAt
+from penstock.controller.reconcile.admission import fail, is_decided, refuse
+from penstock.controller.reconcile.observed import Scale
+from penstock.crds.conditions import ScaleCondition, ScaleReason
+
+
+def reconcile_lone_scale(scale: Scale, now: datetime) -> list[Action]:
+    """Refuse the Scale, after a pause in which its job may still be seen, and let it expire."""
+    if scale.deleting:
+        return []
+    due = scale.created + timing.LONE_SCALE_GRACE
+    if now < due:
+        return [RequeueAt(due)]
+    text = (
+        f"spec.jobRef: no ElasticJob {scale.job_name!r} with uid {scale.job_uid!r} exists in"
+        f" namespace {scale.namespace}"
+    )
+    after = scale
+    if not is_decided(scale):
+        after = refuse(scale, ScaleReason.JOB_NOT_FOUND, text, now)
+    elif not scale.is_true(ScaleCondition.FAILED):
+        after = fail(scale, ScaleReason.JOB_NOT_FOUND, text, now)
+    deletions, end = scale_lifecycle.expire([after], now)
+    actions: list[Action] = [*scale_lifecycle.status_patches([scale], [after]), *deletions]
+    if end is not None:
+        actions.append(RequeueAt(end))
+    return actions

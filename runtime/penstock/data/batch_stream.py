@@ -1,0 +1,282 @@
+"""One epoch of batches for the program: in order, each once, wherever they were made.
+
+The sampler is iterated here, in the program's own thread and always `LOOKAHEAD` steps ahead of what
+the program has taken, whatever the number of data workers: so a sampler that draws random numbers
+draws the same ones with none as with many.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from penstock.base.enums import Guarantee
+from penstock.data.consumer import Consumer
+from penstock.data.errors import BadSampleError
+from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
+from penstock.data.protocol import InputOptions
+from penstock.data.reorder_buffer import Failure, Need, Window
+from penstock.data.seeding import preserved
+
+LOG = logging.getLogger("penstock.data")
+
+LOOKAHEAD = 64
+MAX_QUARANTINE = 10_000
+BUDGET_BYTES = 1 << 30
+WAIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """A sample that was left out."""
+
+    batch: BatchId
+    index: Any
+    error: str
+    trace: str = ""
+
+
+def options_of(consumer: Consumer | None) -> InputOptions:
+    """What the job says of its input; without a job, the strictest."""
+    return InputOptions() if consumer is None else consumer.options()
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How a stream behaves; None is what the job says (`penstock.data.protocol.InputOptions`).
+
+    ``skip_bad``: leave out samples that raise, and go on; if not, what they raise ends the epoch.
+    ``make_seconds``: a data worker that has one step for longer is taken for hung.
+    """
+
+    guarantee: Guarantee | None = None
+    skip_bad: bool | None = None
+    make_seconds: float = 300.0
+
+
+class Stream:
+    """An iterator of batches; `close` it when it is not iterated to its end.
+
+    The consumer refers to it, so it does not end by being forgotten: `Batches` sees to that.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer | None,
+        pipeline: Pipeline,
+        packed: PackedPipeline,
+        seed: int,
+        batch: BatchId,
+        indices: Iterator[Any],
+        options: StreamOptions,
+        quarantine: list[BadSample],
+    ) -> None:
+        """``indices`` begins at ``batch.step``, the first that the program gets."""
+        guarantee = options.guarantee or options_of(consumer).guarantee
+        self.window = Window(batch.step, LOOKAHEAD, guarantee)
+        self.packed = packed
+        self.seed = seed
+        self.batch_bytes = 0  # of the largest batch so far
+        self.number = 0
+        self._consumer = consumer
+        self._pipeline = pipeline
+        self._batch = batch
+        self._indices = indices
+        self._options = options
+        self._quarantine = quarantine
+        self._closed = False
+        for _ in range(LOOKAHEAD):
+            self._feed()
+        if consumer is not None:
+            with consumer.lock:
+                consumer.register(self)
+
+    def _feed(self) -> None:
+        if self.window.ended:
+            return
+        try:
+            indices = next(self._indices)
+        except StopIteration:
+            self.window.end()
+        else:
+            self.window.feed(indices)
+
+    def note_size(self, size: int) -> None:
+        """A batch of so many bytes has come: bound what is asked for ahead."""
+        if size > self.batch_bytes:
+            self.batch_bytes = size
+            self.window.ahead = max(2, min(LOOKAHEAD, BUDGET_BYTES // size))
+
+    @property
+    def position(self) -> int:
+        """Steps of the epoch that the program has got."""
+        return self.window.position
+
+    @property
+    def finished(self) -> bool:
+        """Whether the program has got every step."""
+        return self.window.ended and self.window.position >= self.window.fed
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise StopIteration
+        consumer = self._consumer
+        while True:
+            began = time.perf_counter()
+            try:
+                if consumer is None:
+                    need, batch = self.window.take()
+                else:
+                    with consumer.lock:
+                        need, batch = self._take(consumer)
+                        consumer.counts.waited_seconds += time.perf_counter() - began
+            except BadSampleError as error:
+                self._skip_step(error)
+                self._refill(consumer)
+                continue
+            if need is Need.END:
+                self.close()
+                raise StopIteration
+            made = need is None
+            if need is Need.MAKE:
+                began = time.perf_counter()  # the wait for whoever had it before is counted
+                made, batch = self._make_here()
+                if consumer is not None:
+                    consumer.counts.waited_seconds += time.perf_counter() - began
+                    consumer.counts.made_here += 1
+            self._refill(consumer)
+            if made:
+                return batch
+
+    def _take(self, consumer: Consumer) -> tuple[Need | None, Any]:
+        """With the consumer's lock: the next batch, after waiting for it as long as that helps."""
+        while True:
+            lost = self.window.lost
+            need, batch = self.window.take()
+            consumer.counts.lost += self.window.lost - lost
+            if need is not Need.WAIT:
+                if need is None:
+                    consumer.counts.taken += 1
+                return need, batch
+            consumer.lock.wait(WAIT_SECONDS)
+            consumer.drop_overdue(self, self._options.make_seconds)
+
+    def _refill(self, consumer: Consumer | None) -> None:
+        """The program has taken a step: one more of the sampler's comes into view."""
+        while not self.window.ended and self.window.fed < self.window.position + LOOKAHEAD:
+            self._feed()
+        if consumer is not None:
+            with consumer.lock:
+                consumer.pump(self)
+
+    def _make_here(self) -> tuple[bool, Any]:
+        """Make a batch in this process; False when there is none because all samples were bad."""
+        now = time.monotonic()
+        if self._consumer is None:
+            indices, failures = self.window.make_here(now)
+        else:
+            with self._consumer.lock:
+                indices, failures = self.window.make_here(now)
+        name = self._batch._replace(step=self.window.position)
+        bad: list[Any] = []
+        try:
+            with preserved():
+                batch = self._make(indices, bad)
+        except Exception as error:
+            _explain(error, name, indices, failures)
+            raise
+        finally:
+            if self._consumer is None:
+                self.window.made_here()
+            else:
+                with self._consumer.lock:
+                    self.window.made_here()
+        for index, raised in bad:
+            trace = "".join(traceback.format_exception(raised, limit=-20))
+            self._leave_out(BadSample(name, index, repr(raised), trace))
+        nothing = len(bad) == len(indices) if self._pipeline.batched else bool(bad)
+        return not nothing, batch
+
+    def _make(self, indices: Any, bad: list[Any]) -> Any:
+        """A batch as data workers make it, or without the samples that raise, put into ``bad``."""
+        try:
+            return self._pipeline.make(self.seed, indices)
+        except Exception:
+            if not self._skip_bad:
+                raise
+        return self._pipeline.make(self.seed, indices, bad)
+
+    @property
+    def _skip_bad(self) -> bool:
+        """Whether samples that raise are left out now: a job's owner may still decide so."""
+        wanted = self._options.skip_bad
+        return options_of(self._consumer).skip_bad if wanted is None else wanted
+
+    def _skip_step(self, error: BadSampleError) -> None:
+        """Data workers died on the step: nobody tries again. Raises the error, or leaves it out."""
+        if not self._skip_bad:
+            raise error
+        name = self._batch._replace(step=self.window.position)
+        indices = self.window.skip()
+        for index in indices if self._pipeline.batched else [indices]:
+            self._leave_out(BadSample(name, index, str(error)))
+
+    def _leave_out(self, sample: BadSample) -> None:
+        why = sample.trace or sample.error
+        LOG.error("%s: sample %r is left out: %s", sample.batch, sample.index, why)
+        if len(self._quarantine) < MAX_QUARANTINE:
+            self._quarantine.append(sample)
+        if self._consumer is not None:
+            counts = self._consumer.counts
+            counts.left_out += 1
+            text = f"sample {sample.index!r} of {sample.batch}: {sample.error}"
+            counts.newest_left_out.append(text[:1000])
+
+    def close(self) -> None:
+        """Nothing more is wanted."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._consumer is not None:
+            with self._consumer.lock:
+                self._consumer.unregister(self.number)
+
+    def abandon(self) -> None:
+        """`close` for a finalizer, which may run in any thread in the middle of anything."""
+        if not self._closed:
+            self._closed = True
+            if self._consumer is not None:
+                self._consumer.abandoned.append(self.number)
+
+
+class Batches:
+    """What a program iterates: a stream that ends when the program forgets it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.stream)
+
+    def __del__(self) -> None:
+        if (stream := getattr(self, "stream", None)) is not None:
+            stream.abandon()
+
+
+def _explain(error: Exception, name: BatchId, indices: Any, failures: list[Failure]) -> None:
+    """Say which sample it was; the error itself stays what the user's code raised."""
+    index = position_of(error)
+    where = f"sample {index!r}" if index is not None else f"samples {str(indices)[:500]}"
+    error.add_note(f"Penstock: {where} of {name}")
+    for failure in failures:
+        error.add_note(f"data worker {failure.holder} failed on it too: {failure.message}")

@@ -1,0 +1,205 @@
+"""Data workers without a cluster: ``penstock run --data-workers 2 -- python train.py``.
+
+A dispatcher on loopback and a number of data worker processes beside the program. A data worker
+that dies is started again; all of them die with the command that started them, however it dies.
+The program itself is run by a ``penstock run`` of its own, so that what looks after the program,
+and ends whatever it leaves behind, does not meet what looks after the data workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import hmac
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from penstock.base.logs import stderr_handler
+from penstock.crds import environment as names
+from penstock.data.dispatcher import Dispatcher, routes
+from penstock.data.interception import environment
+from penstock.data.protocol import InputOptions
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOG = logging.getLogger("penstock.data")
+
+LEAVE_SECONDS = 6.0
+RESTART_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
+MAX_DATA_WORKERS = 256
+_PR_SET_PDEATHSIG = 1
+
+
+class LocalDataPlane:
+    """Dispatcher and data workers for one program, while it is entered."""
+
+    def __init__(
+        self,
+        count: int,
+        options: InputOptions | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Raises ValueError for a number of data workers that cannot be."""
+        if not 0 <= count <= MAX_DATA_WORKERS:
+            raise ValueError(f"--data-workers: {count}; must be from 0 to {MAX_DATA_WORKERS}")
+        self._count = count
+        self._token = environ.get(names.JOB_TOKEN) or secrets.token_hex(32)
+        self._environ = dict(environ)
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._processes: set[asyncio.subprocess.Process] = set()
+        told = options or InputOptions()
+        self.dispatcher = Dispatcher(secrets.token_hex(4), lambda: told)
+        self.address = ""
+
+    def environ(self) -> dict[str, str]:
+        """The program's environment."""
+        return environment(
+            {
+                **self._environ,
+                names.DATA_ADDRESS: self.address,
+                names.JOB_TOKEN: self._token,
+            }
+        )
+
+    async def __aenter__(self) -> Self:
+        listening = socket.create_server(("127.0.0.1", 0))
+        # As the trainer's: else the body of an answer waits for the acknowledgement of its head.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        self._server = _server(self.dispatcher, self._token)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        self._tasks = [asyncio.create_task(self._keep_one()) for _ in range(self._count)]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping = True
+        for process in list(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+        for process in list(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        self._server.should_exit = True
+        await self._serving
+
+    async def _keep_one(self) -> None:
+        """Keep one data worker running."""
+        environ = {
+            **self._environ,
+            names.DATA_ADDRESS: self.address,
+            names.JOB_TOKEN: self._token,
+        }
+        command = [sys.executable, "-m", "penstock.data.worker_process"]
+        failures = 0
+        while not self._stopping:
+            process = await asyncio.create_subprocess_exec(
+                *command, env=environ, preexec_fn=_die_with_parent
+            )
+            self._processes.add(process)
+            code = await process.wait()
+            self._processes.discard(process)
+            if self._stopping:
+                return
+            pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
+            LOG.warning("a data worker ended with code %d: another in %.1f s", code, pause)
+            failures += 1
+            await asyncio.sleep(pause)
+
+
+def run(count: int, options: InputOptions, arguments: Sequence[str]) -> int:
+    """``penstock run ARGUMENTS`` with data workers beside it; its exit code.
+
+    Raises:
+        ValueError: a number of data workers that cannot be.
+    """
+    configure_log()
+    return asyncio.run(_run(LocalDataPlane(count, options), arguments))
+
+
+def configure_log() -> None:
+    """What there is to say of the data workers goes to stderr, as what the program says."""
+    logger = logging.getLogger("penstock")
+    if not logger.handlers:
+        logger.addHandler(stderr_handler("text"))
+        logger.setLevel(logging.INFO)
+
+
+async def _run(plane: LocalDataPlane, arguments: Sequence[str]) -> int:
+    code = "import sys; from penstock.cli.main import main; sys.exit(main())"
+    async with plane:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code, "run", *arguments),
+            env=plane.environ(),
+            preexec_fn=_die_with_parent,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, process.send_signal, signal.SIGTERM)
+        code_of_program = await process.wait()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    return code_of_program if code_of_program >= 0 else 128 - code_of_program
+
+
+def _die_with_parent() -> None:
+    """In the child: ask Linux to kill it when the command that started it is no more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _server(dispatcher: Dispatcher, token: str) -> uvicorn.Server:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+
+    def guard(
+        handler: Callable[[Request], Awaitable[Response]],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
+            wanted = f"Bearer {token}".encode()
+            if not hmac.compare_digest(request.headers.get("authorization", "").encode(), wanted):
+                return PlainTextResponse("the job's token is missing or wrong", 401)
+            return await handler(request)
+
+        return guarded
+
+    class Server(uvicorn.Server):
+        """uvicorn without its own signal handling."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Leave the process's signal handlers alone."""
+            yield
+
+    return Server(
+        uvicorn.Config(
+            Starlette(routes=routes(dispatcher, guard)),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            loop="none",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+    )

@@ -1,0 +1,182 @@
+"""PyTorch's DataLoader with data workers: the same program, the same batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import data as torch_data
+
+from penstock.data import torch_loader
+from penstock.data.consumer import Consumer
+from penstock.data.torch_loader import DataLoader
+from tests.data import planes
+from tests.data.planes import end, eventually, same, spawn
+
+
+class Images(torch_data.Dataset[Any]):
+    """Samples that draw, as augmentation does, or not."""
+
+    def __init__(self, draws: bool = True) -> None:
+        self.draws = draws
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        noise = torch.rand(3, 8, 8) if self.draws else torch.zeros(3, 8, 8)
+        return noise.permute(1, 2, 0).contiguous().permute(2, 0, 1) + index, index
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Consumer]:
+    with planes.consumer() as made:
+        monkeypatch.setattr(torch_loader, "consumer_of_process", lambda: made)
+        yield made
+
+
+def make(kind: type[torch_data.DataLoader[Any]], draws: bool = True, **options: Any) -> Any:
+    order = torch.Generator().manual_seed(3)
+    return kind(Images(draws), batch_size=4, shuffle=True, generator=order, **options)
+
+
+def two_epochs(loader: Any) -> list[Any]:
+    return [*loader, *loader]
+
+
+def test_the_order_is_that_of_pytorch_and_so_are_batches_without_random_numbers() -> None:
+    assert same(
+        two_epochs(make(DataLoader, draws=False)),
+        two_epochs(make(torch_data.DataLoader, draws=False)),
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_without_a_generator_the_order_is_that_of_pytorch_too(seed: int) -> None:
+    orders = []
+    for kind in (DataLoader, torch_data.DataLoader):
+        torch.manual_seed(seed)
+        loader: Any = kind(Images(draws=False), batch_size=4, shuffle=True)
+        orders.append([two_epochs(loader), torch.rand(3)])
+    assert same(orders[0][0], orders[1][0])
+    assert torch.equal(orders[0][1], orders[1][1])
+
+
+def test_data_workers_change_nothing(consumer: Consumer) -> None:
+    torch.manual_seed(5)
+    wanted = two_epochs(make(DataLoader))
+    drawn = torch.rand(4)
+    assert consumer.counts.arrived == 0
+    processes = [spawn(consumer), spawn(consumer, tcp=True)]
+    try:
+        eventually(lambda: len(consumer.workers) == 2)
+        torch.manual_seed(5)
+        loader = make(DataLoader)
+        got = two_epochs(loader)
+        while not consumer.counts.arrived:  # they were still importing PyTorch
+            list(loader)
+        torch.manual_seed(5)
+        again = two_epochs(make(DataLoader))
+    finally:
+        for process in processes:
+            end(process)
+    assert torch.equal(torch.rand(4), drawn)
+    assert same(got, wanted)
+    assert same(again, wanted)
+    assert [one[0].stride() for one in again] == [one[0].stride() for one in wanted]
+
+
+@pytest.mark.parametrize("generator", [True, False])
+def test_the_state_comes_back_in_the_middle_of_an_epoch(generator: bool) -> None:
+    def fresh() -> DataLoader:
+        order = torch.Generator().manual_seed(3) if generator else None
+        return DataLoader(Images(), batch_size=4, shuffle=True, generator=order)
+
+    torch.manual_seed(9)
+    first = fresh()
+    wanted = list(first)
+    batches = iter(first)
+    wanted += [next(batches) for _ in range(5)]
+    state, drawn = first.state_dict(), torch.get_rng_state()
+    rest = [*batches, *first]
+    torch.manual_seed(1)  # another process
+    second = fresh()
+    torch.set_rng_state(drawn)  # from the program's own checkpoint
+    second.load_state_dict(state)
+    assert same([*second, *second], rest)
+
+
+def test_a_state_between_epochs_goes_on_with_the_next() -> None:
+    first = make(DataLoader)
+    list(first)
+    state = first.state_dict()
+    wanted = list(first)
+    second = make(DataLoader)
+    second.load_state_dict(state)
+    assert same(list(second), wanted)
+
+
+class Stream(torch_data.IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(5))
+
+
+class Hard(torch_data.Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(5))
+
+    def __len__(self) -> int:
+        return 5
+
+
+def prepare(number: int) -> None:
+    """A worker_init_fn."""
+
+
+@pytest.mark.parametrize(
+    ("loader", "why"),
+    [
+        (torch_data.DataLoader(Stream()), "iterable"),
+        (torch_data.DataLoader(Images(), worker_init_fn=prepare), "worker_init_fn"),
+        (torch_data.DataLoader(Images(), sampler=Hard()), "its sampler Hard may depend"),
+        (torch_data.DataLoader([lambda: 1], collate_fn=len), None),
+    ],
+)
+def test_what_cannot_move_says_why(loader: Any, why: str | None) -> None:
+    reason = torch_loader.why_local(loader, trust_sampler=False)
+    assert why in reason if why and reason else reason == why
+
+
+def test_what_cannot_move_runs_as_it_always_did(caplog: pytest.LogCaptureFixture) -> None:
+    loader = DataLoader([threading.Lock()], batch_size=1, collate_fn=len)
+    assert list(loader) == [1]
+    assert list(loader) == [1]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert "stays in this process: the dataset or collate function cannot be pickled" in line
+
+
+def test_a_batch_size_of_none_gives_samples() -> None:
+    got = list(DataLoader(Images(draws=False), batch_size=None))
+    assert [index for _, index in got] == list(range(50))
+
+
+def test_lengths_are_those_of_pytorch() -> None:
+    loader = make(DataLoader)
+    assert len(loader) == len(iter(loader)) == 13
+
+
+class Ragged(torch_data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(3 if index == 5 else 4)
+
+
+def test_a_ragged_batch_is_the_error_of_pytorch_and_says_where() -> None:
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
+        list(DataLoader(Ragged(), batch_size=4, skip_bad=True))
+    assert "samples [4, 5, 6, 7] of loader-" in caught.value.__notes__[0]
