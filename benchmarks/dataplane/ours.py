@@ -22,7 +22,7 @@ from benchmarks.dataplane.measure import (
 )
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 from penstock.data.allocator import ALLOCATOR
-from penstock.data.batch_stream import Batches, Stream, StreamOptions
+from penstock.data.batch_stream import Batches, BatchStream, StreamOptions
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
@@ -86,7 +86,7 @@ def main(transport: str) -> None:
         pipeline, indices = made_of(wanted)
         packed = pack_pipeline(pipeline, TOKEN)
         name = BatchId("benchmark", 0, 0, 0)
-        stream = Stream(consumer, pipeline, packed, 1, name, indices, StreamOptions(), [])
+        stream = BatchStream(consumer, pipeline, packed, 1, name, indices, StreamOptions(), [])
         batches = Batches(stream)
         before = consumer.counts.arrived
         while consumer.counts.arrived < before + 8:  # until then it makes its own

@@ -16,7 +16,7 @@ from penstock.data import Loader, frame, handshake, messages
 from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.pipeline import Pipeline, open_pipeline, pack_pipeline
-from penstock.data.worker import Line
+from penstock.data.worker import ConsumerConnection
 from tests.data import planes
 from tests.data.planes import TOKEN, Plain, eventually, same, thread_worker
 
@@ -27,13 +27,13 @@ def consumer() -> Iterator[Consumer]:
         yield made
 
 
-def join(consumer: Consumer) -> Line:
+def join(consumer: Consumer) -> ConsumerConnection:
     """A peer that shakes hands properly, for now."""
     host, _, port = consumer.address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     handshake.call(sock, TOKEN, "odd")
     frame.set_timeouts(sock, 5)
-    return Line("odd", sock)
+    return ConsumerConnection("odd", sock)
 
 
 def epoch(consumer: Consumer) -> list[Any]:

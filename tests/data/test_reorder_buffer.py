@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
-from penstock.data.reorder_buffer import Failure, Need, Window
+from penstock.data.reorder_buffer import Failure, Need, ReorderBuffer
 
 HOLDERS = st.sampled_from(["a", "b", "c"])
 STEPS = 12
@@ -22,7 +22,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(start=st.integers(0, 3), ahead=st.integers(1, 8))
     def begin(self, start: int, ahead: int) -> None:
-        self.window = Window(start, ahead)
+        self.window = ReorderBuffer(start, ahead)
         self.start = start
         for step in range(start, STEPS):
             self.window.feed([step])
@@ -111,15 +111,15 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
-def window(steps: int, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> Window:
-    made = Window(0, 64, guarantee)
+def window(steps: int, guarantee: Guarantee = Guarantee.EXACTLY_ONCE) -> ReorderBuffer:
+    made = ReorderBuffer(0, 64, guarantee)
     for step in range(steps):
         made.feed([step])
     made.end()
     return made
 
 
-def take_all(of: Window) -> list[Any]:
+def take_all(of: ReorderBuffer) -> list[Any]:
     got = []
     while True:
         need, batch = of.take()

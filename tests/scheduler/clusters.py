@@ -1,14 +1,14 @@
 """Small clusters for tests."""
 
-from penstock.scheduler.node_table import Columns
+from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.request import Request
 
 GIBIBYTE = 1024**3
 
 
-def columns_of(*nodes: tuple[str, int, int], memory_gib: int = 64) -> Columns:
+def columns_of(*nodes: tuple[str, int, int], memory_gib: int = 64) -> NodeTable:
     """Empty columns: name, cores and accelerators of each node."""
-    columns = Columns(capacity=2, devices=2)
+    columns = NodeTable(capacity=2, devices=2)
     for name, cores, accelerators in nodes:
         columns.add(
             name,

@@ -24,7 +24,7 @@ from penstock.job.protocol import (
     Usage,
 )
 from penstock.trainer import brain_connection
-from penstock.trainer.brain_connection import BrainLink
+from penstock.trainer.brain_connection import BrainConnection
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
 from penstock.wire import JobEvent, JobRegistration, RoleDescription
@@ -105,7 +105,7 @@ def books() -> Coordinator:
 
 def run(
     fake: FakeBrain,
-    work: Callable[[BrainLink], Awaitable[None]],
+    work: Callable[[BrainConnection], Awaitable[None]],
     found: Coordinator | None = None,
     dispatcher: Dispatcher | None = None,
 ) -> None:
@@ -115,7 +115,7 @@ def run(
             transport=httpx.MockTransport(fake),
             retry=RetryPolicy(total_seconds=0.05, attempt_seconds=0.05, first_seconds=0.01),
         )
-        link = BrainLink(client, UID, found or books(), dispatcher)
+        link = BrainConnection(client, UID, found or books(), dispatcher)
         try:
             await work(link)
         finally:
@@ -135,7 +135,7 @@ def test_samples_wait_while_the_brain_is_away_and_arrive_in_order(
 ) -> None:
     fake = FakeBrain()
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         tasks = [
             asyncio.create_task(link.register(lambda: REGISTRATION)),
             asyncio.create_task(link.send_samples()),
@@ -162,7 +162,7 @@ def test_samples_wait_while_the_brain_is_away_and_arrive_in_order(
 def test_a_brain_that_lost_its_store_is_told_of_the_job_again() -> None:
     fake = FakeBrain()
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         tasks = [
             asyncio.create_task(link.register(lambda: REGISTRATION)),
             asyncio.create_task(link.send_samples()),
@@ -180,7 +180,7 @@ def test_a_brain_that_lost_its_store_is_told_of_the_job_again() -> None:
 def test_the_end_is_said_with_the_last_samples() -> None:
     fake = FakeBrain()
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         registering = asyncio.create_task(link.register(lambda: REGISTRATION))
         await until(lambda: fake.known)
         await asyncio.sleep(0.05)
@@ -195,7 +195,7 @@ def test_the_end_is_said_with_the_last_samples() -> None:
 def test_a_brain_that_is_away_at_the_end_does_not_keep_the_trainer() -> None:
     fake = FakeBrain()
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         registering = asyncio.create_task(link.register(lambda: REGISTRATION))
         await until(lambda: fake.known)
         await asyncio.sleep(0.05)
@@ -218,7 +218,7 @@ def test_the_copy_of_the_ledger_can_be_taken_up() -> None:
 
     async def copy() -> bytes | None:
         client = AsyncBrainClient("http://brain", transport=httpx.MockTransport(FakeBrain()))
-        link = BrainLink(client, UID, before)
+        link = BrainConnection(client, UID, before)
         try:
             return link._ledger_copy()
         finally:
@@ -244,7 +244,7 @@ def test_a_job_that_cannot_be_described_is_said_once_and_registered_when_it_can(
             return JobRegistration.model_validate({"name": ""})
         return REGISTRATION
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         registering = asyncio.create_task(link.register(describe))
         await until(lambda: fake.known or registering.done())
         registering.cancel()
@@ -273,7 +273,7 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
     served = WorkerReport(name="w", rank=3, incarnation=1, cpu_cores=0.9, memory_bytes=7)
     dispatcher.worker(served, now)
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         tasks = [
             asyncio.create_task(link.register(lambda: REGISTRATION)),
             asyncio.create_task(link.send_samples()),
@@ -298,7 +298,7 @@ def test_a_death_is_told_once_while_its_pod_is_there_even_if_the_brain_was_away(
     fake = FakeBrain()
     fake.away = True
 
-    async def work(link: BrainLink) -> None:
+    async def work(link: BrainConnection) -> None:
         link.tell_events([died])
         tasks = [
             asyncio.create_task(link.register(lambda: REGISTRATION)),

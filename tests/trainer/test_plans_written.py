@@ -14,7 +14,7 @@ from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, Tagged
 from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer import brain_connection
-from penstock.trainer.brain_connection import BrainLink
+from penstock.trainer.brain_connection import BrainConnection
 from penstock.trainer.kube import KubeClient, KubeError
 from penstock.trainer.service import TrainerService
 from penstock.wire import Plan
@@ -63,7 +63,7 @@ def test_a_newer_plan_takes_the_place_of_one_that_could_not_be_written(
     identity = replace(pod_identity({}), job="j", namespace="default", uid="u")
     service = TrainerService(TrainerSettings(identity=identity))
     service._kube = cast("KubeClient", server)
-    link = BrainLink(cast("AsyncBrainClient", planning), "u", service._coordinator)
+    link = BrainConnection(cast("AsyncBrainClient", planning), "u", service._coordinator)
     link._registered.set()
 
     async def main() -> None:

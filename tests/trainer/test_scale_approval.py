@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.parameter_server.protocol import ServerStage
 from penstock.trainer.kube import KubeError
-from penstock.trainer.scale_approval import Consent, server_scales, with_answer
+from penstock.trainer.scale_approval import ScaleApproval, server_scales, with_answer
 from tests.parameter_server.control.simulated_job import World
 
 UID = "u"
@@ -92,7 +92,7 @@ def opened(servers: int) -> World:
 
 def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() -> None:
     world, kube = opened(2), FakeKube()
-    consent = Consent(world.trainer.fleet, UID)
+    consent = ScaleApproval(world.trainer.fleet, UID)
     consent.changed([scale("a", 4)])
     for _ in range(4):
         asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() ->
 def test_servers_that_go_are_let_go_when_they_own_nothing() -> None:
     world, kube = opened(4), FakeKube()
     kube.refusals.clear()
-    consent = Consent(world.trainer.fleet, UID)
+    consent = ScaleApproval(world.trainer.fleet, UID)
     consent.changed([scale("a", 3)])
     asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
     assert not kube.written
@@ -131,7 +131,7 @@ def test_too_little_memory_left_is_a_refusal_with_both_sums() -> None:
         world.round()
     kube = FakeKube()
     kube.refusals.clear()
-    consent = Consent(world.trainer.fleet, UID)
+    consent = ScaleApproval(world.trainer.fleet, UID)
     consent.changed([scale("a", 1)])
     asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
     [(_, _, conditions)] = kube.written

@@ -239,7 +239,7 @@ def test_a_lease_whose_answer_was_lost_goes_back_when_its_holder_says_what_it_ho
     data = DataSpec(dataset_size=10, global_batch=1, epochs=1, slots_per_step=1)
     order = data.order(1)
     shared = Ledger(LedgerOptions(total_slots=order.total_slots))
-    books = independent_leases.Holders(Ledger)
+    books = independent_leases.IndependentLeases(Ledger)
     request = LeaseRequest(holder="worker-0.0/a", data=data, max_slots=1, held=())
 
     def ask(request: LeaseRequest) -> LeaseReply:

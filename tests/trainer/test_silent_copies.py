@@ -10,7 +10,7 @@ from penstock.crds.conditions import JobReason
 from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
 from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.silent_copies import CONFIRMED_SECONDS, Copies, separate, unattached
+from penstock.trainer.silent_copies import CONFIRMED_SECONDS, SilentCopies, separate, unattached
 
 LONG = CONFIRMED_SECONDS
 
@@ -119,7 +119,7 @@ def report(
 
 
 def test_the_refusal_says_who_and_what_to_do_and_stands() -> None:
-    copies = Copies(job="mine")
+    copies = SilentCopies(job="mine")
     for rank in range(2):
         copies.hear(report(rank, ALONE), 0.0)
     copies.look(0.1)
@@ -136,7 +136,7 @@ def test_the_refusal_says_who_and_what_to_do_and_stands() -> None:
 
 
 def test_an_agent_that_is_silent_says_nothing_about_now() -> None:
-    copies = Copies()
+    copies = SilentCopies()
     copies.hear(report(0, ALONE), 0.0)
     copies.hear(report(1, ALONE), 6.0)
     copies.look(6.1)
@@ -144,7 +144,7 @@ def test_an_agent_that_is_silent_says_nothing_about_now() -> None:
 
 
 def test_independent_workers_are_left_alone() -> None:
-    copies = Copies(independent=True)
+    copies = SilentCopies(independent=True)
     for rank in range(2):
         copies.hear(report(rank, ALONE), 0.0)
     copies.look(0.1)
@@ -160,7 +160,7 @@ def ended(rank: int, *processes: TrainingProcess) -> AgentReport:
 def test_a_worker_of_several_that_ended_by_itself_is_no_success(
     workers: int, refused: bool
 ) -> None:
-    copies = Copies()
+    copies = SilentCopies()
     last = ended(0)
     copies.hear(last, 0.0)
     copies.ended_well(last, workers)
@@ -168,7 +168,7 @@ def test_a_worker_of_several_that_ended_by_itself_is_no_success(
 
 
 def test_a_worker_that_came_when_the_group_was_through_is_no_copy() -> None:
-    copies = Copies()
+    copies = SilentCopies()
     copies.hear(ended(0, process(0, 2)), 0.0)
     late = ended(1)  # it found the finished model, and had nothing to do
     copies.hear(late, 1.0)
@@ -177,7 +177,7 @@ def test_a_worker_that_came_when_the_group_was_through_is_no_copy() -> None:
 
 
 def test_agents_that_cannot_say_what_their_processes_do_are_not_held_to_it() -> None:
-    copies = Copies()
+    copies = SilentCopies()
     for rank in range(2):
         before = AgentReport(
             role="worker", rank=rank, incarnation=0, state=ProcessState.EXITED, exit_code=0
@@ -190,7 +190,7 @@ def test_agents_that_cannot_say_what_their_processes_do_are_not_held_to_it() -> 
 
 
 def test_two_agents_that_go_on_speaking_for_one_rank_are_refused() -> None:
-    copies = Copies(independent=True)
+    copies = SilentCopies(independent=True)
     for second in range(5):
         copies.hear(report(0, life="a"), second)
         copies.hear(report(0, life="b"), second + 0.5)
@@ -199,7 +199,7 @@ def test_two_agents_that_go_on_speaking_for_one_rank_are_refused() -> None:
 
 
 def test_an_agent_that_was_started_again_is_not() -> None:
-    copies = Copies()
+    copies = SilentCopies()
     for second in range(5):
         copies.hear(report(0, life="a"), second)
     for second in range(5, 10):
@@ -208,14 +208,14 @@ def test_an_agent_that_was_started_again_is_not() -> None:
 
 
 def test_one_report_of_a_dead_agent_may_be_late() -> None:
-    copies = Copies()
+    copies = SilentCopies()
     for life in ("a", "a", "b", "a", "b", "b"):
         copies.hear(report(0, life=life), 0.0)
     assert copies.refusal is None
 
 
 def test_two_sessions_in_one_pod_are_refused() -> None:
-    copies = Copies()
+    copies = SilentCopies()
     copies.hear(report(3, duplicates=(41, 42)), 0.0)
     assert copies.refusal is not None
     assert copies.refusal.reason is JobReason.DUPLICATE_RANK
@@ -243,7 +243,7 @@ def test_an_agent_of_the_previous_release_is_understood() -> None:
 
 
 def listened(
-    copies: Copies, *reports: AgentReport, seconds: int, caplog: pytest.LogCaptureFixture
+    copies: SilentCopies, *reports: AgentReport, seconds: int, caplog: pytest.LogCaptureFixture
 ) -> list[str]:
     """What was said while these reports came every second for so long."""
     caplog.clear()
@@ -257,7 +257,7 @@ def listened(
 def test_workers_that_stay_silent_are_warned_of_once_and_early(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    copies = Copies()
+    copies = SilentCopies()
     assert listened(copies, report(0), report(1), seconds=59, caplog=caplog) == []
     [said] = listened(copies, report(0), report(1), seconds=200, caplog=caplog)
     assert "2 workers have run for 60 s" in said
@@ -269,13 +269,16 @@ def test_workers_that_stay_silent_are_warned_of_once_and_early(
 @pytest.mark.parametrize(
     ("copies", "reports"),
     [
-        (Copies(independent=True), [report(0), report(1)]),
-        (Copies(), [report(0)]),
-        (Copies(), [report(0), report(1, process(1, 2))]),
-        (Copies(), [AgentReport(role="worker", rank=rank, incarnation=0) for rank in range(2)]),
+        (SilentCopies(independent=True), [report(0), report(1)]),
+        (SilentCopies(), [report(0)]),
+        (SilentCopies(), [report(0), report(1, process(1, 2))]),
+        (
+            SilentCopies(),
+            [AgentReport(role="worker", rank=rank, incarnation=0) for rank in range(2)],
+        ),
     ],
 )
 def test_others_are_not_warned_of(
-    copies: Copies, reports: list[AgentReport], caplog: pytest.LogCaptureFixture
+    copies: SilentCopies, reports: list[AgentReport], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert listened(copies, *reports, seconds=100, caplog=caplog) == []

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE
-from penstock.controller.job_cache import Memory
+from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile.acceptance import template_path
 from penstock.controller.reconcile.actions import (
@@ -82,7 +82,7 @@ class Executor:
         self._clock = clock
         self._identity = identity
 
-    async def carry_out(self, key: JobKey, job: Job | None, memory: Memory,
+    async def carry_out(self, key: JobKey, job: Job | None, memory: JobCache,
                         actions: Sequence[Action]) -> datetime | None:  # fmt: skip
         """Carry out the actions of one pass.
 
@@ -114,7 +114,7 @@ class Executor:
         return again
 
     async def _side_by_side(
-        self, key: JobKey, job: Job | None, memory: Memory, batch: list[Action]
+        self, key: JobKey, job: Job | None, memory: JobCache, batch: list[Action]
     ) -> None:
         for first in range(0, len(batch), _AT_A_TIME):
             some = batch[first : first + _AT_A_TIME]
@@ -128,7 +128,7 @@ class Executor:
                 if isinstance(result, BaseException):
                     raise result
 
-    async def _one(self, key: JobKey, job: Job | None, memory: Memory, action: Action) -> None:
+    async def _one(self, key: JobKey, job: Job | None, memory: JobCache, action: Action) -> None:
         namespace, name = key
         match action:
             case EnsureObject():
@@ -164,7 +164,7 @@ class Executor:
             case RequeueAt():
                 raise AssertionError("a pass has one RequeueAt, which carry_out takes")
 
-    async def _ensure(self, namespace: str, memory: Memory, action: EnsureObject) -> None:
+    async def _ensure(self, namespace: str, memory: JobCache, action: EnsureObject) -> None:
         manifest = dict(action.manifest)
         shown = object_key(manifest)
         if action.needs_token:
@@ -190,7 +190,7 @@ class Executor:
         uid = wanted["ownerReferences"][0]["uid"]
         return any(owner.get("uid") == uid for owner in owners)
 
-    async def _create_pod(self, namespace: str, memory: Memory, action: CreatePod) -> None:
+    async def _create_pod(self, namespace: str, memory: JobCache, action: CreatePod) -> None:
         name = action.manifest["metadata"]["name"]
         memory.creating(action.reservation)
         try:
@@ -210,7 +210,7 @@ class Executor:
         self._store.put_pod(created, own=True)
 
     async def _existing_pod(
-        self, namespace: str, memory: Memory, action: CreatePod, error: ApiRefusedError
+        self, namespace: str, memory: JobCache, action: CreatePod, error: ApiRefusedError
     ) -> Json:
         metadata = action.manifest["metadata"]
         found = await self._api.get("pods", namespace, metadata["name"])
@@ -225,7 +225,9 @@ class Executor:
         memory.not_created(action.reservation, metadata["name"], refusal)
         raise error
 
-    async def _check_template(self, namespace: str, memory: Memory, action: CheckTemplate) -> None:
+    async def _check_template(
+        self, namespace: str, memory: JobCache, action: CheckTemplate
+    ) -> None:
         """Any answer but "invalid" counts as a yes: what else is in the way may go in time."""
         refusal: Refusal | None = None
         try:
@@ -248,7 +250,7 @@ class Executor:
         if "deletionTimestamp" in gone.get("metadata", {}):
             self._store.put_pod(gone, own=True)
 
-    async def _resize(self, namespace: str, memory: Memory, action: ResizePod) -> None:
+    async def _resize(self, namespace: str, memory: JobCache, action: ResizePod) -> None:
         wanted: dict[str, str] = {}
         if action.cpu_milli is not None:
             wanted["cpu"] = quantity.format_milli_cpu(action.cpu_milli)
@@ -313,7 +315,7 @@ class Executor:
             raise
         self._store.put_scale(written)
 
-    async def _patch_job(self, key: JobKey, memory: Memory, action: PatchJobStatus) -> None:
+    async def _patch_job(self, key: JobKey, memory: JobCache, action: PatchJobStatus) -> None:
         namespace, name = key
         body = {"metadata": {"resourceVersion": action.resource_version}, **action.patch}
         try:
@@ -366,7 +368,7 @@ class Executor:
             if error.code not in _NOT_AS_SEEN:
                 raise
 
-    async def _fetch_log(self, namespace: str, memory: Memory, action: FetchLog) -> None:
+    async def _fetch_log(self, namespace: str, memory: JobCache, action: FetchLog) -> None:
         try:
             text = await self._api.log(namespace, action.pod, action.container, LOG_LINES)
         except ApiRefusedError:

@@ -20,7 +20,7 @@ Reservation = tuple[str, int, int]
 
 
 @dataclass(slots=True)
-class Memory:
+class JobCache:
     """What this process has done for one job and what came of it.
 
     The rules about reservations are what keeps an incarnation from being used twice: it is added

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from penstock.controller.executor import Executor
-from penstock.controller.job_cache import Memory
+from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile import Observed, Settings, reconcile
 from penstock.controller.reconcile.actions import RequeueAt
@@ -54,7 +54,7 @@ class Reconciler:
         self._executor = Executor(
             api, store, JobTokens(api, key_namespace), metrics, clock, identity
         )
-        self._memories: dict[JobKey, tuple[str, Memory]] = {}
+        self._memories: dict[JobKey, tuple[str, JobCache]] = {}
         self.planner_alive = False
 
     async def reconcile(self, key: JobKey) -> datetime | None:
@@ -152,7 +152,7 @@ class Reconciler:
             actions = reconcile_lone_scale(scale, self._clock())
             if any(not isinstance(action, RequeueAt) for action in actions):
                 await self._confirm_missing(key, scale)
-            due = await self._executor.carry_out(key, None, Memory(), actions)
+            due = await self._executor.carry_out(key, None, JobCache(), actions)
             again = min((when for when in (again, due) if when is not None), default=None)
         return again
 
@@ -169,9 +169,9 @@ class Reconciler:
             text = "the job of a Scale was seen late"
             raise ApiRefusedError(text, code=409, reason="JobSeenLate")
 
-    def _memory(self, key: JobKey, uid: str) -> Memory:
+    def _memory(self, key: JobKey, uid: str) -> JobCache:
         known = self._memories.get(key)
         if known is None or known[0] != uid:
-            known = (uid, Memory())
+            known = (uid, JobCache())
             self._memories[key] = known
         return known[1]

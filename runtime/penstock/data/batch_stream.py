@@ -19,7 +19,7 @@ from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
 from penstock.data.protocol import InputOptions
-from penstock.data.reorder_buffer import Failure, Need, Window
+from penstock.data.reorder_buffer import Failure, Need, ReorderBuffer
 from penstock.data.seeding import preserved
 
 LOG = logging.getLogger("penstock.data")
@@ -58,7 +58,7 @@ class StreamOptions:
     make_seconds: float = 300.0
 
 
-class Stream:
+class BatchStream:
     """An iterator of batches; `close` it when it is not iterated to its end.
 
     The consumer refers to it, so it does not end by being forgotten: `Batches` sees to that.
@@ -77,7 +77,7 @@ class Stream:
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets."""
         guarantee = options.guarantee or options_of(consumer).guarantee
-        self.window = Window(batch.step, LOOKAHEAD, guarantee)
+        self.window = ReorderBuffer(batch.step, LOOKAHEAD, guarantee)
         self.packed = packed
         self.seed = seed
         self.batch_bytes = 0  # of the largest batch so far
@@ -259,7 +259,7 @@ class Stream:
 class Batches:
     """What a program iterates: a stream that ends when the program forgets it."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: BatchStream) -> None:
         self.stream = stream
 
     def __iter__(self) -> Self:

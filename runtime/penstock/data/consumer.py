@@ -36,10 +36,10 @@ from penstock.data.protocol import (
 )
 from penstock.data.reorder_buffer import Failure
 from penstock.data.reporting import Reporter
-from penstock.data.worker_connection import MAX_CREDITS, Link, Opened
+from penstock.data.worker_connection import MAX_CREDITS, Opened, WorkerConnection
 
 if TYPE_CHECKING:
-    from penstock.data.batch_stream import Stream
+    from penstock.data.batch_stream import BatchStream
 
 LOG = logging.getLogger("penstock.data")
 
@@ -89,8 +89,8 @@ class Consumer:
         self.counts = Counts()
         self.abandoned: deque[int] = deque()  # numbers of streams; appended to by finalizers
         self.credits = credits_
-        self._links: dict[str, Link] = {}
-        self._streams: dict[int, Stream] = {}
+        self._links: dict[str, WorkerConnection] = {}
+        self._streams: dict[int, BatchStream] = {}
         self._next_stream = 0
         self._closing = threading.Event()
         self._options = InputOptions()
@@ -150,7 +150,7 @@ class Consumer:
 
     # ------------------------------------------------------------------ streams (lock held)
 
-    def register(self, stream: Stream) -> None:
+    def register(self, stream: BatchStream) -> None:
         """A stream that wants batches: give it its number and begin."""
         self._sweep()
         self._next_stream += 1
@@ -171,7 +171,7 @@ class Consumer:
             if stream.window.asked_of(link.name):
                 link.drop(number)
 
-    def pump(self, stream: Stream) -> None:
+    def pump(self, stream: BatchStream) -> None:
         """Ask for what there is room for: lowest step first, of the one with the least to do.
 
         Nobody is asked before half of what was asked of it has been taken, and then for all of it
@@ -195,7 +195,7 @@ class Consumer:
             if 2 * held <= credits_:
                 rooms.append((link, held, credits_))
         now = time.monotonic()
-        steps: dict[Link, list[tuple[int, Any]]] = {}
+        steps: dict[WorkerConnection, list[tuple[int, Any]]] = {}
         while rooms:
             link, held, credits_ = min(rooms, key=_fullness)
             if (asked := window.ask(link.name, now)) is None:
@@ -207,7 +207,7 @@ class Consumer:
         for link, wanted in steps.items():
             link.request(stream.number, digest, stream.seed, wanted, size)
 
-    def _credits_of(self, link: Link, fastest: float, size: int) -> int:
+    def _credits_of(self, link: WorkerConnection, fastest: float, size: int) -> int:
         """How many batches a data worker may be asked for at once: in proportion to its speed.
 
         A straggler (DLRover, section 5.4) holds fewer steps, so that fewer wait behind it.
@@ -218,7 +218,7 @@ class Consumer:
         credits_ = max(self.credits, wanted)
         return max(SLOW_PEER_CREDITS, round(credits_ * fastest / link.batch_seconds))
 
-    def drop_overdue(self, stream: Stream, limit_seconds: float) -> None:
+    def drop_overdue(self, stream: BatchStream, limit_seconds: float) -> None:
         """End the connection to whoever has had a step for too long: the user's code hangs."""
         for holder, step in stream.window.overdue(time.monotonic() - limit_seconds):
             if (link := self._links.get(holder)) is not None and not link.dead:
@@ -259,7 +259,7 @@ class Consumer:
             LOG.warning("a connection to %s was refused: %s", self.address, error)
             sock.close()
             return
-        link = Link(sock, peer, self.credits)
+        link = WorkerConnection(sock, peer, self.credits)
         with self.lock:
             if link.name in self._links:
                 LOG.warning(
@@ -305,7 +305,7 @@ class Consumer:
 
     # ------------------------------------------------------------------ messages
 
-    def _handle(self, link: Link, kind: int, values: list[Any]) -> None:
+    def _handle(self, link: WorkerConnection, kind: int, values: list[Any]) -> None:
         if kind == messages.ALIVE:
             return
         if kind == messages.BATCH:
@@ -330,7 +330,7 @@ class Consumer:
 
     def _batch(
         self,
-        link: Link,
+        link: WorkerConnection,
         number: int,
         step: int,
         structure: Any,
@@ -359,7 +359,7 @@ class Consumer:
             if stream.window.position == step:
                 self.lock.notify_all()
 
-    def _opened(self, link: Link, digest: bytes, problem: str) -> None:
+    def _opened(self, link: WorkerConnection, digest: bytes, problem: str) -> None:
         if digest not in link.pipelines:
             return
         if problem:
@@ -371,7 +371,7 @@ class Consumer:
             self.pump(stream)
 
     def _failed(
-        self, link: Link, number: int, step: int, block: int, message: str, trace: str
+        self, link: WorkerConnection, number: int, step: int, block: int, message: str, trace: str
     ) -> None:
         link.unused(block)
         if (stream := self._streams.get(number)) is not None:
@@ -440,5 +440,5 @@ class Consumer:
             self._closing.wait(REPORT_SECONDS)
 
 
-def _fullness(room: tuple[Link, int, int]) -> float:
+def _fullness(room: tuple[WorkerConnection, int, int]) -> float:
     return room[1] / room[2]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.base.enums import Guarantee
-from penstock.data.batch_stream import BadSample, Batches, Stream, StreamOptions, options_of
+from penstock.data.batch_stream import BadSample, Batches, BatchStream, StreamOptions, options_of
 from penstock.data.collate import stack
 from penstock.data.consumer import Consumer
 from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
@@ -91,7 +91,7 @@ class Loader:
         self._options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
         self._epoch = 0
         self._position = 0
-        self._stream: Stream | None = None
+        self._stream: BatchStream | None = None
         self.quarantine: list[BadSample] = []
         """Samples that were left out, with ``skip_bad``."""
 
@@ -111,7 +111,7 @@ class Loader:
             self._stream.close()
         epoch, start = self._epoch, self._position
         self._position = 0
-        self._stream = Stream(
+        self._stream = BatchStream(
             consumer,
             self._pipeline,
             packed,

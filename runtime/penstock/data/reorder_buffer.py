@@ -50,7 +50,7 @@ class _Asked:
     since: float
 
 
-class Window:
+class ReorderBuffer:
     """See the module's docstring. Steps count from 0 at the beginning of the epoch."""
 
     def __init__(

@@ -28,7 +28,7 @@ from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee
 from penstock.crds import environment as names
-from penstock.data.batch_stream import BadSample, Batches, Stream, StreamOptions, options_of
+from penstock.data.batch_stream import BadSample, Batches, BatchStream, StreamOptions, options_of
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
@@ -70,7 +70,7 @@ class TorchBatches(Batches):
     """The iterator of one epoch."""
 
     def __init__(
-        self, stream: Stream, length: Callable[[], int], finish: Callable[[Any], Any]
+        self, stream: BatchStream, length: Callable[[], int], finish: Callable[[Any], Any]
     ) -> None:
         super().__init__(stream)
         self._length = length
@@ -101,7 +101,7 @@ class Epochs:
     def __init__(self, *, guarantee: Guarantee | None = None, skip_bad: bool | None = None) -> None:
         self.group = f"loader-{next(_numbers)}"
         self.epoch = 0
-        self.stream: Stream | None = None
+        self.stream: BatchStream | None = None
         self.start: dict[str, Any] | None = None  # of the epoch under way
         self.resume: dict[str, Any] | None = None
         self.quarantine: list[BadSample] = []
@@ -143,7 +143,7 @@ class Epochs:
         seed, sampler, indices, self.start = _begin(loader, arrange, start, position)
         batch = BatchId(self.group, rank, self.epoch, position)
         options = replace(self.options, guarantee=guarantee)
-        self.stream = Stream(
+        self.stream = BatchStream(
             consumer, pipeline, packed, seed, batch, indices, options, self.quarantine
         )
         self.epoch += 1

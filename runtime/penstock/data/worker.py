@@ -50,7 +50,7 @@ MAX_QUEUED = 4096
 
 @dataclass(slots=True)
 class _Request:
-    line: Line
+    line: ConsumerConnection
     stream: int
     step: int
     digest: bytes
@@ -60,7 +60,7 @@ class _Request:
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class ConsumerConnection:
     """The connection to one training process."""
 
     name: str
@@ -99,14 +99,14 @@ class DataWorker:
         self._share_memory = share_memory
         self._consumers = consumers
         self._reporter = Reporter(dispatcher, token) if dispatcher else None
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, ConsumerConnection] = {}
         self._connecting: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._said: set[str] = set()
         self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._leaving = False
-        self._opening: deque[tuple[Line, bytes, Any, memoryview]] = deque()
+        self._opening: deque[tuple[ConsumerConnection, bytes, Any, memoryview]] = deque()
         self._packer = Packer()
         self.batches = 0
         self._busy_seconds = 0.0
@@ -136,7 +136,9 @@ class DataWorker:
 
     # ------------------------------------------------------------------ in the main thread
 
-    def _open(self, line: Line, digest: bytes, signature: Any, blob: memoryview) -> None:
+    def _open(
+        self, line: ConsumerConnection, digest: bytes, signature: Any, blob: memoryview
+    ) -> None:
         problem = ""
         try:
             line.pipelines[digest] = open_pipeline(blob, signature, self._token)
@@ -183,7 +185,7 @@ class DataWorker:
         header = [request.stream, request.step, request.block, message[:limit], trace[-limit:]]
         self._reply(request.line, messages.FAILED, header)
 
-    def _reply(self, line: Line, kind: int, header: Any) -> None:
+    def _reply(self, line: ConsumerConnection, kind: int, header: Any) -> None:
         try:
             line.send(kind, header)
         except FrameError as error:
@@ -211,7 +213,7 @@ class DataWorker:
 
     # ------------------------------------------------------------------ connections
 
-    def _serve(self, line: Line) -> None:
+    def _serve(self, line: ConsumerConnection) -> None:
         """Take in what one training process sends, until it is gone."""
         reader = frame.Reader(line.sock)
         try:
@@ -227,7 +229,7 @@ class DataWorker:
         finally:
             self._end(line)
 
-    def _take(self, line: Line, received: frame.Frame, header: list[Any]) -> None:
+    def _take(self, line: ConsumerConnection, received: frame.Frame, header: list[Any]) -> None:
         kind = received.kind
         if kind == messages.BLOCK and len(received.descriptors) == 1:
             number, size = header
@@ -265,7 +267,7 @@ class DataWorker:
         else:
             raise FrameError(f"a message of kind {kind}")
 
-    def _return_queued(self, line: Line) -> None:
+    def _return_queued(self, line: ConsumerConnection) -> None:
         with self._changed:
             late = [request for request in self._queue if request.line is line]
             for request in late:
@@ -273,7 +275,7 @@ class DataWorker:
         for request in late:
             self._reply(line, messages.DROPPED, _naming(request))
 
-    def _lost(self, line: Line, error: Exception) -> None:
+    def _lost(self, line: ConsumerConnection, error: Exception) -> None:
         with self._changed:
             known = self._lines.get(line.name) is line
         if known and not self._leaving:
@@ -281,7 +283,7 @@ class DataWorker:
         with contextlib.suppress(OSError):
             line.sock.shutdown(socket.SHUT_RDWR)
 
-    def _end(self, line: Line) -> None:
+    def _end(self, line: ConsumerConnection) -> None:
         with self._changed:
             if self._lines.get(line.name) is line:
                 del self._lines[line.name]
@@ -370,7 +372,7 @@ class DataWorker:
             if len(self._said) > 100:
                 self._said.clear()
             return
-        line = Line(entry.name, sock)
+        line = ConsumerConnection(entry.name, sock)
         with self._changed:
             if self._leaving:
                 sock.close()
@@ -420,7 +422,7 @@ def _naming(request: _Request) -> list[Any]:
     return [request.stream, request.step, request.block]
 
 
-def _put(line: Line, block: int, packed: Packed) -> bool:
+def _put(line: ConsumerConnection, block: int, packed: Packed) -> bool:
     """Copy a batch into its shared block; False when it has none or is too large for it."""
     memory = line.blocks.get(block)
     if memory is None or packed.size > len(memory):

@@ -40,7 +40,7 @@ class Opened(Enum):
     REFUSED = auto()
 
 
-class Link:
+class WorkerConnection:
     """One data worker, as the training process sees it."""
 
     def __init__(self, sock: socket.socket, peer: Peer, credits_: int) -> None:

@@ -46,7 +46,7 @@ not known."""
 SHORT = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
 
 
-class BrainLink:
+class BrainConnection:
     """One job's line to the Brain; each loop is a task of the service."""
 
     def __init__(

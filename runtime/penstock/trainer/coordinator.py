@@ -39,14 +39,14 @@ from penstock.parameter_server.protocol import (
 )
 from penstock.parameter_server.spec import ModelSpec
 from penstock.trainer.group_leases import GroupLeases, unusable
-from penstock.trainer.independent_leases import Holders, holder_name
+from penstock.trainer.independent_leases import IndependentLeases, holder_name
 from penstock.trainer.load_balance import improved
 from penstock.trainer.problems import Problems
 from penstock.trainer.rendezvous import Rendezvous, Timing
-from penstock.trainer.silent_copies import Copies
+from penstock.trainer.silent_copies import SilentCopies
 from penstock.trainer.stragglers import stragglers
 from penstock.trainer.summary import Progress, Summary
-from penstock.trainer.write_problems import Unwritten
+from penstock.trainer.write_problems import WriteProblems
 
 DEFAULT_SLOTS_PER_STEP = 64
 SHARES_EVERY_SECONDS = 5.0
@@ -77,7 +77,7 @@ class JobFacts:
 
 
 @dataclass
-class Agent:
+class AgentState:
     """The newest report of one agent."""
 
     report: AgentReport
@@ -107,18 +107,18 @@ class Coordinator:
         self.ledger: Ledger | None = None
         self.order: SampleOrder | None = None
         self.data: DataSpec | None = None
-        self.agents: dict[tuple[str, int], Agent] = {}
+        self.agents: dict[tuple[str, int], AgentState] = {}
         self.running: frozenset[tuple[int, int]] = frozenset()  # workers' pods: rank, incarnation
         self.audits: dict[int, EpochAudit] = {}
         self.result: dict[str, Any] | None = None
         self.progress = Progress()
         self.shares: tuple[int, ...] = ()
         self.hang_seconds = HANG_SECONDS
-        self.holders = Holders(lambda options: Ledger(options, fence_floor))
+        self.holders = IndependentLeases(lambda options: Ledger(options, fence_floor))
         self.fleet = ServerCoordinator(identity, fence_floor)
-        self.copies = Copies(independent=facts.independent)
+        self.copies = SilentCopies(independent=facts.independent)
         self.problems = Problems()
-        self.unwritten = Unwritten(self.problems)
+        self.unwritten = WriteProblems(self.problems)
         self._shares_at = float("-inf")
 
     # ------------------------------------------------------------------ sessions
@@ -435,7 +435,7 @@ class Coordinator:
             return AgentReply(trainer=self.identity, superseded=True)
         if len(self.agents) >= MAX_AGENTS and known is None:
             raise RefusedError(f"{MAX_AGENTS} agents have reported; a job has no more")
-        self.agents[key] = Agent(report, now)
+        self.agents[key] = AgentState(report, now)
         if report.role == Role.WORKER:
             self._watch_copies(report, now)
         if report.role == Role.WORKER and report.state is ProcessState.EXITED:

@@ -53,7 +53,7 @@ from penstock.trainer.results import published
 from penstock.trainer.step import MicroBatch, Step
 from penstock.trainer.step_barrier import GroupBrokenError, Listener
 from penstock.trainer.step_log import StepLog
-from penstock.trainer.trainer_connection import Link, LinkError
+from penstock.trainer.trainer_connection import TrainerConnection, TrainerConnectionError
 from penstock.trainer.training_evidence import announce
 from penstock.trainer.training_state import Stateful, TrainingState
 
@@ -120,7 +120,7 @@ class Session:
         self._drain = False
         self._leads = True  # whether it was the first of the group that made the last step
         self._began = time.monotonic()
-        self._link: Link | None = None
+        self._link: TrainerConnection | None = None
         self._listener: Listener | None = None
         self._membership: Membership | None = None
         self._old_handler: Any = None
@@ -392,7 +392,7 @@ class Session:
             data=self._data,
             checkpoint=saved.step if saved else None,
         )
-        self._link = Link(address, pod.token, report)
+        self._link = TrainerConnection(address, pod.token, report)
         self._link.start()
         self._membership = Membership(self._link, self._listener, member, pod.ip, pod.token)
         if threading.current_thread() is threading.main_thread():
@@ -428,7 +428,9 @@ def _step_log() -> StepLog | None:
 
 def _blames_data(error: BaseException) -> bool:
     """Whether an error in the middle of a micro-batch may be due to its samples."""
-    return isinstance(error, Exception) and not isinstance(error, SessionError | LinkError)
+    return isinstance(error, Exception) and not isinstance(
+        error, SessionError | TrainerConnectionError
+    )
 
 
 def session(

@@ -1,8 +1,8 @@
 """Processes that lease slots on their own, each at its own pace, instead of sharing steps.
 
-`Holders` serves them from the job's ledger: acknowledgements in, the next lease out, sized by the
-holder's speed. With guarantee ``Unsharded`` each rank has a ledger of its own, which lives as long
-as the trainer: nothing is promised about the union of what the workers see.
+`IndependentLeases` serves them from the job's ledger: acknowledgements in, the next lease out,
+sized by the holder's speed. With guarantee ``Unsharded`` each rank has a ledger of its own, which
+lives as long as the trainer: nothing is promised about the union of what the workers see.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def holder_name(rank: int, incarnation: int, process: str = "") -> str:
     return f"{name}/{process}" if process else name
 
 
-class Holders:
+class IndependentLeases:
     """The holders of one job."""
 
     def __init__(self, new_ledger: Callable[[LedgerOptions], Ledger]) -> None:

@@ -19,7 +19,7 @@ from penstock.job.protocol import Directive, Group, MemberId, Phase, Restore
 from penstock.trainer.collective import Collective, Gradients, join_store, serve_store
 from penstock.trainer.state_codec import PackedState, payload_bytes
 from penstock.trainer.step_barrier import Channel, GroupBrokenError, Leader, Listener, connect
-from penstock.trainer.trainer_connection import Link, Orders
+from penstock.trainer.trainer_connection import Orders, TrainerConnection
 
 LOG = logging.getLogger("penstock.session")
 
@@ -57,7 +57,7 @@ class Membership:
     """The membership of one session; see the module's docstring."""
 
     def __init__(
-        self, link: Link, listener: Listener, member: MemberId, host: str, token: str
+        self, link: TrainerConnection, listener: Listener, member: MemberId, host: str, token: str
     ) -> None:
         self._link = link
         self._listener = listener

@@ -85,7 +85,7 @@ def _order(scale: Json) -> tuple[str, str]:
     return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
 
 
-class Consent:
+class ScaleApproval:
     """The trainer's answers; each Scale is asked about until the API server has the answer."""
 
     def __init__(self, fleet: ServerCoordinator, uid: str) -> None:

@@ -32,7 +32,7 @@ from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
 from penstock.job.settings import SettingsError, TrainerSettings
 from penstock.job.storage import cause
-from penstock.trainer.brain_connection import SHORT, BrainLink
+from penstock.trainer.brain_connection import SHORT, BrainConnection
 from penstock.trainer.coordinator import RECOVERY_SECONDS, Coordinator, JobFacts
 from penstock.trainer.job_status import ProblemStatus
 from penstock.trainer.job_view import (
@@ -45,7 +45,7 @@ from penstock.trainer.job_view import (
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
 from penstock.trainer.pod_events import pod_events
-from penstock.trainer.scale_approval import Consent
+from penstock.trainer.scale_approval import ScaleApproval
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.silent_copies import REFUSED
 from penstock.wire import JobRegistration, Plan
@@ -206,13 +206,13 @@ class TrainerService:
             return None
         return ProblemStatus(self._kube, self._identity.uid, self._coordinator.problems)
 
-    def _connect_brain(self) -> BrainLink | None:
+    def _connect_brain(self) -> BrainConnection | None:
         url, file = self._settings.brain_url, self._settings.brain_token_file
         if url is None or not self._identity.uid:
             return None
         token = TokenFile(file) if file is not None and file.is_file() else None
         client = AsyncBrainClient(url, token=token, retry=SHORT)
-        return BrainLink(client, self._identity.uid, self._coordinator, self._dispatcher)
+        return BrainConnection(client, self._identity.uid, self._coordinator, self._dispatcher)
 
     async def _read_job(self) -> None:
         """Read the job's spec before anybody is served: the slots of a step depend on it."""
@@ -264,7 +264,7 @@ class TrainerService:
     async def _follow_scales(self, kube: KubeClient) -> None:
         """Answer what the cluster asks about parameter servers; other jobs are not asked."""
         await self._has_servers.wait()
-        consent = Consent(self._coordinator.fleet, self._identity.uid)
+        consent = ScaleApproval(self._coordinator.fleet, self._identity.uid)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(kube.watch_scales(consent.changed).run())
             while True:

@@ -1,13 +1,13 @@
 """Whether a job's workers train one model together, or each a copy of its own without knowing.
 
-`separate` and `unattached` are the rule, without I/O and clock; `Copies` applies it to the newest
-report of each agent. Guesses are avoided: a worker that loads its model for ten minutes has not
-trained yet and is waited for, and one that takes a few steps before it joins the others is given
-`CONFIRMED_SECONDS`. What is refused:
+`separate` and `unattached` are the rule, without I/O and clock; `SilentCopies` applies it to the
+newest report of each agent. Guesses are avoided: a worker that loads its model for ten minutes has
+not trained yet and is waited for, and one that takes a few steps before it joins the others is
+given `CONFIRMED_SECONDS`. What is refused:
 
 - ``SeparateCopies``: two pods train at the same time, and no process group reaches over all pods
-  that do. Or a
-  worker of several has ended well and was never part of a group, a session or a lease.
+  that do. Or a worker of several has ended well and was never part of a group, a session or a
+  lease.
 - ``DuplicateRank``: two live processes are one rank. A program that was started again in its pod is
   not: its old process is dead.
 
@@ -171,7 +171,7 @@ def _standing(processes: Processes) -> str:
 
 
 @dataclass
-class Copies:
+class SilentCopies:
     """The watch over one job; `refusal` stands once it is there."""
 
     job: str = "JOB"

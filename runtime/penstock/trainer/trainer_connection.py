@@ -40,7 +40,7 @@ RETRY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.0)
 GIVE_UP_SECONDS = 900.0
 
 
-class LinkError(Exception):
+class TrainerConnectionError(Exception):
     """The trainer refused this process for good, or was away for too long."""
 
 
@@ -52,7 +52,7 @@ class Orders:
     reply: SessionReply
 
 
-class Link:
+class TrainerConnection:
     """The line of one session; start it, `publish` changes, read `orders`, close it."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Link:
         self._serial = 0  # of the report
         self._delivered = -1  # the newest serial that was answered
         self._orders: Orders | None = None
-        self._error: LinkError | None = None
+        self._error: TrainerConnectionError | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="penstock-link", daemon=True)
 
@@ -151,7 +151,7 @@ class Link:
             serial, report = taken
             try:
                 reply = self._ask(report)
-            except LinkError as error:
+            except TrainerConnectionError as error:
                 self._end(error)
                 return
             except httpx.TransportError as error:
@@ -163,7 +163,7 @@ class Link:
                 if time.monotonic() - away_since > self._give_up_seconds:
                     away = self._give_up_seconds
                     message = f"the trainer at {self._address} was away for {away:.0f} s: {error!r}"
-                    self._end(LinkError(message))
+                    self._end(TrainerConnectionError(message))
                     return
                 self._pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1])
                 continue
@@ -172,7 +172,9 @@ class Link:
             failures, away_since = 0, time.monotonic()
             self._deliver(serial, report, reply)
             if reply.directive is Directive.REFUSED:
-                self._end(LinkError(f"the trainer refused this process: {reply.message}"))
+                self._end(
+                    TrainerConnectionError(f"the trainer refused this process: {reply.message}")
+                )
                 return
 
     def _next_report(self) -> tuple[int, SessionReport] | None:
@@ -203,11 +205,11 @@ class Link:
         if response.status_code >= 500 or response.status_code == 429:
             raise httpx.ReadError(f"status {response.status_code}", request=response.request)
         if response.is_error:
-            raise LinkError(f"the trainer refused a report: {response.text[:1000]}")
+            raise TrainerConnectionError(f"the trainer refused a report: {response.text[:1000]}")
         try:
             return decode(SessionReply, response.content)
         except ProtocolError as error:
-            raise LinkError(f"the trainer's answer is unreadable: {error}") from error
+            raise TrainerConnectionError(f"the trainer's answer is unreadable: {error}") from error
 
     def _deliver(self, serial: int, report: SessionReport, reply: SessionReply) -> None:
         with self._changed:
@@ -215,7 +217,7 @@ class Link:
             self._delivered = serial
             self._changed.notify_all()
 
-    def _end(self, error: LinkError) -> None:
+    def _end(self, error: TrainerConnectionError) -> None:
         with self._changed:
             self._error = error
             self._changed.notify_all()

@@ -18,7 +18,7 @@ FORGET_SECONDS: Final = 30.0
 """What a worker cannot write is forgotten when it has not been heard of for so long."""
 
 
-class Unwritten:
+class WriteProblems:
     """The troubles of one job's workers, kept among its problems."""
 
     def __init__(self, problems: Problems) -> None:

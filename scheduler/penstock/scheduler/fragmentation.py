@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Integers, Rows
+from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 
 
@@ -24,19 +24,19 @@ def shares(free: Integers, total: Integers) -> Floats:
     return np.minimum(part, 1.0, out=part)
 
 
-def fragmentation(columns: Columns, rows: Rows) -> Floats:
+def fragmentation(columns: NodeTable, rows: Rows) -> Floats:
     """F of each row, -1 to 1."""
     cpu = shares(columns.free_milli_cpu[rows], columns.total_milli_cpu[rows])
     total = columns.total_accelerator_milli[rows]
     return cpu - shares(columns.free_accelerator_milli[rows], total)
 
 
-def stranded_accelerators(columns: Columns, rows: Rows) -> Floats:
+def stranded_accelerators(columns: NodeTable, rows: Rows) -> Floats:
     """Thousandths of accelerators that will strand for lack of CPU: max(0, -F) x total."""
     return np.maximum(0.0, -fragmentation(columns, rows)) * columns.total_accelerator_milli[rows]
 
 
-def stranded_cpu(columns: Columns, rows: Rows) -> Floats:
+def stranded_cpu(columns: NodeTable, rows: Rows) -> Floats:
     """Milli-cores of each row that will strand for lack of accelerators; none without any."""
     stranded = np.maximum(0.0, fragmentation(columns, rows)) * columns.total_milli_cpu[rows]
     return np.where(columns.total_accelerator_milli[rows] > 0, stranded, 0.0)
@@ -50,7 +50,7 @@ class ClusterFragmentation:
     stranded_cpu_cores: float
 
 
-def of_cluster(columns: Columns) -> ClusterFragmentation:
+def of_cluster(columns: NodeTable) -> ClusterFragmentation:
     """What of a cluster will strand, summed over its nodes."""
     rows = columns.rows()
     return ClusterFragmentation(

@@ -32,7 +32,7 @@ NO_DEVICE: Final = -1
 _LOG_PER_ROW: Final = 8  # length of the change log, per row; a cache further behind starts anew
 
 
-class Columns:
+class NodeTable:
     """The nodes that requests are placed on.
 
     Attributes (arrays of length `capacity`, valid where `active`):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.scheduler.node_table import Columns, Rows
+from penstock.scheduler.node_table import NodeTable, Rows
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.fgd import typical_requests
 from penstock.scheduler.placement.registry import POLICY_NAMES, Context, make_policy
@@ -25,13 +25,13 @@ SHAPES = [
 ]
 
 
-def cluster() -> Columns:
+def cluster() -> NodeTable:
     return columns_of(
         ("a", 16, 4), ("b", 8, 2), ("c", 32, 2), ("d", 8, 0), ("e", 0, 1), ("f", 24, 8)
     )
 
 
-def placer(name: str, columns: Columns) -> Placer:
+def placer(name: str, columns: NodeTable) -> Placer:
     context = Context(np.random.default_rng(0), typical_requests(SHAPES))
     return Placer(columns, make_policy(name, context))
 
@@ -116,7 +116,7 @@ def test_unknown_kinds_of_accelerators_fit_nowhere() -> None:
 
 
 def test_kinds_are_told_apart_on_one_node() -> None:
-    columns = Columns()
+    columns = NodeTable()
     columns.add("n", milli_cpu=8000, memory_bytes=0, devices=["x", "x", "y"])
     place = Placer(columns, Stranding())
     assert place.place(Request(accelerators=2, accelerator_kinds=("y",))) is None
@@ -145,7 +145,7 @@ def test_the_only_node_has_no_runner_up() -> None:
 class Last:
     epsilon: float = 10.0
 
-    def narrow(self, columns: Columns, candidates: Rows) -> Rows:
+    def narrow(self, columns: NodeTable, candidates: Rows) -> Rows:
         return candidates[-1:]
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from penstock.scheduler.node_table import Columns
+from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.placement.demand import Demand, Shape
 from penstock.scheduler.placement.slot_prices import WORTH, Slots, set_prices
 from penstock.scheduler.request import Request
@@ -14,9 +14,9 @@ def asked(*requests: Request, times: int = 10) -> Demand:
     return demand
 
 
-def mixed() -> Columns:
+def mixed() -> NodeTable:
     """Eight nodes of eight plain devices, and one of eight rare ones."""
-    columns = Columns(capacity=9, devices=8)
+    columns = NodeTable(capacity=9, devices=8)
     for index in range(9):
         kind = "rare" if index == 8 else "plain"
         columns.add(f"n{index}", milli_cpu=64_000, memory_bytes=0, devices=[kind] * 8)

@@ -9,7 +9,7 @@ from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
 from penstock.scheduler.planner.decisions import Reason, WriteScale
 from penstock.scheduler.service import action_executor
-from penstock.scheduler.service.action_executor import Carrier
+from penstock.scheduler.service.action_executor import ActionExecutor
 from penstock.scheduler.service.metrics import Metrics
 
 
@@ -35,7 +35,7 @@ def written(server: Server, *ranks: int) -> list[Any]:
     """Ask for one core for each rank in one pass, at one moment; what the server has then."""
 
     async def run() -> None:
-        made = Carrier(cast("Api", server), Metrics(), lambda: 1e9, lambda action: None)
+        made = ActionExecutor(cast("Api", server), Metrics(), lambda: 1e9, lambda action: None)
         await asyncio.gather(*(made.write_scale(scale(rank)) for rank in ranks))
 
     asyncio.run(run())

@@ -17,7 +17,7 @@ from penstock.controller.reconcile.actions import DeleteJob, DeletePod, FetchLog
 from penstock.controller.reconcile.admission import is_decided, refuse
 from penstock.controller.reconcile.observed import Pod
 from penstock.controller.reconcile.parsing import write_time
-from penstock.controller.reconcile.pass_context import NO_COUNTS, Work
+from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.pod_changes import staged_removal
 from penstock.controller.reconcile.ranks import Failure, RolePlan
 from penstock.controller.reconcile.replacement import Cause, classify
@@ -29,85 +29,85 @@ _LOG_CHARACTERS: Final = 3000
 """Of the log's last lines, what leaves room in the message for what happened."""
 
 
-def has_ended(work: Work) -> bool:
+def has_ended(context: PassContext) -> bool:
     """Whether the job has succeeded or failed."""
-    return work.conditions.is_true(JobCondition.SUCCEEDED) or work.conditions.is_true(
+    return context.conditions.is_true(JobCondition.SUCCEEDED) or context.conditions.is_true(
         JobCondition.FAILED
     )
 
 
-def clean_up(work: Work) -> None:
+def clean_up(context: PassContext) -> None:
     """A finished job: its running pods go, its Scales are refused, and at last it goes itself."""
     scales = [
         scale
         if is_decided(scale)
-        else refuse(scale, ScaleReason.JOB_FINISHED, "the job has ended", work.now)
-        for scale in work.observed.scales
+        else refuse(scale, ScaleReason.JOB_FINISHED, "the job has ended", context.now)
+        for scale in context.observed.scales
     ]
-    _count_all(work)
-    work.write_status(frozenset(), urgent=False)
-    work.actions.extend(scale_lifecycle.status_patches(work.observed.scales, scales))
-    work.actions.extend(staged_removal(work, "the job has ended"))
-    work.expire_scales(scales)
-    ttl = work.job.spec.ttl_seconds_after_finished if work.job.spec else None
-    completed = work.job.status.completion_time
+    _count_all(context)
+    context.write_status(frozenset(), urgent=False)
+    context.actions.extend(scale_lifecycle.status_patches(context.observed.scales, scales))
+    context.actions.extend(staged_removal(context, "the job has ended"))
+    context.expire_scales(scales)
+    ttl = context.job.spec.ttl_seconds_after_finished if context.job.spec else None
+    completed = context.job.status.completion_time
     if ttl is not None and completed is not None:
         end = completed + timedelta(seconds=ttl)
-        if end <= work.now:
-            work.actions.append(DeleteJob(work.job.uid))
+        if end <= context.now:
+            context.actions.append(DeleteJob(context.job.uid))
         else:
-            work.alarm.at(end)
+            context.alarm.at(end)
 
 
-def _count_all(work: Work) -> None:
+def _count_all(context: PassContext) -> None:
     """Counts of a job that is going away: what is there, without any wish for more."""
     for role in (*Role, TRAINER_ROLE):
-        pods = [pod for pod in work.observed.pods if pod.role == role]
-        plan = RolePlan(role, work.written_records(role))
-        plan.failed_before = work.job.status.counts.get(role, NO_COUNTS).failed
+        pods = [pod for pod in context.observed.pods if pod.role == role]
+        plan = RolePlan(role, context.written_records(role))
+        plan.failed_before = context.job.status.counts.get(role, NO_COUNTS).failed
         plan.wanted = frozenset(pod.rank for pod in pods)
         plan.current = {pod.rank: pod for pod in sorted(pods, key=lambda one: one.incarnation)}
         plan.succeeded = {
             rank for rank, pod in plan.current.items() if classify(pod).cause is Cause.SUCCEEDED
         }
-        work.plans[role] = plan
+        context.plans[role] = plan
 
 
-def fails(work: Work, spec: ElasticJobSpec) -> bool:
+def fails(context: PassContext, spec: ElasticJobSpec) -> bool:
     """End the job as Failed if there is a reason to; returns whether the pass ends here."""
-    failure = _failure(work, spec)
+    failure = _failure(context, spec)
     if failure is not None:
-        _fail(work, failure)
+        _fail(context, failure)
     return failure is not None
 
 
-def _failure(work: Work, spec: ElasticJobSpec) -> Failure | None:
-    fatal = [one for one in work.job.status.problems if one.fatal and one.reason.fails_the_job]
+def _failure(context: PassContext, spec: ElasticJobSpec) -> Failure | None:
+    fatal = [one for one in context.job.status.problems if one.fatal and one.reason.fails_the_job]
     if fatal:  # the same word would end the job as soon as it is no longer suspended
         return Failure(fatal[0].reason, fatal[0].message)
     if spec.suspend:
         return None
     limit = spec.active_deadline_seconds
-    status = work.job.status
+    status = context.job.status
     if limit is not None and status.start_time is not None:
-        end = status.start_time + timedelta(seconds=limit + work.suspended_seconds())
-        if end <= work.now:
+        end = status.start_time + timedelta(seconds=limit + context.suspended_seconds())
+        if end <= context.now:
             text = f"the job was active for longer than activeDeadlineSeconds, {limit}"
             return Failure(JobReason.DEADLINE_EXCEEDED, text)
-        work.alarm.at(end)
-    failures = [one for plan in work.plans.values() for one in plan.failures]
+        context.alarm.at(end)
+    failures = [one for plan in context.plans.values() for one in plan.failures]
     return failures[0] if failures else None
 
 
-def _fail(work: Work, failure: Failure) -> None:
+def _fail(context: PassContext, failure: Failure) -> None:
     """End the job as Failed, once the log of what failed has been read."""
     pod, message = failure.pod, failure.message
     if pod is not None and failure.container:
-        if pod.uid not in work.observed.logs:
-            work.actions.append(FetchLog(pod.name, pod.uid, failure.container))
-            work.alarm.at(work.now)
+        if pod.uid not in context.observed.logs:
+            context.actions.append(FetchLog(pod.name, pod.uid, failure.container))
+            context.alarm.at(context.now)
             return
-        lines = work.observed.logs[pod.uid].rstrip("\n")
+        lines = context.observed.logs[pod.uid].rstrip("\n")
         if len(lines) > _LOG_CHARACTERS:
             lines = f"...{lines[-_LOG_CHARACTERS:]}"
         where = f" on node {pod.node}" if pod.node else ""
@@ -116,40 +116,40 @@ def _fail(work: Work, failure: Failure) -> None:
             if lines
             else f"{message}{where}. Its log is empty or gone."
         )
-    _finish(work, JobCondition.FAILED, failure.reason, message)
+    _finish(context, JobCondition.FAILED, failure.reason, message)
 
 
-def _finish(work: Work, kind: JobCondition, reason: JobReason, message: str) -> None:
-    work.not_finished()
-    work.conditions.set(kind, True, reason, message)
+def _finish(context: PassContext, kind: JobCondition, reason: JobReason, message: str) -> None:
+    context.not_finished()
+    context.conditions.set(kind, True, reason, message)
     for other in (JobCondition.RUNNING, JobCondition.SCALING):
-        work.conditions.set(other, False, JobReason.FINISHED)
-    work.conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
-    work.additions["completionTime"] = write_time(work.now)
-    work.keep_desired = True
-    work.reserve_nothing()
-    work.actions.extend(
-        scale_lifecycle.status_patches(work.scales_as_written, work.observed.scales)
+        context.conditions.set(other, False, JobReason.FINISHED)
+    context.conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
+    context.additions["completionTime"] = write_time(context.now)
+    context.keep_desired = True
+    context.reserve_nothing()
+    context.actions.extend(
+        scale_lifecycle.status_patches(context.scales_as_written, context.observed.scales)
     )
-    work.write_status(frozenset(), urgent=True)
-    work.alarm.at(work.now)
+    context.write_status(frozenset(), urgent=True)
+    context.alarm.at(context.now)
 
 
-def succeeds(work: Work, target: Target) -> bool:
+def succeeds(context: PassContext, target: Target) -> bool:
     """End the job as Succeeded if it has; returns whether the pass ends here."""
-    workers, trainer = work.plans[Role.WORKER], work.plans[TRAINER_ROLE]
+    workers, trainer = context.plans[Role.WORKER], context.plans[TRAINER_ROLE]
     quota = range(target.role(Role.WORKER).replicas)
     if workers.wanted and all(rank in workers.succeeded for rank in quota):
         text = f"all {len(quota)} workers succeeded"
-        _finish(work, JobCondition.SUCCEEDED, JobReason.ALL_RANKS_SUCCEEDED, text)
+        _finish(context, JobCondition.SUCCEEDED, JobReason.ALL_RANKS_SUCCEEDED, text)
         return True
     if not trainer.succeeded:
         return False
-    _exhaust_data(work, workers, trainer.current[0])
+    _exhaust_data(context, workers, trainer.current[0])
     return True
 
 
-def _exhaust_data(work: Work, workers: RolePlan, trainer: Pod) -> None:
+def _exhaust_data(context: PassContext, workers: RolePlan, trainer: Pod) -> None:
     """The trainer has exited 0: nothing is replaced any more, and workers get time to exit.
 
     Those who trained may save and evaluate. One that began as the trainer ended waits for somebody
@@ -161,29 +161,29 @@ def _exhaust_data(work: Work, workers: RolePlan, trainer: Pod) -> None:
     )
 
     def limit(pod: Pod) -> datetime:
-        late = workers.succeeded and _began(pod, work.now) > ended_at - timing.TOO_LATE_TO_TRAIN
+        late = workers.succeeded and _began(pod, context.now) > ended_at - timing.TOO_LATE_TO_TRAIN
         return ended_at + (timing.LATE_WORKER_GRACE if late else timing.FINISH_GRACE)
 
-    pods = [pod for pod in work.observed.pods if pod.role == Role.WORKER]
+    pods = [pod for pod in context.observed.pods if pod.role == Role.WORKER]
     running = [pod for pod in pods if not pod.ended]
     ended = [pod for pod in pods if pod.ended and pod.rank in workers.current]
-    waited_for = [limit(pod) for pod in running if limit(pod) > work.now]
+    waited_for = [limit(pod) for pod in running if limit(pod) > context.now]
     if waited_for:
-        work.reserve_nothing()
-        work.not_finished()
-        work.write_status(frozenset(), urgent=False)
-        work.actions.extend(
+        context.reserve_nothing()
+        context.not_finished()
+        context.write_status(frozenset(), urgent=False)
+        context.actions.extend(
             DeletePod(pod.name, pod.uid, "it came after the end of the data")
             for pod in running
-            if pod.live and limit(pod) <= work.now
+            if pod.live and limit(pod) <= context.now
         )
-        work.alarm.at(min(waited_for))
+        context.alarm.at(min(waited_for))
     elif workers.succeeded or running or not ended:
         text = "the trainer reports the data exhausted"
-        _finish(work, JobCondition.SUCCEEDED, JobReason.DATA_EXHAUSTED, text)
+        _finish(context, JobCondition.SUCCEEDED, JobReason.DATA_EXHAUSTED, text)
     else:
         text = "the trainer reports the data exhausted, but no worker exited with 0"
-        _finish(work, JobCondition.FAILED, JobReason.WORKERS_FAILED, text)
+        _finish(context, JobCondition.FAILED, JobReason.WORKERS_FAILED, text)
 
 
 def _began(pod: Pod, now: datetime) -> datetime:

@@ -33,7 +33,7 @@ _AT_ONCE: Final = frozenset({"ranks", "trainer", "plan", "completionTime", "star
 _SHOWN: Final = 5
 
 
-class Work:
+class PassContext:
     """One pass over one job."""
 
     def __init__(self, observed: Observed, settings: Settings, now: datetime) -> None:

@@ -11,15 +11,15 @@ from datetime import datetime
 from penstock.base.enums import TRAINER_ROLE, Optimize, Role, Source
 from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.pass_context import Work
+from penstock.controller.reconcile.pass_context import PassContext
 from penstock.crds.conditions import JobCondition, JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
 
 
-def set_planned(work: Work, spec: ElasticJobSpec, scales: list[Scale]) -> bool:
+def set_planned(context: PassContext, spec: ElasticJobSpec, scales: list[Scale]) -> bool:
     """Set condition Planned; returns whether the replicas may start."""
-    kind, conditions = JobCondition.PLANNED, work.conditions
-    before = work.job.status.conditions.get(kind)
+    kind, conditions = JobCondition.PLANNED, context.conditions
+    before = context.job.status.conditions.get(kind)
     if spec.optimize is Optimize.MANUAL:
         text = "optimize is Manual: the job is what its spec says"
         conditions.set(kind, True, JobReason.NO_PLAN_WANTED, text)
@@ -33,22 +33,22 @@ def set_planned(work: Work, spec: ElasticJobSpec, scales: list[Scale]) -> bool:
         return True
     if before is not None and before.status == "False":
         return True
-    due = _plan_due(work)
-    if due <= work.now:
+    due = _plan_due(context)
+    if due <= context.now:
         text = "no plan came in time; the job starts with what its spec says"
         conditions.set(kind, False, JobReason.BRAIN_UNAVAILABLE, text)
         return True
     if not spec.suspend:
-        work.alarm.at(due)
+        context.alarm.at(due)
     text = "waits for the first plan"
     conditions.set(kind, None, JobReason.WAITING_FOR_PLAN, text)
     return False
 
 
-def _plan_due(work: Work) -> datetime:
+def _plan_due(context: PassContext) -> datetime:
     """When the job starts even without a plan."""
-    due = (work.job.status.start_time or work.now) + timing.PLAN_AFTER_ACCEPTANCE
-    for pod in work.observed.pods:
+    due = (context.job.status.start_time or context.now) + timing.PLAN_AFTER_ACCEPTANCE
+    for pod in context.observed.pods:
         if pod.role == TRAINER_ROLE and pod.live and pod.ready and pod.ready_since:
             due = min(due, pod.ready_since + timing.PLAN_AFTER_TRAINER_READY)
     return due

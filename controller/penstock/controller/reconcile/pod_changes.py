@@ -13,7 +13,7 @@ from penstock.controller.reconcile import timing
 from penstock.controller.reconcile.actions import CreatePod, DeletePod, LiftGate, RecordEvent
 from penstock.controller.reconcile.objects import job_objects
 from penstock.controller.reconcile.observed import Pod
-from penstock.controller.reconcile.pass_context import Work
+from penstock.controller.reconcile.pass_context import PassContext
 from penstock.controller.reconcile.pods import replica_pod, trainer_pod
 from penstock.controller.reconcile.targets import Target
 from penstock.crds.elasticjob import ElasticJobSpec
@@ -30,110 +30,110 @@ _REMOVAL_STAGES: Final = (
 """The order in which a whole job's pods go: the trainer last, so that it takes back the work."""
 
 
-def staged_removal(work: Work, why: str) -> list[DeletePod]:
+def staged_removal(context: PassContext, why: str) -> list[DeletePod]:
     """The next stage of the removal of all pods that still run."""
     for stage in _REMOVAL_STAGES:
-        here = [pod for pod in work.observed.pods if pod.role in stage and not pod.ended]
+        here = [pod for pod in context.observed.pods if pod.role in stage and not pod.ended]
         if here:
             return [DeletePod(pod.name, pod.uid, why) for pod in here if pod.live]
     return []
 
 
-def change_pods(work: Work, spec: ElasticJobSpec, target: Target) -> None:
+def change_pods(context: PassContext, spec: ElasticJobSpec, target: Target) -> None:
     """Carry out the plans of all roles, or the removal of all pods of a suspended job."""
     removed: list[str] = []
     if spec.suspend:
-        work.actions.extend(staged_removal(work, "the job is suspended"))
+        context.actions.extend(staged_removal(context, "the job is suspended"))
     else:
-        for plan in work.plans.values():
-            work.actions.extend(DeletePod(pod.name, pod.uid, why) for pod, why in plan.remove)
+        for plan in context.plans.values():
+            context.actions.extend(DeletePod(pod.name, pod.uid, why) for pod, why in plan.remove)
             removed.extend(pod.label for pod, _ in plan.remove)
-            work.actions.extend(plan.resize)
-        _lift_gates(work)
-        _create_pods(work, spec, target)
-        _drop_old_dead(work)
-    replaced = [text for plan in work.plans.values() for text in plan.replaced]
+            context.actions.extend(plan.resize)
+        _lift_gates(context)
+        _create_pods(context, spec, target)
+        _drop_old_dead(context)
+    replaced = [text for plan in context.plans.values() for text in plan.replaced]
     if replaced:
-        work.event(EventReason.PODS_REPLACED, replaced, "; ")
+        context.event(EventReason.PODS_REPLACED, replaced, "; ")
     if removed and not replaced:
-        work.event(EventReason.PODS_REMOVED, removed, ", ")
+        context.event(EventReason.PODS_REMOVED, removed, ", ")
 
 
-def _lift_gates(work: Work) -> None:
-    if work.observed.planner_alive:
+def _lift_gates(context: PassContext) -> None:
+    if context.observed.planner_alive:
         return
-    gated = [pod for pod in work.observed.pods if pod.live and pod.gated]
-    work.actions.extend(LiftGate(pod.name, pod.uid) for pod in gated)
+    gated = [pod for pod in context.observed.pods if pod.live and pod.gated]
+    context.actions.extend(LiftGate(pod.name, pod.uid) for pod in gated)
     if gated:
-        work.event(EventReason.GATES_LIFTED, [pod.label for pod in gated], ", ")
+        context.event(EventReason.GATES_LIFTED, [pod.label for pod in gated], ", ")
 
 
-def _create_pods(work: Work, spec: ElasticJobSpec, target: Target) -> None:
+def _create_pods(context: PassContext, spec: ElasticJobSpec, target: Target) -> None:
     creations: list[CreatePod] = []
     counts: dict[str, int] = {}
-    for name, plan in work.plans.items():
+    for name, plan in context.plans.items():
         for rank, incarnation in plan.create:
             if name == TRAINER_ROLE:
-                manifest = trainer_pod(work.job, spec, work.settings, incarnation)
+                manifest = trainer_pod(context.job, spec, context.settings, incarnation)
             else:
                 role = Role(name)
                 own = target.role(role)
                 manifest = replica_pod(
-                    work.job,
+                    context.job,
                     spec,
                     role,
                     rank,
                     incarnation,
                     own.rank(rank),
                     spare=role is Role.WORKER and rank >= own.replicas,
-                    gated=role is Role.DATA_WORKER and work.observed.planner_alive,
+                    gated=role is Role.DATA_WORKER and context.observed.planner_alive,
                 )
             creations.append(CreatePod(name, rank, incarnation, manifest))
             counts[name] = counts.get(name, 0) + 1
-    if needs_objects(work):
-        work.actions.extend(job_objects(work.job))
-    work.actions.extend(creations)
+    if needs_objects(context):
+        context.actions.extend(job_objects(context.job))
+    context.actions.extend(creations)
     if creations:
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
-        first = work.job.status.start_time is None
+        first = context.job.status.start_time is None
         reason = EventReason.ACCEPTED if first else EventReason.PODS_CREATED
-        work.actions.append(RecordEvent(reason, f"creates {text}"))
+        context.actions.append(RecordEvent(reason, f"creates {text}"))
 
 
-def needs_objects(work: Work) -> bool:
+def needs_objects(context: PassContext) -> bool:
     """Whether to make sure of the job's own objects in this pass.
 
     When one is known to be gone; before pods are made; and while a container cannot start for what
     it refers to, since that may be the job's Secret. Not again soon after they were seen.
     """
-    observed = work.observed
+    observed = context.observed
     if observed.objects_missing:
         return True
     seen = observed.objects_seen_at
-    if any(plan.create for plan in work.plans.values()):
-        return seen is None or seen + timing.OBJECTS_RECHECK <= work.now
+    if any(plan.create for plan in context.plans.values()):
+        return seen is None or seen + timing.OBJECTS_RECHECK <= context.now
     if not any(_misses_something(pod) for pod in observed.pods):
         return False
-    due = work.now if seen is None else seen + timing.OBJECTS_DOUBT
-    work.alarm.at(max(due, work.now + timing.OBJECTS_DOUBT))
-    return due <= work.now
+    due = context.now if seen is None else seen + timing.OBJECTS_DOUBT
+    context.alarm.at(max(due, context.now + timing.OBJECTS_DOUBT))
+    return due <= context.now
 
 
 def _misses_something(pod: Pod) -> bool:
     return pod.live and any(one.waiting == _CONFIG_ERROR for one in pod.containers)
 
 
-def _drop_old_dead(work: Work) -> None:
+def _drop_old_dead(context: PassContext) -> None:
     """Ended pods that have been replaced stay for a while, for whoever wants their log."""
-    for pod in work.observed.pods:
-        plan = work.plans[pod.role]
+    for pod in context.observed.pods:
+        plan = context.plans[pod.role]
         if not pod.ended or pod.deleting or plan.current.get(pod.rank) is pod:
             continue
         ended = max(
             (one.finished_at for one in pod.containers if one.finished_at), default=pod.created
         )
         end = ended + timing.DEAD_POD_RETENTION
-        if end <= work.now:
-            work.actions.append(DeletePod(pod.name, pod.uid, "it was replaced some time ago"))
+        if end <= context.now:
+            context.actions.append(DeletePod(pod.name, pod.uid, "it was replaced some time ago"))
         else:
-            work.alarm.at(end)
+            context.alarm.at(end)

@@ -36,7 +36,7 @@ from penstock.controller.reconcile.events import of_scales
 from penstock.controller.reconcile.objects import job_objects, object_key
 from penstock.controller.reconcile.observed import Observed, Scale, Settings
 from penstock.controller.reconcile.parsing import write_time
-from penstock.controller.reconcile.pass_context import NO_COUNTS, Work
+from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.pods import pod_name, replica_pod
 from penstock.controller.reconcile.ranks import RolePlanner
 from penstock.controller.reconcile.replacement import classify, fingerprints
@@ -72,65 +72,65 @@ def reconcile(observed: Observed, settings: Settings, now: datetime) -> list[Act
     job = observed.job
     if job.deleting or job.managed_by not in {None, settings.manager}:
         return []
-    work = Work(observed, settings, now)
+    context = PassContext(observed, settings, now)
     for condition in JobCondition:
-        if work.conditions.get(condition) is None:
-            work.conditions.set(condition, None, JobReason.WAITING_FOR_PLAN)
-    set_storage_healthy(work.conditions, job.status.problems)
-    if completion.has_ended(work):
-        completion.clean_up(work)
+        if context.conditions.get(condition) is None:
+            context.conditions.set(condition, None, JobReason.WAITING_FOR_PLAN)
+    set_storage_healthy(context.conditions, job.status.problems)
+    if completion.has_ended(context):
+        completion.clean_up(context)
     else:
-        _go_on(work)
-    work.actions.extend(own_scales.adoptions(job, observed.scales))
-    if work.alarm.when is not None:
-        work.actions.append(RequeueAt(work.alarm.when))
-    return work.actions
+        _go_on(context)
+    context.actions.extend(own_scales.adoptions(job, observed.scales))
+    if context.alarm.when is not None:
+        context.actions.append(RequeueAt(context.alarm.when))
+    return context.actions
 
 
-def _go_on(work: Work) -> None:
-    observed, job = work.observed, work.job
-    fault = acceptance.fault_of_spec(job, work.settings)
+def _go_on(context: PassContext) -> None:
+    observed, job = context.observed, context.job
+    fault = acceptance.fault_of_spec(job, context.settings)
     if fault is not None or job.spec is None:
-        _not_accepted(work, fault or (JobReason.INVALID_SPEC, job.spec_error))
+        _not_accepted(context, fault or (JobReason.INVALID_SPEC, job.spec_error))
         return
     spec = job.spec
-    work.template_faults = acceptance.faults_of_templates(spec)
-    if work.template_faults:
+    context.template_faults = acceptance.faults_of_templates(spec)
+    if context.template_faults:
         if job.status.start_time is None:
-            _not_accepted(work, next(iter(work.template_faults.values())))
+            _not_accepted(context, next(iter(context.template_faults.values())))
             return
-        spec = acceptance.without_templates(spec, work.template_faults)
-    held = _held(work)
-    if work.template_faults:  # what a Scale would request is not known: it is decided later
+        spec = acceptance.without_templates(spec, context.template_faults)
+    held = _held(context)
+    if context.template_faults:  # what a Scale would request is not known: it is decided later
         scales = sorted(observed.scales, key=lambda one: one.order)
     else:
-        scales = admit(job, spec, observed.scales, held, work.now)
-    scales, alarm = prepare(spec, scales, held, work.now)
-    work.alarm.at(alarm)
+        scales = admit(job, spec, observed.scales, held, context.now)
+    scales, alarm = prepare(spec, scales, held, context.now)
+    context.alarm.at(alarm)
     target = compute_target(spec, scales, held)
     scales = preview.fill_in(spec, scales, held, target)
-    observed = work.observed = dataclasses.replace(observed, scales=tuple(scales))
+    observed = context.observed = dataclasses.replace(observed, scales=tuple(scales))
     asked_for = compute_target(spec, scales) if held else target
-    work.beyond_limits = acceptance.fault_of_target(spec, asked_for)
-    if work.beyond_limits is not None and not _goes_on(work, spec, target, held):
-        _beyond_limits(work, spec, target, work.beyond_limits)
+    context.beyond_limits = acceptance.fault_of_target(spec, asked_for)
+    if context.beyond_limits is not None and not _goes_on(context, spec, target, held):
+        _beyond_limits(context, spec, target, context.beyond_limits)
         return
     if job.status.start_time is None:
-        work.additions["startTime"] = write_time(work.now)
-    started = planned_condition.set_planned(work, spec, scales)
-    _plan_roles(work, spec, target, started=started)
-    checks = _checks(work, spec)
+        context.additions["startTime"] = write_time(context.now)
+    started = planned_condition.set_planned(context, spec, scales)
+    _plan_roles(context, spec, target, started=started)
+    checks = _checks(context, spec)
     if checks:
-        work.actions.extend(checks)
-        work.alarm.at(work.now)
+        context.actions.extend(checks)
+        context.alarm.at(context.now)
         return
-    _set_accepted(work, spec)
-    if completion.fails(work, spec) or completion.succeeds(work, target):
+    _set_accepted(context, spec)
+    if completion.fails(context, spec) or completion.succeeds(context, target):
         return
-    _act(work, spec, scales, target, held, started=started)
+    _act(context, spec, scales, target, held, started=started)
 
 
-def _checks(work: Work, spec: ElasticJobSpec) -> list[CheckTemplate]:
+def _checks(context: PassContext, spec: ElasticJobSpec) -> list[CheckTemplate]:
     """Templates that nobody has tried and that no pod is made of now.
 
     Without this a fault in a template would show when the plan has come or the job has grown.
@@ -139,104 +139,108 @@ def _checks(work: Work, spec: ElasticJobSpec) -> list[CheckTemplate]:
         CheckTemplate(
             role.value,
             declared.template,
-            replica_pod(work.job, spec, role, 0, 0, RankTarget()),
+            replica_pod(context.job, spec, role, 0, 0, RankTarget()),
         )
         for role, declared in spec.replica_specs.by_role().items()
-        if not work.plans[role].create
-        and role not in work.template_faults
-        and work.observed.known_templates.get(role) != declared.template
+        if not context.plans[role].create
+        and role not in context.template_faults
+        and context.observed.known_templates.get(role) != declared.template
     ]
 
 
-def _set_accepted(work: Work, spec: ElasticJobSpec) -> None:
+def _set_accepted(context: PassContext, spec: ElasticJobSpec) -> None:
     """Accepted, unless the API server refuses something that is still to be created.
 
     A job that goes on may ask for more than its limits: that is told, and has no effect.
     """
     wanted = {
-        pod_name(work.job, role, rank, incarnation)
-        for role, plan in work.plans.items()
+        pod_name(context.job, role, rank, incarnation)
+        for role, plan in context.plans.items()
         for rank, incarnation in plan.create
     }
     wanted |= {acceptance.template_path(role) for role in spec.replica_specs.by_role()}
-    if pod_changes.needs_objects(work):
-        wanted |= {object_key(one.manifest) for one in job_objects(work.job)}
-    work.refusals = {
-        name: refusal for name, refusal in work.observed.refusals.items() if name in wanted
+    if pod_changes.needs_objects(context):
+        wanted |= {object_key(one.manifest) for one in job_objects(context.job)}
+    context.refusals = {
+        name: refusal for name, refusal in context.observed.refusals.items() if name in wanted
     }
     faults = [
-        *work.template_faults.values(),
-        work.beyond_limits,
-        acceptance.fault_of_objects(work.refusals),
+        *context.template_faults.values(),
+        context.beyond_limits,
+        acceptance.fault_of_objects(context.refusals),
     ]
     fault = next((one for one in faults if one is not None), None)
     if fault is not None:
-        work.conditions.set(JobCondition.ACCEPTED, False, *fault)
+        context.conditions.set(JobCondition.ACCEPTED, False, *fault)
     else:
-        work.conditions.set(JobCondition.ACCEPTED, True, JobReason.ACCEPTED)
+        context.conditions.set(JobCondition.ACCEPTED, True, JobReason.ACCEPTED)
 
 
-def _held(work: Work) -> Held:
+def _held(context: PassContext) -> Held:
     """Counts in force of the roles that need consent, where they have had pods."""
-    counts = work.job.status.counts
+    counts = context.job.status.counts
     return Held(
         {role: counts[role].desired for role in CONSENT if counts.get(role, NO_COUNTS).desired > 0},
-        work.job.generation,
+        context.job.generation,
     )
 
 
-def _not_accepted(work: Work, fault: acceptance.Fault) -> None:
+def _not_accepted(context: PassContext, fault: acceptance.Fault) -> None:
     """Say so and leave everything as it is, until the spec changes."""
-    work.conditions.set(JobCondition.ACCEPTED, False, *fault)
+    context.conditions.set(JobCondition.ACCEPTED, False, *fault)
     for kind in (JobCondition.RUNNING, JobCondition.SCALING):
-        if work.conditions.get(kind) == work.job.status.conditions.get(kind):
+        if context.conditions.get(kind) == context.job.status.conditions.get(kind):
             continue
-        work.conditions.set(kind, False, fault[0], fault[1])
-    work.not_finished()
-    if work.conditions.get(JobCondition.SUSPENDED) != work.job.status.conditions.get(
+        context.conditions.set(kind, False, fault[0], fault[1])
+    context.not_finished()
+    if context.conditions.get(JobCondition.SUSPENDED) != context.job.status.conditions.get(
         JobCondition.SUSPENDED
     ):
-        work.conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
-    work.write_status(frozenset(), urgent=True)
+        context.conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
+    context.write_status(frozenset(), urgent=True)
 
 
-def _goes_on(work: Work, spec: ElasticJobSpec, target: Target, held: Held) -> bool:
+def _goes_on(context: PassContext, spec: ElasticJobSpec, target: Target, held: Held) -> bool:
     """Whether a job that asks for more than its limits has a target all the same.
 
     One that is to be suspended has; and one whose counts in force are within the limits, since the
     edit that is not takes effect by consent alone: it waits, and what dies meanwhile is replaced.
     """
-    if work.job.status.start_time is None:
+    if context.job.status.start_time is None:
         return False
     return spec.suspend or (bool(held) and acceptance.fault_of_target(spec, target) is None)
 
 
 def _beyond_limits(
-    work: Work, spec: ElasticJobSpec, target: Target, fault: acceptance.Fault
+    context: PassContext, spec: ElasticJobSpec, target: Target, fault: acceptance.Fault
 ) -> None:
     """Change no pod, since half of a target is no target; but a job that runs may still end."""
-    if work.job.status.start_time is not None:
-        _plan_roles(work, spec, target, started=True)
-        if completion.fails(work, spec) or completion.succeeds(work, target):
+    if context.job.status.start_time is not None:
+        _plan_roles(context, spec, target, started=True)
+        if completion.fails(context, spec) or completion.succeeds(context, target):
             return
-        work.plans.clear()
-    _not_accepted(work, fault)
+        context.plans.clear()
+    _not_accepted(context, fault)
 
 
-def _plan_roles(work: Work, spec: ElasticJobSpec, target: Target, *, started: bool) -> None:
-    seen = fingerprints(work.observed.pods)
+def _plan_roles(
+    context: PassContext, spec: ElasticJobSpec, target: Target, *, started: bool
+) -> None:
+    seen = fingerprints(context.observed.pods)
     for role in (TRAINER_ROLE, *Role):
         wanted = not spec.suspend and (started or role == TRAINER_ROLE)
-        planner = RolePlanner(work.observed, spec, role, target, seen, work.alarm, work.now)
-        plan = work.plans[role] = planner.plan(wanted=wanted)
-        if role in work.template_faults:  # reserved, for when a pod can be made
+        planner = RolePlanner(
+            context.observed, spec, role, target, seen, context.alarm, context.now
+        )
+        plan = context.plans[role] = planner.plan(wanted=wanted)
+        if role in context.template_faults:  # reserved, for when a pod can be made
             plan.spared.extend(plan.create)
             plan.create.clear()
-    work.keep_desired = spec.suspend or not started
+    context.keep_desired = spec.suspend or not started
 
 
 def _act(
-    work: Work,
+    context: PassContext,
     spec: ElasticJobSpec,
     scales: list[Scale],
     target: Target,
@@ -244,34 +248,39 @@ def _act(
     *,
     started: bool,
 ) -> None:
-    work.not_finished()
-    _set_progress(work, spec, scales, target, started=started)
+    context.not_finished()
+    _set_progress(context, spec, scales, target, started=started)
     scales = scale_lifecycle.settle(
         scales,
         target,
-        lambda role: started and work.plans[role].settled,
+        lambda role: started and context.plans[role].settled,
         suspended=spec.suspend,
-        now=work.now,
+        now=context.now,
     )
-    plan = scale_lifecycle.plan_in_force(scales, target, (work.plan or {}).get("name"))
-    work.plan = None if plan is None else plan_of(plan)
-    work.actions.extend(scale_lifecycle.status_patches(work.scales_as_written, scales))
-    work.actions.extend(of_scales(work.scales_as_written, scales))
-    _write_own_scales(work, spec, scales, target, held)
+    plan = scale_lifecycle.plan_in_force(scales, target, (context.plan or {}).get("name"))
+    context.plan = None if plan is None else plan_of(plan)
+    context.actions.extend(scale_lifecycle.status_patches(context.scales_as_written, scales))
+    context.actions.extend(of_scales(context.scales_as_written, scales))
+    _write_own_scales(context, spec, scales, target, held)
     reserves = frozenset[tuple[str, int, int]]().union(
-        *(plan.reserves for plan in work.plans.values())
+        *(plan.reserves for plan in context.plans.values())
     )
-    work.write_status(reserves, urgent=False)
-    pod_changes.change_pods(work, spec, target)
-    work.expire_scales(scales)
+    context.write_status(reserves, urgent=False)
+    pod_changes.change_pods(context, spec, target)
+    context.expire_scales(scales)
 
 
 def _set_progress(
-    work: Work, spec: ElasticJobSpec, scales: list[Scale], target: Target, *, started: bool
+    context: PassContext,
+    spec: ElasticJobSpec,
+    scales: list[Scale],
+    target: Target,
+    *,
+    started: bool,
 ) -> None:
-    conditions = work.conditions
+    conditions = context.conditions
     if spec.suspend:
-        here = [pod for pod in work.observed.pods if not pod.ended]
+        here = [pod for pod in context.observed.pods if not pod.ended]
         for kind in (JobCondition.RUNNING, JobCondition.SCALING):
             conditions.set(kind, False, JobReason.SUSPENDED)
         if here:
@@ -280,35 +289,35 @@ def _set_progress(
         else:
             conditions.set(JobCondition.SUSPENDED, True, JobReason.SUSPENDED)
         return
-    if work.job.status.is_true(JobCondition.SUSPENDED):
-        work.additions["suspendedSeconds"] = work.suspended_seconds()
+    if context.job.status.is_true(JobCondition.SUSPENDED):
+        context.additions["suspendedSeconds"] = context.suspended_seconds()
     conditions.set(JobCondition.SUSPENDED, False, JobReason.NOT_SUSPENDED)
     if not started:
         text = "waits for the first plan"
         conditions.set(JobCondition.RUNNING, False, JobReason.WAITING_FOR_PLAN, text)
-        set_scaling(conditions, spec, target, work.plans, work.refusals)
+        set_scaling(conditions, spec, target, context.plans, context.refusals)
         return
     local = own_scales.input_runs_locally(scales, target)
-    set_running(conditions, spec, target, work.plans, input_is_local=local)
-    set_scaling(conditions, spec, target, work.plans, work.refusals)
+    set_running(conditions, spec, target, context.plans, input_is_local=local)
+    set_scaling(conditions, spec, target, context.plans, context.refusals)
 
 
 def _write_own_scales(
-    work: Work,
+    context: PassContext,
     spec: ElasticJobSpec,
     scales: list[Scale],
     target: Target,
     held: Held,
 ) -> None:
-    written = [scale for plan in work.plans.values() for scale in plan.scales]
-    if work.beyond_limits is None:  # else such an edit is not prepared
-        edit, due = own_scales.spec_edit(work.job, spec, scales, held, work.now)
-        work.alarm.at(due)
+    written = [scale for plan in context.plans.values() for scale in plan.scales]
+    if context.beyond_limits is None:  # else such an edit is not prepared
+        edit, due = own_scales.spec_edit(context.job, spec, scales, held, context.now)
+        context.alarm.at(due)
         if edit is not None:
             written.append(edit)
     failures = [
         (at, pod)
-        for pod in work.observed.pods
+        for pod in context.observed.pods
         if pod.role == Role.DATA_WORKER and pod.ended and pod.phase == "Failed"
         for at in [classify(pod).at or pod.created]
     ]
@@ -316,10 +325,10 @@ def _write_own_scales(
         key for one in scales if one.policy is Policy.PIN and not one.dry_run
         for key in one.fields if target.origins.get(key) == one.name
     }  # fmt: skip
-    local = own_scales.run_input_locally(work.job, failures, target, scales, pinned, work.now)
+    local = own_scales.run_input_locally(context.job, failures, target, scales, pinned, context.now)
     if local is not None:
         written.append(local)
     for scale in written:
         spec_of_scale = scale.manifest["spec"]
         text = f"{spec_of_scale['reason']}: {spec_of_scale['message']}"
-        work.actions += [scale, RecordEvent(EventReason.SCALE_WRITTEN, text[:1024])]
+        context.actions += [scale, RecordEvent(EventReason.SCALE_WRITTEN, text[:1024])]

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Rows
+from penstock.scheduler.node_table import Floats, NodeTable, Rows
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Request
 
@@ -22,7 +22,7 @@ class BestFit(PlacementPolicy):
     name: ClassVar[str] = "bestfit"
     epsilon = 0.5
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """100 minus the percentage left over, truncated."""
         cpu = (columns.free_milli_cpu[rows] - request.milli_cpu) / LARGEST_NODE_MILLI_CPU
         accelerators = (

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Integers
+from penstock.scheduler.node_table import Floats, Integers, NodeTable
 from penstock.scheduler.placement.demand import Demand
 
 MOST_PRESSURE: Final = 0.9
@@ -52,7 +52,7 @@ class Erosion:
 
 
 def erosion(
-    columns: Columns, demand: Demand, to_come: float, milli_cpu: Integers, most_slots: int
+    columns: NodeTable, demand: Demand, to_come: float, milli_cpu: Integers, most_slots: int
 ) -> Erosion | None:
     """The erosion to expect while `to_come` more requests come; None where CPU suffices for all.
 

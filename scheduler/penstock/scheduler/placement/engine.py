@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Flags, Floats, Rows
+from penstock.scheduler.node_table import Flags, Floats, NodeTable, Rows
 from penstock.scheduler.placement.feasible import fits, usable_slots
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Constraints, Request
@@ -31,7 +31,7 @@ class Preference(Protocol):
     def epsilon(self) -> float:
         """How far below the best score a node may be and still be considered."""
 
-    def narrow(self, columns: Columns, candidates: Rows) -> Rows:
+    def narrow(self, columns: NodeTable, candidates: Rows) -> Rows:
         """The candidates to prefer: at least one of them."""
 
 
@@ -61,7 +61,7 @@ class Placer:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: NodeTable,
         policy: PlacementPolicy,
         *,
         eligible: Eligible | None = None,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Flags, Rows
+from penstock.scheduler.node_table import Flags, NodeTable, Rows
 from penstock.scheduler.request import Request
 
 
-def fits(columns: Columns, request: Request, rows: Rows) -> Flags:
+def fits(columns: NodeTable, request: Request, rows: Rows) -> Flags:
     """Whether each row is schedulable and has the CPU, memory and accelerators."""
     mask: Flags = (
         columns.schedulable[rows]
@@ -26,7 +26,7 @@ def fits(columns: Columns, request: Request, rows: Rows) -> Flags:
     return mask & (columns.whole_devices[rows] >= request.accelerators)
 
 
-def accepts_any_kind(columns: Columns, request: Request) -> bool:
+def accepts_any_kind(columns: NodeTable, request: Request) -> bool:
     """Whether the request takes every kind of accelerator that there is, so none is ruled out.
 
     Then the sums kept per node answer what would otherwise be asked of every device.
@@ -35,7 +35,7 @@ def accepts_any_kind(columns: Columns, request: Request) -> bool:
     return not kinds or len(set(columns.kind_codes(kinds))) == columns.kind_count > 0
 
 
-def usable_slots(columns: Columns, request: Request, row: int) -> list[int]:
+def usable_slots(columns: NodeTable, request: Request, row: int) -> list[int]:
     """The device slots of a row that are of the right kind and have enough free, in order."""
     if not request.accelerators:
         return []

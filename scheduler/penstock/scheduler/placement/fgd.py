@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Integers, Rows
+from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
 from penstock.scheduler.placement.outcomes import outcomes
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
@@ -78,7 +78,7 @@ class ExpectedFragmentation:
         self._kinds = [size[2] for size in sizes]
         self._any_kind = not any(self._kinds)
 
-    def of(self, columns: Columns, rows: Rows, milli_cpu: Integers, free: Integers) -> Floats:
+    def of(self, columns: NodeTable, rows: Rows, milli_cpu: Integers, free: Integers) -> Floats:
         """Expected fragmentation of rows that had this CPU and these devices free.
 
         `milli_cpu` has shape (rows,), `free` (rows, devices).
@@ -92,7 +92,7 @@ class ExpectedFragmentation:
         fragmented: Floats = free.sum(axis=1) - np.einsum("rs,rs->r", usable, weights)
         return fragmented
 
-    def _accessible(self, columns: Columns) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    def _accessible(self, columns: NodeTable) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
         """Whether a device of each kind code will do for each size; the last code is no device."""
         known = columns.kind_count
         table = np.zeros((known + 1, len(self._kinds)), dtype=np.bool_)
@@ -113,14 +113,14 @@ class Fgd(PlacementPolicy):
     def __init__(self, typical: Mapping[Request, float]) -> None:
         self._fragmentation = ExpectedFragmentation(typical)
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """Quantised decrease of the expected fragmentation, 0 to 100."""
         best = np.full(len(rows), -1.0)
         index, decrease, _ = self._decreases(columns, request, rows)
         np.maximum.at(best, index, _quantised(decrease))
         return best
 
-    def device(self, columns: Columns, request: Request, row: int, slots: list[int]) -> int:
+    def device(self, columns: NodeTable, request: Request, row: int, slots: list[int]) -> int:
         """The device with the best quantised score; the lowest index among equals."""
         _, decrease, devices = self._decreases(columns, request, np.array([row], dtype=np.intp))
         values = _quantised(decrease)
@@ -128,7 +128,7 @@ class Fgd(PlacementPolicy):
         return int(min(option for option in options if option[1] in slots)[1])
 
     def _decreases(
-        self, columns: Columns, request: Request, rows: Rows
+        self, columns: NodeTable, request: Request, rows: Rows
     ) -> tuple[Integers, Floats, Integers]:
         """For each way to place the request: index into rows, decrease, device slot."""
         before = self._fragmentation.of(

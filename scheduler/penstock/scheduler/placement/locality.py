@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Flags, Rows
+from penstock.scheduler.node_table import Flags, NodeTable, Rows
 
 EPSILON: Final = 0.05
 """Fragmentation that nearness may cost, in accelerators."""
@@ -44,7 +44,7 @@ class Locality:
     """Nodes that carry any; an entry of zeros counts as some."""
     epsilon: float = EPSILON
 
-    def narrow(self, columns: Columns, candidates: Rows) -> Rows:
+    def narrow(self, columns: NodeTable, candidates: Rows) -> Rows:
         """The nearest of the candidates, and of those the ones with the least traffic."""
         near = self._near(columns, candidates)
         chosen = candidates[near] if near.any() else candidates
@@ -57,7 +57,7 @@ class Locality:
         least = min(loads)
         return chosen[[load == least for load in loads]]
 
-    def _near(self, columns: Columns, candidates: Rows) -> Flags:
+    def _near(self, columns: NodeTable, candidates: Rows) -> Flags:
         if self.bytes_per_second >= MANY_BYTES_PER_SECOND:
             own = [columns.row(name) for name in self.job_nodes if name in columns]
             return np.isin(candidates, own)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Rows
+from penstock.scheduler.node_table import Floats, NodeTable, Rows
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.placement.spread import used_shares
 from penstock.scheduler.request import Request
@@ -16,7 +16,7 @@ class Most(PlacementPolicy):
     name: ClassVar[str] = "most"
     epsilon = 0.5
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """Mean of the used parts of CPU and memory, 0 to 100."""
         cpu, memory = used_shares(columns, request, rows)
         return np.floor((np.floor(100 * cpu) + np.floor(100 * memory)) / 2)

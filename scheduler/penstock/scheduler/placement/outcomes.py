@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Integers, Rows
+from penstock.scheduler.node_table import Integers, NodeTable, Rows
 from penstock.scheduler.placement.feasible import accepts_any_kind
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
@@ -24,7 +24,7 @@ class Outcomes:
     """Thousandths free per device afterwards, shape (ways, devices)."""
 
 
-def outcomes(columns: Columns, request: Request, rows: Rows) -> Outcomes:
+def outcomes(columns: NodeTable, request: Request, rows: Rows) -> Outcomes:
     """Every way to place a request on rows where it fits."""
     free = columns.device_free[rows]
     cpu = columns.free_milli_cpu[rows] - request.milli_cpu
@@ -41,7 +41,7 @@ def outcomes(columns: Columns, request: Request, rows: Rows) -> Outcomes:
 
 
 def _fitting(
-    columns: Columns, request: Request, rows: Rows, free: Integers
+    columns: NodeTable, request: Request, rows: Rows, free: Integers
 ) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     enough = free >= request.accelerator_milli
     if not accepts_any_kind(columns, request):

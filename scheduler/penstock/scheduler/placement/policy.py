@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Rows
+from penstock.scheduler.node_table import Floats, NodeTable, Rows
 from penstock.scheduler.request import Request
 
 
@@ -20,25 +20,25 @@ class PlacementPolicy:
     epsilon: float = 1e-9
     """Scores that close to the best count as equal to it."""
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """The value of putting the request on each of these rows; the largest is the best."""
         raise NotImplementedError
 
-    def choose(self, columns: Columns, request: Request, candidates: Rows) -> int:
+    def choose(self, columns: NodeTable, request: Request, candidates: Rows) -> int:
         """One row among those with the best score: the first by name."""
         return first_by_name(columns, candidates)
 
-    def device(self, columns: Columns, request: Request, row: int, slots: list[int]) -> int:
+    def device(self, columns: NodeTable, request: Request, row: int, slots: list[int]) -> int:
         """Which of these device slots a request for a part of one gets: the tightest fit."""
         free = columns.device_free[row]
         return min(slots, key=lambda slot: (free[slot], slot))
 
-    def observe(self, columns: Columns, request: Request) -> bool:
+    def observe(self, columns: NodeTable, request: Request) -> bool:
         """Note that a request came; True where that changes what `score` says from now on."""
         return False
 
 
-def first_by_name(columns: Columns, candidates: Rows) -> int:
+def first_by_name(columns: NodeTable, candidates: Rows) -> int:
     """The row whose node comes first in the order of names."""
     if len(candidates) == 1:
         return int(candidates[0])

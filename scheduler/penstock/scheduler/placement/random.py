@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Rows
+from penstock.scheduler.node_table import Floats, NodeTable, Rows
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Request
 
@@ -17,14 +17,14 @@ class Random(PlacementPolicy):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """The same for every node."""
         return np.zeros(len(rows))
 
-    def choose(self, columns: Columns, request: Request, candidates: Rows) -> int:
+    def choose(self, columns: NodeTable, request: Request, candidates: Rows) -> int:
         """A node drawn from those that fit."""
         return int(candidates[self._generator.integers(len(candidates))])
 
-    def device(self, columns: Columns, request: Request, row: int, slots: list[int]) -> int:
+    def device(self, columns: NodeTable, request: Request, row: int, slots: list[int]) -> int:
         """A device drawn from those that fit."""
         return slots[int(self._generator.integers(len(slots)))]

@@ -27,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Flags, Floats, Integers
+from penstock.scheduler.node_table import Flags, Floats, Integers, NodeTable
 from penstock.scheduler.placement.cpu_erosion import Erosion, erosion
 from penstock.scheduler.placement.demand import Demand, Shape
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
@@ -57,7 +57,7 @@ class Slots:
     Fastest where shapes that differ only in CPU and count follow each other.
     """
 
-    def __init__(self, columns: Columns, shapes: Sequence[Shape]) -> None:
+    def __init__(self, columns: NodeTable, shapes: Sequence[Shape]) -> None:
         self.shapes = tuple(shapes)
         self.milli_cpu: Integers = np.array([shape.milli_cpu for shape in shapes], dtype=np.int64)
         self._groups = _groups(columns, self.shapes)
@@ -80,7 +80,7 @@ def _alike(shape: Shape) -> tuple[tuple[str, ...], int]:
     return shape.accelerator_kinds, shape.accelerator_milli
 
 
-def _groups(columns: Columns, shapes: Sequence[Shape]) -> list[_Alike]:
+def _groups(columns: NodeTable, shapes: Sequence[Shape]) -> list[_Alike]:
     groups: list[_Alike] = []
     start = 0
     for (kinds, milli), members in groupby(shapes, key=_alike):
@@ -91,7 +91,7 @@ def _groups(columns: Columns, shapes: Sequence[Shape]) -> list[_Alike]:
     return groups
 
 
-def _codes(columns: Columns, kinds: Sequence[str]) -> Integers | None:
+def _codes(columns: NodeTable, kinds: Sequence[str]) -> Integers | None:
     """Codes of the kinds that will do; None where every kind that there is will."""
     codes = sorted(set(columns.kind_codes(kinds)))
     if not kinds or len(codes) == columns.kind_count:
@@ -140,7 +140,7 @@ class Prices:
         return worth
 
 
-def set_prices(columns: Columns, demand: Demand) -> Prices | None:
+def set_prices(columns: NodeTable, demand: Demand) -> Prices | None:
     """The prices now, for what is worth something; None where nothing is."""
     shares = demand.shares()
     rows = columns.rows()
@@ -171,7 +171,7 @@ def _price(expected: Floats, slots: Floats) -> Floats:
 
 
 def _kind_prices(
-    columns: Columns,
+    columns: NodeTable,
     wanted: Mapping[tuple[str, ...], float],
     to_come: float,
     free: Integers,

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from penstock.scheduler.eligibility import NodeTraits, allows
-from penstock.scheduler.node_table import Columns, Flags, Rows
+from penstock.scheduler.node_table import Flags, NodeTable, Rows
 from penstock.scheduler.objects import NOTHING, Amounts, Node, Pod
 from penstock.scheduler.placement.engine import Placement, Placer, Preference
 from penstock.scheduler.placement.policy import PlacementPolicy
@@ -56,7 +56,7 @@ class Snapshot:
     """Nodes, pods and reservations, and the columns that follow from them."""
 
     def __init__(self) -> None:
-        self.columns = Columns()
+        self.columns = NodeTable()
         self._nodes: dict[str, Node] = {}
         self._traits: dict[int, NodeTraits] = {}
         self._tainted: set[int] = set()

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns, Floats, Rows
+from penstock.scheduler.node_table import Floats, NodeTable, Rows
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Request
 
@@ -19,7 +19,7 @@ class Spread(PlacementPolicy):
     name: ClassVar[str] = "spread"
     epsilon = 0.5
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """LeastAllocated plus BalancedAllocation, 0 to 200."""
         cpu, memory = used_shares(columns, request, rows)
         least = np.floor((np.floor(100 * (1 - cpu)) + np.floor(100 * (1 - memory))) / 2)
@@ -28,7 +28,7 @@ class Spread(PlacementPolicy):
         return least + balanced
 
 
-def used_shares(columns: Columns, request: Request, rows: Rows) -> tuple[Floats, Floats]:
+def used_shares(columns: NodeTable, request: Request, rows: Rows) -> tuple[Floats, Floats]:
     """Parts of the CPU and of the memory in use once the request is there, 0 to 1."""
     cpu = columns.free_milli_cpu[rows] - request.milli_cpu
     memory = columns.free_memory_bytes[rows] - request.memory_bytes

@@ -24,7 +24,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from penstock.scheduler.fragmentation import shares
-from penstock.scheduler.node_table import Columns, Floats, Integers, Rows
+from penstock.scheduler.node_table import Floats, Integers, NodeTable, Rows
 from penstock.scheduler.placement.demand import Demand
 from penstock.scheduler.placement.outcomes import outcomes
 from penstock.scheduler.placement.policy import PlacementPolicy, first_by_name
@@ -53,7 +53,7 @@ class Stranding(PlacementPolicy):
         self._prices: Prices | None = None
         self._until_new_prices = 0
 
-    def observe(self, columns: Columns, request: Request) -> bool:
+    def observe(self, columns: NodeTable, request: Request) -> bool:
         """Count the request; set new prices when their time has come."""
         self._demand.observe(request)
         self._until_new_prices -= 1
@@ -63,7 +63,7 @@ class Stranding(PlacementPolicy):
         self._prices = set_prices(columns, self._demand)
         return True
 
-    def score(self, columns: Columns, request: Request, rows: Rows) -> Floats:
+    def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """Decrease of the burden, in accelerators, on the best device of each row."""
         index, decrease, _ = self._decreases(columns, request, rows)
         if not request.is_share:
@@ -72,12 +72,12 @@ class Stranding(PlacementPolicy):
         np.maximum.at(best, index, decrease)
         return best
 
-    def choose(self, columns: Columns, request: Request, candidates: Rows) -> int:
+    def choose(self, columns: NodeTable, request: Request, candidates: Rows) -> int:
         """The tightest fit in accelerators; the first by name among equals."""
         free = columns.free_accelerator_milli[candidates]
         return first_by_name(columns, candidates[free == free.min()])
 
-    def device(self, columns: Columns, request: Request, row: int, slots: list[int]) -> int:
+    def device(self, columns: NodeTable, request: Request, row: int, slots: list[int]) -> int:
         """The device with the largest decrease; the tightest among equals, then the first."""
         rows = np.array([row], dtype=np.intp)
         _, decrease, devices = self._decreases(columns, request, rows)
@@ -85,7 +85,7 @@ class Stranding(PlacementPolicy):
         ranked = zip(decrease.round(6).tolist(), devices.tolist(), strict=True)
         return int(min((-value, free[slot], slot) for value, slot in ranked)[2])
 
-    def burden(self, columns: Columns, rows: Rows, milli_cpu: Integers, free: Integers) -> Floats:
+    def burden(self, columns: NodeTable, rows: Rows, milli_cpu: Integers, free: Integers) -> Floats:
         """Accelerators that rows with this CPU and these devices free would strand, less worth."""
         total = columns.total_accelerator_milli[rows]
         cpu = shares(milli_cpu, columns.total_milli_cpu[rows])
@@ -97,7 +97,7 @@ class Stranding(PlacementPolicy):
         return burden / WHOLE_DEVICE_MILLI
 
     def _decreases(
-        self, columns: Columns, request: Request, rows: Rows
+        self, columns: NodeTable, request: Request, rows: Rows
     ) -> tuple[Integers, Floats, Integers]:
         ways = outcomes(columns, request, rows)
         burden = self.burden(  # before and after in one call, which for few rows costs like one

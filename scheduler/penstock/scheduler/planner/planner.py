@@ -27,7 +27,7 @@ from penstock.scheduler.planner.decisions import (
 )
 from penstock.scheduler.planner.job_view import JobView
 from penstock.scheduler.planner.pod_pinning import Pinner
-from penstock.scheduler.planner.preemption import FIRST_TO_GO, RoomMaker, Standing
+from penstock.scheduler.planner.preemption import FIRST_TO_GO, Preemption, Standing
 from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.policies.registry import make_allocation_policy
 from penstock.scheduler.request import Request
@@ -75,7 +75,7 @@ class Planner:
         self._allocation = make_allocation_policy(self.settings.allocation)
         self._placer = self.state.snapshot.placer(policy)
         self.pinner = Pinner(self.state, self._placer)
-        self.room = RoomMaker(self.state, self._placer)
+        self.room = Preemption(self.state, self._placer)
         self._interval = Interval(self._allocation, tunes_training=self.settings.tunes_training)
         self.memories: Mapping[str, Memory] = {}
         self._standings: Mapping[str, Standing] = {}

@@ -75,7 +75,7 @@ class _Offer:
         return (len(self.plan.drain), len(self.plan.move), self.plan.freed_milli_cpu, self.node)
 
 
-class RoomMaker:
+class Preemption:
     """Makes room, one GPU pod after the other; remembers for whom, and whom it moved."""
 
     def __init__(self, state: ClusterState, placer: Placer) -> None:

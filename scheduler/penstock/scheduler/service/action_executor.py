@@ -37,7 +37,7 @@ _MESSAGE: Final = 1024
 _NAME: Final = 40
 
 
-class Carrier:
+class ActionExecutor:
     """Carries out what was decided.
 
     Args:

@@ -28,8 +28,8 @@ from penstock.scheduler.planner.decisions import (
     WriteScale,
 )
 from penstock.scheduler.planner.planner import Planner, Settings
-from penstock.scheduler.service.action_executor import Carrier
-from penstock.scheduler.service.brain import BrainLink, record_id, snapshot_of
+from penstock.scheduler.service.action_executor import ActionExecutor
+from penstock.scheduler.service.brain_connection import BrainConnection, record_id, snapshot_of
 from penstock.scheduler.service.events import Events
 from penstock.scheduler.service.metrics import Metrics
 
@@ -82,7 +82,7 @@ class Loop:
     def __init__(
         self,
         api: Api,
-        brain: BrainLink | None,
+        brain: BrainConnection | None,
         options: Options,
         metrics: Metrics,
         *,
@@ -96,7 +96,7 @@ class Loop:
         self._clock = clock
         self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
         self.planner = Planner(options.settings)
-        self._carrier = Carrier(api, metrics, clock, self._failed)
+        self._carrier = ActionExecutor(api, metrics, clock, self._failed)
         self._events = Events(api, metrics, options.identity)
         self._records: deque[Record] = deque(maxlen=MOST_RECORDS)
         self._wake = asyncio.Event()
@@ -290,7 +290,7 @@ class Loop:
 
     # Showing
 
-    async def _push_forever(self, brain: BrainLink) -> None:
+    async def _push_forever(self, brain: BrainConnection) -> None:
         while True:
             records = list(self._records)
             snapshot = snapshot_of(self.planner.state, self._clock(), records)

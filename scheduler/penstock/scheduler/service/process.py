@@ -21,7 +21,7 @@ from penstock.kube.connection import account_token, bearer_token, connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
 from penstock.kube.probes import ProbeServer
-from penstock.scheduler.service.brain import BrainLink
+from penstock.scheduler.service.brain_connection import BrainConnection
 from penstock.scheduler.service.loop import Loop, Options
 from penstock.scheduler.service.metrics import Metrics
 
@@ -110,7 +110,7 @@ async def serve(options: ProcessOptions, announce: Callable[[str], None]) -> boo
         await token.renew()
         brain = _brain(options, token)
         api = Api(client)
-        link = None if brain is None else BrainLink(brain, metrics, token.renew)
+        link = None if brain is None else BrainConnection(brain, metrics, token.renew)
         loop = Loop(api, link, options.loop, metrics)
         probes = ProbeServer(options.host, options.port, metrics.registry, api, "nodes")
         candidate = Candidate(

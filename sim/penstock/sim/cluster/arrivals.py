@@ -11,17 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.scheduler.fragmentation import stranded_accelerators
-from penstock.scheduler.node_table import Columns
+from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 from penstock.sim.traces.shapes import NodeShape
 
 
-def build_columns(nodes: Sequence[NodeShape]) -> Columns:
+def build_columns(nodes: Sequence[NodeShape]) -> NodeTable:
     """Empty columns with these nodes."""
     most = max((node.accelerators for node in nodes), default=1)
-    columns = Columns(capacity=max(1, len(nodes)), devices=max(1, most))
+    columns = NodeTable(capacity=max(1, len(nodes)), devices=max(1, most))
     for node in nodes:
         columns.add(
             node.name,

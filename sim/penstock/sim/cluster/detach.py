@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.scheduler.node_table import Columns
+from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.feasible import fits
 from penstock.scheduler.placement.fgd import typical_requests
@@ -82,7 +82,7 @@ def run(workload: Workload, share: float, policy: str, seed: int) -> Detachment:
     )
 
 
-def cpu_idle(columns: Columns, typical: Mapping[Request, float]) -> float:
+def cpu_idle(columns: NodeTable, typical: Mapping[Request, float]) -> float:
     """Accelerators that are idle for lack of CPU alone, expected over the typical requests."""
     rows = columns.rows()
     idle = columns.free_accelerator_milli[rows] / WHOLE_DEVICE_MILLI
@@ -97,7 +97,7 @@ def cpu_idle(columns: Columns, typical: Mapping[Request, float]) -> float:
 class _Filling:
     """A cluster that is being filled; knows which data workers are where."""
 
-    def __init__(self, columns: Columns, placer: Placer) -> None:
+    def __init__(self, columns: NodeTable, placer: Placer) -> None:
         self._columns = columns
         self._placer = placer
         self._on_row: dict[int, list[Request]] = {}

@@ -115,7 +115,7 @@ def _run(workload: str, policy: str, seed: int, filling: Filling) -> Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FgdSummary:
     """Mean and spread over seeds of one policy on one workload, beside the published mean."""
 
     workload: str
@@ -129,7 +129,7 @@ class Summary:
 
 def summarise(
     runs: Sequence[Run], published: Mapping[tuple[str, str], openb.Published]
-) -> list[Summary]:
+) -> list[FgdSummary]:
     """One summary per workload and policy, in the order of the runs."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
@@ -139,7 +139,7 @@ def summarise(
         values = {mark: [getattr(run, f"allocated_at_{mark}") for run in group] for mark in MARKS}
         known = published.get(key)
         summaries.append(
-            Summary(
+            FgdSummary(
                 *key,
                 seeds=len(group),
                 mean={mark: statistics.fmean(of) for mark, of in values.items()},

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from penstock.sim.cluster.arrivals import Filling
 from penstock.sim.cluster.detach import Detachment
-from penstock.sim.cluster.fgd import MARKS, Run, Summary
-from penstock.sim.cluster.table5 import NOT_PUBLISHED, PUBLISHED, Row
+from penstock.sim.cluster.fgd import MARKS, FgdSummary, Run
+from penstock.sim.cluster.table5 import NOT_PUBLISHED, PUBLISHED, Table5Row
 from penstock.sim.cluster.tuning import TraceLine
 from penstock.sim.report.plot import Curve, Panel
 from penstock.sim.report.tables import beside, show
 from penstock.sim.traces.openb import Published
 
 
-def show_fgd(summaries: Sequence[Summary]) -> None:
+def show_fgd(summaries: Sequence[FgdSummary]) -> None:
     """Percent of GPUs allocated by demand arrived, the published mean in brackets."""
     rows = [
         [
@@ -98,7 +98,7 @@ def detach_panels(before: Sequence[Detachment], after: Sequence[Detachment]) -> 
     ]
 
 
-def show_table5(rows: Sequence[Row]) -> None:
+def show_table5(rows: Sequence[Table5Row]) -> None:
     """Rows by load; the paper's values stand in brackets where its baseline queues alike."""
     nearest = _paper_load(rows)
     lines = []
@@ -122,7 +122,7 @@ def show_table5(rows: Sequence[Row]) -> None:
     show(title, columns, lines)
 
 
-def _paper_load(rows: Sequence[Row]) -> float:
+def _paper_load(rows: Sequence[Table5Row]) -> float:
     """The load whose first row queues most like the paper's first row."""
     name, paper = next(iter(PUBLISHED.items()))
     assert paper.queue_minutes is not None
@@ -131,7 +131,7 @@ def _paper_load(rows: Sequence[Row]) -> float:
     return min(baselines, key=lambda row: abs(row.queue_minutes - queued)).load
 
 
-def table5_panels(rows: Sequence[Row]) -> list[Panel]:
+def table5_panels(rows: Sequence[Table5Row]) -> list[Panel]:
     """Gain and completion time by load; the paper's gains at the load most like its own."""
     policies = list(dict.fromkeys(row.policy for row in rows))
     by_policy = {name: [row for row in rows if row.policy == name] for name in policies}

@@ -21,7 +21,7 @@ from penstock.sim.cluster.training import (
     TRAINING_WORKER_MILLI_CPU,
     Approach,
     Cluster,
-    Outcome,
+    TrainingOutcome,
 )
 from penstock.sim.traces import generator, philly
 from penstock.sim.traces.shapes import JobShape
@@ -84,7 +84,7 @@ def load_trace(folder: Path | None) -> list[JobShape]:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Table5Row:
     """One row at one load: means over seeds, and the spread of the gain over them."""
 
     load: float
@@ -112,10 +112,10 @@ class Row:
 
 def simulate(
     trace: Sequence[JobShape], loads: Sequence[float], seeds: Sequence[int]
-) -> Iterator[Row]:
+) -> Iterator[Table5Row]:
     """Every row at every load; a seed gives all rows of a load the same jobs."""
     for load in loads:
-        outcomes: dict[str, list[Outcome]] = {}
+        outcomes: dict[str, list[TrainingOutcome]] = {}
         for seed in seeds:
             draw = np.random.default_rng([seed, round(1000 * load)])
             jobs = draw_jobs(trace, load, NODES * GPUS_PER_NODE, draw)
@@ -127,13 +127,15 @@ def simulate(
             yield _row(load, name, runs, baseline)
 
 
-def _row(load: float, name: str, runs: Sequence[Outcome], baseline: Sequence[Outcome]) -> Row:
+def _row(
+    load: float, name: str, runs: Sequence[TrainingOutcome], baseline: Sequence[TrainingOutcome]
+) -> Table5Row:
     """The gain is that of the mean JCT over all seeds; its spread is that of the seeds' gains."""
     jct = statistics.fmean(run.jct_minutes for run in runs)
     gains = [
         before.jct_minutes / after.jct_minutes for before, after in zip(baseline, runs, strict=True)
     ]
-    return Row(
+    return Table5Row(
         load=load,
         policy=name,
         jct_minutes=jct,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.scheduler.node_table import Columns
+from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.placement.best_fit import BestFit
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.stranding import Stranding
@@ -85,7 +85,7 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """What became of a run's jobs: means over jobs, in minutes; GPU allocation in percent."""
 
     jct_minutes: float
@@ -99,7 +99,7 @@ class Cluster:
 
     def __init__(self, approach: Approach, nodes: int, gpus: int, milli_cpu: int) -> None:
         self._approach = approach
-        self.columns = Columns(capacity=nodes, devices=gpus)
+        self.columns = NodeTable(capacity=nodes, devices=gpus)
         for index in range(nodes):
             self.columns.add(
                 f"node-{index}", milli_cpu=milli_cpu, memory_bytes=0, devices=["gpu"] * gpus
@@ -113,7 +113,7 @@ class Cluster:
         self._ended: list[tuple[float, float]] = []
         self._next_tick = 0.0
 
-    def run(self, jobs: Sequence[TrainingJob]) -> Outcome:
+    def run(self, jobs: Sequence[TrainingJob]) -> TrainingOutcome:
         """Simulate until every job has ended."""
         to_come = deque(sorted(jobs, key=lambda job: (job.submitted_seconds, job.name)))
         while to_come or self._running or self._queue:
@@ -130,7 +130,7 @@ class Cluster:
                 if self._now >= self._next_tick:
                     self._tick()
         count = len(self._ended)
-        return Outcome(
+        return TrainingOutcome(
             jct_minutes=sum(jct for jct, _ in self._ended) / count / 60 if count else 0.0,
             queue_minutes=sum(queued for _, queued in self._ended) / count / 60 if count else 0.0,
             gpu_allocation=100 * self._busy / (BUSY_SECONDS * self._gpus()),

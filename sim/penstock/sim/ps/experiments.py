@@ -26,11 +26,11 @@ from penstock.sim.ps.planners import (
     policy_of,
 )
 from penstock.sim.ps.random_models import PsCase, random_cases
-from penstock.sim.ps.run import Outcome, Planned, Planner, Straggler, simulate
+from penstock.sim.ps.run import Planned, Planner, RunOutcome, Straggler, simulate
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExperimentRow:
     """One planner on one random job; `ratio` is to the exhaustive oracle's speed."""
 
     ratio: float
@@ -40,7 +40,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ExperimentSummary:
     """One planner over all random jobs."""
 
     median_ratio: float
@@ -50,7 +50,7 @@ class Summary:
     median_adjustment_seconds: float
 
 
-def paper_runs(name: str, seed: int) -> dict[str, Outcome]:
+def paper_runs(name: str, seed: int) -> dict[str, RunOutcome]:
     """Every planner on a model of the paper.
 
     DLRover's rule starts on one server and may exceed the quota, as it did there.
@@ -73,7 +73,7 @@ def paper_runs(name: str, seed: int) -> dict[str, Outcome]:
     }
 
 
-def straggler_runs(name: str, role: Role, seed: int) -> dict[str, Outcome]:
+def straggler_runs(name: str, role: Role, seed: int) -> dict[str, RunOutcome]:
     """Start from the well-tuned configuration with one pod at 25 % of its CPU (section 6.2)."""
     job = PAPER_JOBS[name]
     straggler = Straggler(role=role, rank=1)
@@ -115,7 +115,7 @@ def _even_shards(job: PaperJob, straggler: Straggler) -> float:
     return start + meanwhile + max(left, 0.0) / alone.steps_per_second
 
 
-def random_rows(case: PsCase, index: int, also: str | None = None) -> dict[str, Row]:
+def random_rows(case: PsCase, index: int, also: str | None = None) -> dict[str, ExperimentRow]:
     """Every planner on one random job, and one more algorithm if `also` names it."""
     best, tuned = exhaustive(case), well_tuned(case)
     registry = algorithms()
@@ -132,7 +132,7 @@ def random_rows(case: PsCase, index: int, also: str | None = None) -> dict[str, 
     rows = {}
     for name, planner in planners.items():
         outcome = simulate(case, planner, index)
-        rows[name] = Row(
+        rows[name] = ExperimentRow(
             ratio=outcome.final_steps_per_second / best.steps_per_second,
             to_static=outcome.final_steps_per_second / tuned.steps_per_second,
             server_changes=outcome.server_changes,
@@ -143,7 +143,7 @@ def random_rows(case: PsCase, index: int, also: str | None = None) -> dict[str, 
 
 def random_summary(
     count: int, seed: int, processes: int | None = None, also: str | None = None
-) -> dict[str, Summary]:
+) -> dict[str, ExperimentSummary]:
     """Every planner over `count` random jobs; the same whatever the number of processes.
 
     Raises SimulationError where `also` is no algorithm that plans a running job.
@@ -162,7 +162,9 @@ def random_summary(
     return {name: _summary([row[name] for row in rows]) for name in rows[0]}
 
 
-def _counted(rows: Iterable[dict[str, Row]], count: int) -> Iterator[dict[str, Row]]:
+def _counted(
+    rows: Iterable[dict[str, ExperimentRow]], count: int
+) -> Iterator[dict[str, ExperimentRow]]:
     """The rows, counted on standard error while a person waits for them."""
     watched = sys.stderr.isatty()
     for number, row in enumerate(rows, start=1):
@@ -173,8 +175,8 @@ def _counted(rows: Iterable[dict[str, Row]], count: int) -> Iterator[dict[str, R
         yield row
 
 
-def _summary(rows: Sequence[Row]) -> Summary:
-    return Summary(
+def _summary(rows: Sequence[ExperimentRow]) -> ExperimentSummary:
+    return ExperimentSummary(
         median_ratio=median(row.ratio for row in rows),
         worst_ratio=min(row.ratio for row in rows),
         worst_to_static=min(row.to_static for row in rows),
@@ -183,7 +185,7 @@ def _summary(rows: Sequence[Row]) -> Summary:
     )
 
 
-def as_json(outcome: Outcome, job: PaperJob) -> dict[str, Any]:
+def as_json(outcome: RunOutcome, job: PaperJob) -> dict[str, Any]:
     """One run in the shape that the documentation gives."""
     return {
         "plans": [_plan(planned) for planned in outcome.plans],
@@ -198,13 +200,13 @@ def as_json(outcome: Outcome, job: PaperJob) -> dict[str, Any]:
     }
 
 
-def linear(outcome: Outcome, job: PaperJob) -> float:
+def linear(outcome: RunOutcome, job: PaperJob) -> float:
     """The paper's ideal: the speed of one such worker alone, times the number of workers."""
     workers = outcome.config.workers
     return linear_speed(job.case.model, len(workers), workers[0], float(job.case.pod_cores))
 
 
-def table_one(outcome: Outcome) -> tuple[int, float, int, float]:
+def table_one(outcome: RunOutcome) -> tuple[int, float, int, float]:
     """Workers, their cores, servers and their cores after the last plan of stage Optimize."""
     planned = [p for p in outcome.plans if p.plan.stage is Stage.OPTIMIZE][-1]
     workers, servers = planned.config.workers, planned.config.servers

@@ -19,7 +19,7 @@ from penstock.sim.ps.experiments import (
     straggler_runs,
 )
 from penstock.sim.ps.paper import PAPER_JOBS
-from penstock.sim.ps.run import Outcome
+from penstock.sim.ps.run import RunOutcome
 from penstock.sim.report.plot import Curve, Panel, draw
 
 
@@ -110,7 +110,7 @@ def create_stage(past: int, new: int, seed: int, json_wanted: bool) -> None:
     _console().print(table)
 
 
-def _runs_table(name: str, straggler: str | None, runs: Mapping[str, Outcome]) -> Table:
+def _runs_table(name: str, straggler: str | None, runs: Mapping[str, RunOutcome]) -> Table:
     job = PAPER_JOBS[name]
     slow = "" if straggler is None else f", one {straggler} at 25 % of its CPU"
     table = Table(title=f"{name}, {job.case.cores} cores{slow}")
@@ -139,7 +139,7 @@ def _runs_table(name: str, straggler: str | None, runs: Mapping[str, Outcome]) -
     return table
 
 
-def _plans_table(label: str, outcome: Outcome) -> Table:
+def _plans_table(label: str, outcome: RunOutcome) -> Table:
     table = Table(title=f"plans of {label}")
     table.add_column("time (s)", justify="right")
     for heading in ("stage", "reason", "why"):
@@ -152,7 +152,7 @@ def _plans_table(label: str, outcome: Outcome) -> Table:
     return table
 
 
-def _plot(name: str, runs: Mapping[str, Outcome], path: Path) -> None:
+def _plot(name: str, runs: Mapping[str, RunOutcome], path: Path) -> None:
     end = 1.15 * max(outcome.speeds[-1][0] for outcome in runs.values()) + 300
     curves = []
     for label, outcome in runs.items():

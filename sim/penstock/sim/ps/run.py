@@ -74,7 +74,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """One simulated life. `speeds` holds (time, true steps per second from then on)."""
 
     plans: tuple[Planned, ...]
@@ -120,7 +120,7 @@ def simulate(
     timing: Timing | None = None,
     spare: int = 0,
     straggler: Straggler | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """The life of `case` under `planner`, until its steps are done."""
     timing = timing or Timing()
     job = describe(case, spare)
@@ -311,13 +311,13 @@ def _server_rows(
     return rows
 
 
-def _outcome(life: _Life, model: PsJobModel) -> Outcome:
+def _outcome(life: _Life, model: PsJobModel) -> RunOutcome:
     assert life.config is not None
     final = life.speeds[-1][1]
     changes = sum(
         1 for plan in life.plans if plan.stage is not Stage.CREATE and Role.PS in plan.roles
     )
-    return Outcome(
+    return RunOutcome(
         plans=tuple(life.made),
         speeds=tuple(life.speeds),
         final_steps_per_second=final,

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.scheduler.request import Request
 from penstock.sim.traces.shapes import NodeShape
-from penstock.sim.traces.table import Row, read_rows
+from penstock.sim.traces.table import TraceRow, read_rows
 
 SPOT_NODES: Final = "alibaba_v2026_spot_node_info.csv"
 SPOT_SOURCE: Final = "cluster-trace-v2026-spot-gpu (in github.com/alibaba/clusterdata)"
@@ -41,7 +41,7 @@ def read_dlrm_pods(path: Path) -> list[Request]:
     return [_instance(row) for row in read_rows(path, columns, DLRM_SOURCE)]
 
 
-def _instance(row: Row) -> Request:
+def _instance(row: TraceRow) -> Request:
     return Request(
         milli_cpu=round(1000 * row.number("cpu_request")),
         memory_bytes=round(_GIBIBYTE * row.number("memory_request", default=0.0)),

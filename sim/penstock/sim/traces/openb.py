@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 from penstock.sim.traces.shapes import NodeShape
-from penstock.sim.traces.table import Row, read_rows
+from penstock.sim.traces.table import TraceRow, read_rows
 
 SOURCE: Final = (
     "the openb trace (Alibaba cluster-trace-gpu-v2023, in github.com/alibaba/clusterdata, "
@@ -65,7 +65,7 @@ def read_pods(path: Path) -> list[Request]:
     return [_request(row) for row in read_rows(path, columns, SOURCE)]
 
 
-def _request(row: Row) -> Request:
+def _request(row: TraceRow) -> Request:
     count = row.integer("num_gpu", default=0)
     milli = row.integer("gpu_milli", default=0)
     if count and not 1 <= milli <= WHOLE_DEVICE_MILLI:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.sim.traces.shapes import JobShape
-from penstock.sim.traces.table import Row, read_rows
+from penstock.sim.traces.table import TraceRow, read_rows
 
 SOURCE: Final = (
     "the Philly trace (github.com/msr-fiddle/philly-traces) as the CSV of the Sia artifact "
@@ -29,7 +29,7 @@ def read_jobs(path: Path) -> list[JobShape]:
     return [JobShape(when - first, duration, gpus) for when, duration, gpus in rows]
 
 
-def _seconds(row: Row) -> float:
+def _seconds(row: TraceRow) -> float:
     try:
         return datetime.fromisoformat(row.text("timestamp")).timestamp()
     except ValueError:

@@ -1,7 +1,7 @@
 """CSV traces, row by row, with errors that name the file and the line.
 
-A reader takes one `Row` at a time and asks it for typed columns; whatever is missing or is not what
-the column should hold is refused there, with the file, the line, the column and the value.
+A reader takes one `TraceRow` at a time and asks it for typed columns; whatever is missing or is not
+what the column should hold is refused there, with the file, the line, the column and the value.
 """
 
 import csv
@@ -14,7 +14,7 @@ from penstock.sim.errors import BrokenTraceError, MissingTraceError
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One line of a trace."""
 
     path: Path
@@ -56,7 +56,7 @@ class Row:
         return BrokenTraceError(self.path, self.line, problem)
 
 
-def read_rows(path: Path, required: Sequence[str], source: str) -> Iterator[Row]:
+def read_rows(path: Path, required: Sequence[str], source: str) -> Iterator[TraceRow]:
     """The lines of a CSV file whose header has at least the required columns.
 
     Raises:
@@ -79,6 +79,6 @@ def read_rows(path: Path, required: Sequence[str], source: str) -> Iterator[Row]
                 if len(cells) != len(header):
                     problem = f"{len(cells)} cells, but the header has {len(header)}"
                     raise BrokenTraceError(path, reader.line_num, problem)
-                yield Row(path, reader.line_num, dict(zip(header, cells, strict=True)))
+                yield TraceRow(path, reader.line_num, dict(zip(header, cells, strict=True)))
         except csv.Error as error:
             raise BrokenTraceError(path, reader.line_num, str(error)) from None

@@ -10,7 +10,7 @@ from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, RetryPolicy
 from penstock.scheduler.planner.decisions import Reason, Record
 from penstock.scheduler.planner.planner import Planner
-from penstock.scheduler.service.brain import BrainLink, read_sample, snapshot_of
+from penstock.scheduler.service.brain_connection import BrainConnection, read_sample, snapshot_of
 from penstock.scheduler.service.metrics import Metrics
 from penstock.wire import QueueSample, RoleUse, SampleView
 from penstock.wire.cluster import MAX_NODES
@@ -53,13 +53,13 @@ def test_a_job_without_a_queue_has_no_signals() -> None:
     assert read_sample(SampleView(**sample())) is None
 
 
-def link(answer: Any, metrics: Metrics) -> BrainLink:
+def link(answer: Any, metrics: Metrics) -> BrainConnection:
     client = AsyncBrainClient(
         "http://brain",
         transport=httpx.MockTransport(answer),
         retry=RetryPolicy(total_seconds=0.3, attempt_seconds=0.1, first_seconds=0.01),
     )
-    return BrainLink(client, metrics)
+    return BrainConnection(client, metrics)
 
 
 def test_a_job_that_is_not_known_and_one_that_fails_do_not_stop_the_others() -> None:

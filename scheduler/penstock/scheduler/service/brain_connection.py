@@ -31,7 +31,7 @@ REACH_SECONDS: Final = 180.0
 """How old the newest sample may be; clocks of trainers may differ by some of it."""
 
 
-class BrainLink:
+class BrainConnection:
     """Reads signals and pushes snapshots; complains once, until it works again."""
 
     def __init__(
