@@ -13,6 +13,8 @@ Starts ``penstock brain`` and drives it from this process:
    the database.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json

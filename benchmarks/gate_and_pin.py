@@ -18,6 +18,8 @@ nodes are then created there (tainted ``penstock.dev/benchmark``, which the pods
 kubelet) and deleted at the end.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json

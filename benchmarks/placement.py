@@ -8,6 +8,8 @@ event of a pod that comes to, or leaves, a node of the snapshot. Times are CPU t
 so that other work on the machine does not count; on an idle machine that is the time on the clock.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import resource

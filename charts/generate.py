@@ -11,6 +11,8 @@
 * ``README.md``: the values, from the comments in ``values.yaml``.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import sys

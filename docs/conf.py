@@ -1,5 +1,7 @@
 """How Sphinx builds these pages (``make docs``: build/docs/index.html); warnings are errors."""
 
+from __future__ import annotations
+
 project = "Penstock"
 author = "The Penstock authors"
 project_copyright = "The Penstock authors"

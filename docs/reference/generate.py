@@ -5,6 +5,8 @@ are that text in tables. They are committed, so that a change of them is seen in
 holds them against the code.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """The API for tests: in this process without a socket, or as a server on loopback."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,5 +1,7 @@
 """Who may do what: API tokens, jobs' own tokens, and people of the cluster."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

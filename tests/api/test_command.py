@@ -1,5 +1,7 @@
 """``penstock brain`` as people and supervisors see it: real processes."""
 
+from __future__ import annotations
+
 import json
 import signal
 import socket
@@ -31,7 +33,7 @@ def command(*arguments: str) -> list[str]:
 
 
 @contextmanager
-def running(folder: Path, *arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def running(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The Brain on a free port, with a database in the folder."""
     database = f"--database=sqlite+aiosqlite:///{folder}/brain.sqlite"
     with (folder / "log").open("a") as log:

@@ -4,6 +4,8 @@ Each example is a fresh request against one service that fills up as the example
 them meet jobs and plans that exist. The stream of plans is left out: it does not end.
 """
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import threading

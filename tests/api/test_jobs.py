@@ -1,5 +1,7 @@
 """Jobs over HTTP."""
 
+from __future__ import annotations
+
 from tests.api.service import REGISTRATION, api, run
 from tests.brain.brains import Clock
 

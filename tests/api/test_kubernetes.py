@@ -1,5 +1,7 @@
 """Against an API server: real tokens, real access reviews, real Scales."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The committed OpenAPI document is what the service says of itself."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

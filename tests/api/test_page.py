@@ -1,5 +1,7 @@
 """The web page: what it shows, to whom, and that it is safe and whole without scripts."""
 
+from __future__ import annotations
+
 import asyncio
 import shutil
 import struct

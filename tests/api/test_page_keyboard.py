@@ -1,5 +1,7 @@
 """The page in a real browser, driven by nothing but keys."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import json

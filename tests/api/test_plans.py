@@ -1,5 +1,7 @@
 """Plans over HTTP: tags, keys, overrides, proposals."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Trigger
 from penstock.base.targets import RoleTarget
 from tests.api.service import api, run, sample

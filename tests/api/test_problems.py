@@ -1,5 +1,7 @@
 """Bad requests are refused at the edge, with the field, the value and the rule."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The stream of plans: each once, in order, also across a restart of the service."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import suppress
 

@@ -1,5 +1,7 @@
 """One rule for which kubeconfig is read."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

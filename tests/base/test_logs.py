@@ -1,5 +1,7 @@
 """A log line looks the same whoever writes it."""
 
+from __future__ import annotations
+
 import json
 import logging
 import sys

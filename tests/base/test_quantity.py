@@ -1,5 +1,7 @@
 """Quantities are read and written exactly, as Kubernetes reads them, in bounded time."""
 
+from __future__ import annotations
+
 import time
 from decimal import ROUND_CEILING, Decimal
 

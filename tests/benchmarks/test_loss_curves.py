@@ -1,5 +1,7 @@
 """How the rescale benchmark compares two loss curves."""
 
+from __future__ import annotations
+
 import pytest
 
 from benchmarks.elastic.steps import Committed, compare

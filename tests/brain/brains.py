@@ -1,5 +1,7 @@
 """Brains for tests: with a clock that only moves when told, and algorithms that run in line."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -4,6 +4,8 @@ The PostgreSQL server is started once for a test session, as an unprivileged use
 folder, with durability switched off; every test gets a database of its own in it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
@@ -107,7 +109,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait(server: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if server.poll() is not None:

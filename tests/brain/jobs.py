@@ -1,5 +1,7 @@
 """Jobs, samples and histories for tests, with everything that does not matter filled in."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 from penstock.base.enums import Role, Stage, Strategy

@@ -1,5 +1,7 @@
 """Jobs with parameter servers, as their samples show them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 from penstock.base.enums import EventKind, Role, Stage, Strategy

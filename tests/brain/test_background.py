@@ -1,5 +1,7 @@
 """What runs in the background of a Brain goes on after a fault that nobody foresaw."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 

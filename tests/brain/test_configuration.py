@@ -1,5 +1,7 @@
 """The configuration: typed, with defaults, and an unknown key is an error."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """With a tenth of a core for a core, every plan is a tenth of what it would be, and says so."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import replace
 

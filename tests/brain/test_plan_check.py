@@ -1,5 +1,7 @@
 """Nothing beyond a job's spec and limits is put in force, whoever planned it."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Stage, Strategy

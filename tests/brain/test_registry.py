@@ -1,5 +1,7 @@
 """Algorithms are loaded whole or not at all, and every refusal says what to correct."""
 
+from __future__ import annotations
+
 import pickle
 from importlib.metadata import EntryPoint
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What shows in one sample."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Trigger

@@ -1,5 +1,7 @@
 """A plan reads as the targets of a Scale."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.planning import DataWorkerDemand, Plan, RankPlan, RolePlan
 from penstock.brain.sizes import GIB

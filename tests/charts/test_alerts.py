@@ -1,5 +1,7 @@
 """The alerts of the PrometheusRule fire when they should, by promtool, on metrics that exist."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """What is generated in the chart is up to date, and the generator says where it is not."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import tomllib

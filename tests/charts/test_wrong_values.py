@@ -1,5 +1,7 @@
 """Wrong values are refused before anything is rendered, and the message has their path."""
 
+from __future__ import annotations
+
 import helm_python as helm
 import pytest
 

@@ -1,5 +1,7 @@
 """What every test of the command line needs."""
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
 """The command line finds the rooms' commands and fails in one line, never with a traceback."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

@@ -1,5 +1,7 @@
 """docs/cli.md says what the commands say, and the commands are all in it."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

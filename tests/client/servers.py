@@ -1,5 +1,7 @@
 """Transports that behave as a test says, and the same test for both clients."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from typing import Any

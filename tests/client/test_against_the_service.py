@@ -1,5 +1,7 @@
 """Both clients against a real service, every call once."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """The Brain is found where it is, in the order that the documentation gives."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os

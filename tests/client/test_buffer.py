@@ -1,5 +1,7 @@
 """A trainer whose Brain is away loses only what does not fit, and says how much."""
 
+from __future__ import annotations
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

@@ -1,5 +1,7 @@
 """The two clients of the cluster say the same, and every refusal is the error that it should be."""
 
+from __future__ import annotations
+
 import asyncio
 import dataclasses
 import json

@@ -1,5 +1,7 @@
 """Server-sent events are read alike however the bytes are cut."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import pytest

@@ -1,5 +1,7 @@
 """A kubeconfig is read as kubectl reads it, and what is wrong with one is said in one line."""
 
+from __future__ import annotations
+
 import base64
 import os
 import stat

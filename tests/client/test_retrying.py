@@ -1,5 +1,7 @@
 """Calls are tried again when that may help, and only as long as allowed."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import random

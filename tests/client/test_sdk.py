@@ -1,5 +1,7 @@
 """The SDK against a real API server and a real Brain, in both its forms."""
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 import socket
@@ -265,7 +267,7 @@ def test_a_frame_needs_pandas_and_says_so(
             made["rows"] = rows
             super().__init__(time=[row["time"] for row in rows])
 
-        def set_index(self, column: str) -> "Frame":
+        def set_index(self, column: str) -> Frame:
             made["index"] = column
             return self
 

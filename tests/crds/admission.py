@@ -4,6 +4,8 @@ A small model of it, for the tests of the generated schemas: it says which field
 in which words. Whether the model is right is itself tested, by the recorded answers of a server.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -3,6 +3,8 @@
 The test's own: it is to agree with a recorded server, and the production code has another.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 from typing import Any

@@ -1,5 +1,7 @@
 """Sends a recorded request to the model of the API server that the tests have."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from tests.crds import admission

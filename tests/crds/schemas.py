@@ -1,5 +1,7 @@
 """The generated schemas, and the smallest objects that they accept."""
 
+from __future__ import annotations
+
 import copy
 import functools
 from typing import Any

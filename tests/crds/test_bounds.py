@@ -4,6 +4,8 @@ The cases are taken from the generated schemas, and put to the schema and to the
 person reads the message that the model gives.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Condition types and reasons fit the API, and condition reasons are told apart from types."""
 
+from __future__ import annotations
+
 import re
 from enum import StrEnum
 

@@ -1,5 +1,7 @@
 """Checking an object without a server names the field, the rule and the value."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Notations that are written down as patterns accept exactly what they are meant to."""
 
+from __future__ import annotations
+
 import re
 
 import pytest

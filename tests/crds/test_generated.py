@@ -1,5 +1,7 @@
 """Files that follow from the code are written and compared in one way, by one command."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

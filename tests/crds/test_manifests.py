@@ -1,5 +1,7 @@
 """The committed YAML is what the models generate, and ``penstock crds`` keeps it so."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The models in Python: snake case, frozen, tolerant of what the server is tolerant of."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest

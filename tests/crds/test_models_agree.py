@@ -3,6 +3,8 @@
 Rules between fields and on changes are the server's; a model must not refuse on their account.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Every type that a template's fields may wrongly have is named with its field."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """What a trainer may do: the generated role and policies give the recorded verdicts."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Every CEL rule: what it refuses, at which field, in which words; and that it parses."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any
 

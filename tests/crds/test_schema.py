@@ -1,5 +1,7 @@
 """The generated schemas are structural, described and bounded throughout."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Annotated, Any
 

@@ -1,5 +1,7 @@
 """The generated CRDs answer every recorded request as the recorded server did."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """The recorded answers of a real API server; data/README.md says what is in the files."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from pathlib import Path

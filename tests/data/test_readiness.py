@@ -1,5 +1,7 @@
 """A data worker's pod is ready when it makes batches, and at the latest some seconds after that."""
 
+from __future__ import annotations
+
 import os
 import socket
 from types import SimpleNamespace

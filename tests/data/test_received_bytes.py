@@ -1,5 +1,7 @@
 """A consumer counts the bytes that data workers send, for whoever decides where they run."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from penstock.data import Loader

@@ -5,6 +5,8 @@ took is printed. Only REPOSITORY is put in. It sets up an environment, trains tw
 minutes, so it is a command and no test; that each line names a command that exists is a test.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys

@@ -1,5 +1,7 @@
 """One control plane for the tests of a worker process that do not break it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

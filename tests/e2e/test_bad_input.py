@@ -1,5 +1,7 @@
 """What goes wrong is said to the person who can mend it: which field, which value, which rule."""
 
+from __future__ import annotations
+
 import json
 import socket
 import subprocess

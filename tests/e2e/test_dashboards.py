@@ -1,5 +1,7 @@
 """Every query of the jobs' and the Brain's dashboards, answered while a job is trained."""
 
+from __future__ import annotations
+
 import asyncio
 from itertools import chain
 from pathlib import Path

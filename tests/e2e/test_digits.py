@@ -1,5 +1,7 @@
 """One job from apply to success, looked at with kubectl and over REST."""
 
+from __future__ import annotations
+
 import httpx
 import pytest
 

@@ -3,6 +3,8 @@
 Each fault of the embedded cluster strikes one job with one worker, which only sleeps.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A job outlives its trainer, its Brain and its workers, and no sample is lost or repeated."""
 
+from __future__ import annotations
+
 import time
 from typing import Any
 

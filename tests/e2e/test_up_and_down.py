@@ -1,5 +1,7 @@
 """``penstock up`` returns when everything answers; ``penstock down`` leaves nothing running."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os

@@ -1,5 +1,7 @@
 """The images example runs as a plain script, with nothing of Penstock around it."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """The elastic variant of the images example: alone, and shared by two workers that change."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

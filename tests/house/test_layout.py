@@ -1,5 +1,7 @@
 """The layout that ADR 0001 decided on is the layout that is here."""
 
+from __future__ import annotations
+
 import tomllib
 from pathlib import Path
 

@@ -4,6 +4,8 @@ Replays every recorded scenario and counts the steps whose answers are equal in 
 part. Exits 1 when a difference is not listed in ``tests/local/golden/deviations.py``.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys

@@ -1,5 +1,7 @@
 """Events are counted, not repeated."""
 
+from __future__ import annotations
+
 import asyncio
 
 from penstock.local.engine import Engine

@@ -1,5 +1,7 @@
 """The effective request of a pod and its quality of service."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.local.requests import pod_requests, quality_of_service

@@ -1,5 +1,7 @@
 """A component's loop that fails is logged and begun again."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 

@@ -1,5 +1,7 @@
 """Layouts give every partition an owner, equal shares, and move no more than they must."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

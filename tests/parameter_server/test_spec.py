@@ -1,5 +1,7 @@
 """Every parameter is in one partition, at one place, whatever the model."""
 
+from __future__ import annotations
+
 import itertools
 
 import numpy as np

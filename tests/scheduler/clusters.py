@@ -1,5 +1,7 @@
 """Small clusters for tests."""
 
+from __future__ import annotations
+
 from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.request import Request
 

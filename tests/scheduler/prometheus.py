@@ -1,5 +1,7 @@
 """A real Prometheus that scrapes what a test runs, and asks it for dashboards."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import shutil

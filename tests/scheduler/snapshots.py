@@ -1,5 +1,7 @@
 """A snapshot as plain values, to be held against another one."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from penstock.scheduler.placement.snapshot import Snapshot

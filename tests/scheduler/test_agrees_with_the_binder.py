@@ -4,6 +4,8 @@ Each has its own reading, since neither room may import the other; a pin that th
 other refuses would be deleted and made again for ever.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from hypothesis import given

@@ -1,5 +1,7 @@
 """The committed dashboards are what the generator says, and use metrics that exist."""
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path

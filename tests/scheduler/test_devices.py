@@ -1,5 +1,7 @@
 """Accelerators that claims hand out count as any others."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from penstock.scheduler.devices import Devices, read_devices

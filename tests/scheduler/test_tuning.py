@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import math
 
 import pytest
@@ -19,7 +21,7 @@ from penstock.sim.cluster.tuning import measure, trace
 LIMITS = Limits()
 
 
-def run(speed_of: "dict[str, float]", intervals: int = 60) -> Tuning:
+def run(speed_of: dict[str, float], intervals: int = 60) -> Tuning:
     """Tune a job whose data rate per core falls to `sublinear` beyond `linear_cores` a worker."""
     tuning = begin(LIMITS)
     for _ in range(intervals):

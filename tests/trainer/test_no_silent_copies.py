@@ -43,11 +43,11 @@ def assert_refused(job: Job, reason: str, workers: int = 2) -> None:
     assert list(job.exit_codes(120).values()) == [REFUSED] * workers, job.logs()
     for rank in job.workers:
         last = job.log_path(rank).read_text().rstrip().splitlines()[-1]
-        assert re.search(rf"ERROR +penstock.agent: {reason}: ", last), job.logs()
+        assert re.search(rf"ERROR +penstock.trainer.agent: {reason}: ", last), job.logs()
     assert job.trainer is not None
     assert job.trainer.wait(20) == REFUSED, job.logs()
     assert "all ranks are done" not in job.logs()
-    assert re.search(rf"ERROR +penstock.trainer: workers: {reason}: ", job.logs())
+    assert re.search(rf"ERROR +penstock.trainer.problems: workers: {reason}: ", job.logs())
 
 
 def assert_ended_well(job: Job, workers: int = 2) -> None:

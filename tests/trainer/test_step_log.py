@@ -44,7 +44,7 @@ def test_a_disk_that_stays_full_is_said_once_and_closing_is_no_error(
 ) -> None:
     (tmp_path / "steps-0-0.jsonl").symlink_to("/dev/full")
     log = StepLog(tmp_path, 0, 0, retry_seconds=(0.01,))
-    with caplog.at_level(logging.INFO, "penstock.session"):
+    with caplog.at_level(logging.INFO, "penstock.trainer"):
         for step in range(5):
             log.write(step, 1, {0: 0.5})
         until(log.troubles)
@@ -74,7 +74,7 @@ def test_what_waited_is_written_when_there_is_room_and_no_line_is_torn(
             until(partial(was_tried, log, path, step + 1))
         log.write(step + 1, 1, {0: 0.5})
         filler.unlink()
-        with caplog.at_level(logging.INFO, "penstock.session"):
+        with caplog.at_level(logging.INFO, "penstock.trainer"):
             log.write(step + 2, 1, {0: 0.5})
             until(lambda: not log.troubles())
         log.close()
@@ -91,7 +91,7 @@ def test_no_more_waits_than_there_is_room_for_and_the_missing_are_counted(
     for step in range(1000):
         log.write(step, 1, {0: 0.5})
     path.unlink()
-    with caplog.at_level(logging.INFO, "penstock.session"):
+    with caplog.at_level(logging.INFO, "penstock.trainer"):
         log.write(1000, 1, {0: 0.5})
         until(lambda: not log.troubles())
     log.close()
@@ -121,7 +121,7 @@ def test_a_folder_that_vanishes_is_said_and_made_again(
     log = StepLog(folder, 0, 0)
     log.write(0, 1, {0: 0.5})
     shutil.rmtree(folder)
-    with caplog.at_level(logging.WARNING, "penstock.session"):
+    with caplog.at_level(logging.WARNING, "penstock.trainer"):
         log.write(1, 1, {0: 0.5})
         log.write(2, 1, {0: 0.5})
     log.close()

@@ -1,5 +1,7 @@
 """The FastAPI application: routes, problems and limits, over a Brain that already runs."""
 
+from __future__ import annotations
+
 from importlib.metadata import version
 from typing import Any, Final
 

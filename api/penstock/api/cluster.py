@@ -4,6 +4,8 @@ Uses plain dictionaries through the generic client: the typed models cost a hund
 tell nothing more here. Every call has a time-out.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import logging
@@ -23,7 +25,7 @@ from penstock.brain.store.tables import JobRow, PlanRow
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, GROUP, SCALE_KIND, SCALE_PLURAL, VERSION
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _TIMEOUT_SECONDS: Final = 10.0
 
 

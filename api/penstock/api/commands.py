@@ -1,5 +1,7 @@
 """The command ``penstock brain``."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

@@ -4,6 +4,8 @@ A ConfigMap is replaced in place by the kubelet, without a signal: so the file's
 at every few seconds. A file that cannot be used is reported, once, and changes nothing.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ from penstock.brain.assembly import Brain
 from penstock.brain.configuration import BrainSettings, ConfigurationError, load
 from penstock.brain.registry import RegistryError
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _LOOK_SECONDS: Final = 2.0
 
 
@@ -51,9 +53,9 @@ class ConfigurationWatch:
         except (ConfigurationError, RegistryError, SQLAlchemyError) as error:
             if str(error) != self._refused:
                 self._refused = str(error)
-                _log.error("the changed configuration is not used: %s", error)
+                logger.error("the changed configuration is not used: %s", error)
             return
         if self._tokens is not None:
             self._tokens.replace(settings.tokens)
         self._settings, self._refused = settings, ""
-        _log.info("took over the changed configuration %s", self._path)
+        logger.info("took over the changed configuration %s", self._path)

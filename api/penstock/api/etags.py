@@ -1,5 +1,7 @@
 """Entity tags of a job's plan in force: the job's revision, in quotes."""
 
+from __future__ import annotations
+
 import re
 from typing import Final
 

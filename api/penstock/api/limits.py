@@ -1,5 +1,7 @@
 """Refuses bodies over 1 MiB before anything reads them, whatever their header says."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from starlette.exceptions import HTTPException

@@ -1,5 +1,7 @@
 """What the Brain logs: everything of its own from the chosen level on, of libraries warnings."""
 
+from __future__ import annotations
+
 import logging
 from typing import Final
 

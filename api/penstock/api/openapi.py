@@ -1,5 +1,7 @@
 """Writes docs/openapi.json from the service: ``python -m penstock.api.openapi [--check]``."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

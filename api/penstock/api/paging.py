@@ -1,5 +1,7 @@
 """Cursors: opaque to the caller, checked when they come back."""
 
+from __future__ import annotations
+
 import base64
 import binascii
 import json

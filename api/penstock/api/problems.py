@@ -1,5 +1,7 @@
 """Every error as ``application/problem+json``: one table from exception to stable type."""
 
+from __future__ import annotations
+
 import json
 import logging
 import math
@@ -32,7 +34,7 @@ from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailable
 from penstock.brain.service.sample_writer import OverloadedError
 from penstock.wire.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemType
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _MOST_ERRORS: Final = 20
 _RETRY_SECONDS: Final = "2"
 
@@ -108,7 +110,7 @@ def response(problem: Problem, headers: Mapping[str, str] | None = None) -> Resp
 async def _known(request: Request, error: Exception) -> Response:
     status, kind, title = next(_KNOWN[each] for each in type(error).__mro__ if each in _KNOWN)
     if isinstance(error, SQLAlchemyError):
-        _log.error("%s %s: %s", request.method, request.url.path, error)
+        logger.error("%s %s: %s", request.method, request.url.path, error)
         if not _may_pass(error):
             return await _unexpected(request, error)
         detail = "the store did not answer as it should; the service's log says more"

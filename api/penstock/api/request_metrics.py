@@ -1,5 +1,7 @@
 """Counts and times every request, by route rather than by path."""
 
+from __future__ import annotations
+
 import time
 from typing import Final
 

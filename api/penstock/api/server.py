@@ -1,5 +1,7 @@
 """Runs the Brain and its API until it is told to stop."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import logging
@@ -29,7 +31,7 @@ from penstock.brain.store.database import Database
 if TYPE_CHECKING:
     from penstock.api.cluster import Cluster
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 AuthMode = Literal["kubernetes", "tokens", "none"]
@@ -130,7 +132,7 @@ class _Server(uvicorn.Server):
 
 
 def _authenticator(
-    options: ServerOptions, tokens: ApiTokens, cluster: "Cluster | None"
+    options: ServerOptions, tokens: ApiTokens, cluster: Cluster | None
 ) -> Authenticator:
     match options.auth:
         case "none":

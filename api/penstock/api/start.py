@@ -1,5 +1,7 @@
 """From the options of ``penstock brain`` to a running service, or one line that says why not."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import sys
@@ -17,7 +19,7 @@ from penstock.brain.configuration import ConfigurationError, load
 from penstock.brain.registry import RegistryError
 from penstock.brain.store.database import DatabaseError
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread that wants the interpreter waits for the one that has it. Each statement to
 SQLite goes to a thread and back, so at Python's 5 ms a busy event loop costs a request of ten

@@ -1,5 +1,7 @@
 """What every request handler needs, handed in through FastAPI's dependencies."""
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, cast

@@ -4,6 +4,8 @@ Their values are the CamelCase (roles: lowerCamelCase, as they are keys in a spe
 Kubernetes API; nothing in Penstock spells one of them out a second time.
 """
 
+from __future__ import annotations
+
 from enum import StrEnum
 from typing import Final
 
@@ -51,7 +53,7 @@ _ROLES_IN_WORDS: Final = {
 }
 
 
-TRAINER_ROLE = "trainer"
+TRAINER_ROLE: Final = "trainer"
 """The role label of a job's Elastic Trainer: not a replica role, never scaled."""
 
 

@@ -4,6 +4,8 @@ Every string, list and map of the API is bounded (so is the cost of the CEL rule
 number is a float. Patterns are RE2, as the API server reads them: without look-around.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -4,6 +4,8 @@ It is kubectl's: an option wins, then ``$KUBECONFIG`` (which may name several fi
 ``~/.kube/config``. Reading the file is left to the Kubernetes client of each room.
 """
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Final

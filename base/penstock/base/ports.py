@@ -1,5 +1,7 @@
 """TCP ports on which Penstock's parts listen unless told otherwise."""
 
+from __future__ import annotations
+
 from typing import Final
 
 TRAINER: Final = 8476

@@ -7,6 +7,8 @@ never shrinks by being read; what is beyond 2**63 - 1 becomes that, so that ever
 64-bit integer. Reading takes time bounded by the length of the text, whatever its exponent says.
 """
 
+from __future__ import annotations
+
 import re
 from decimal import ROUND_UP, Context, Decimal
 from typing import Final

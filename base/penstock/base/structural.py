@@ -7,6 +7,8 @@ schema. Where a declaration can be checked on one value it is (lists whose items
 objects that must not be empty); a CEL rule is evaluated by the API server alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -73,7 +75,7 @@ class Model(BaseModel):
         return data
 
     @model_validator(mode="after")
-    def _count_properties(self) -> "Model":
+    def _count_properties(self) -> Model:
         if len(self.model_fields_set) < self.min_properties:
             names = ", ".join(
                 field.alias or name for name, field in type(self).model_fields.items()

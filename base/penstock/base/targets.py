@@ -4,6 +4,8 @@ A plan of the Brain names targets per role, and the trainer copies them into a S
 both are made of these models, so that neither can say what the other cannot.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar
 
 from pydantic import Field

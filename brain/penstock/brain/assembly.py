@@ -1,5 +1,7 @@
 """Puts one Brain together: the only place that knows every part."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time
@@ -31,7 +33,7 @@ from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.schema import upgrade
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _RELOAD_SECONDS: Final = 5.0
 _SCALES_SECONDS: Final = 5.0
 _NOTICE_SECONDS: Final = 2.0
@@ -157,7 +159,7 @@ async def running_brain(
         await executor.close()
 
 
-def _background_tasks(brain: Brain) -> list["asyncio.Task[None]"]:
+def _background_tasks(brain: Brain) -> list[asyncio.Task[None]]:
     return [
         asyncio.create_task(brain.administrators.run(), name="administrators"),
         asyncio.create_task(brain.sweeper.run(), name="sweeper"),
@@ -185,7 +187,7 @@ async def _repeat(
                 await action()
         except (SQLAlchemyError, OSError, TimeoutError, JobNotFoundError) as error:
             brain.metrics.failures.labels(name).inc()
-            _log.error("%s: %s: %s; trying again", name, type(error).__name__, error)
-        except Exception:  # noqa: BLE001 - the next round may not meet it
+            logger.error("%s: %s: %s; trying again", name, type(error).__name__, error)
+        except Exception:
             brain.metrics.failures.labels(name).inc()
-            _log.exception("%s: fault in the Brain; trying again", name)
+            logger.exception("%s: fault in the Brain; trying again", name)

@@ -4,6 +4,8 @@ Every value has a default that suits a cluster; a demonstration on one machine m
 shorter. Times are seconds, sizes bytes unless a quantity says otherwise.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal

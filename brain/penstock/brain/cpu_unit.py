@@ -7,6 +7,8 @@ What they are given is multiplied on the way in, and what they answer divided on
 that a plan means the same to everybody else. So is what its message says in "cores".
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from dataclasses import replace

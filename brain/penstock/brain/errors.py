@@ -1,5 +1,7 @@
 """What the Brain refuses, and why; the API turns each into one stable type of problem."""
 
+from __future__ import annotations
+
 
 class BrainError(Exception):
     """The Brain cannot do what was asked; the text says what was wrong and what to do."""

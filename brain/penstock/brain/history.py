@@ -4,6 +4,8 @@ Turning packed samples into objects is by far the most work of planning. It is t
 the process that runs the algorithm: a `HistoryRecord` travels there as it was read.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 from penstock.brain.planning import AppliedPlan, History, JobEvent, PastJob, Sample

@@ -4,6 +4,8 @@ An algorithm may come from elsewhere and answer anything. `check` lets through o
 spec and limits allow, with every role taken together as it would be after the plan.
 """
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Strategy
 from penstock.brain.planning import (
     AppliedPlan,

@@ -4,6 +4,8 @@ Targets are kept in the form of a Scale, the one form that an algorithm's plan a
 override share; `applied` turns them back into what the algorithms see.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

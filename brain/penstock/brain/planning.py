@@ -15,6 +15,8 @@ strategy is ParameterServer (DLRover, section 4.1, equation 1) and global steps 
 Mappings are read-only by agreement: nothing here copies them, nobody may change them.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ Twenty ranks take a few hundred bytes where objects would take some thousand, so
 thousand jobs are some 300 MB, indexes included. The first byte is the version of the form.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
 from collections.abc import Mapping

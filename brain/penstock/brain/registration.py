@@ -1,5 +1,7 @@
 """A job as it is registered, and the limits that follow from it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,7 +45,7 @@ class Registration:
         return _ADAPTER.dump_json(self).decode()
 
     @staticmethod
-    def parse(text: str) -> "Registration":
+    def parse(text: str) -> Registration:
         """What `dump` gave."""
         return _ADAPTER.validate_json(text)
 

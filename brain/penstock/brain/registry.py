@@ -9,6 +9,8 @@ A registry is a value. A live change of parameters gives a new one (`Registry.wi
 that a plan in the making is never half old and half new.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -110,7 +112,7 @@ class Registry:
         for name in names:
             self[name]
 
-    def with_settings(self, name: str, settings: AlgorithmSettings) -> "Registry":
+    def with_settings(self, name: str, settings: AlgorithmSettings) -> Registry:
         """This registry with one algorithm's settings replaced.
 
         Raises UnknownAlgorithmError or AlgorithmParametersError and changes nothing then.

@@ -1,5 +1,7 @@
 """What every part of the configuration has in common."""
 
+from __future__ import annotations
+
 from pydantic import BaseModel, ConfigDict
 
 

@@ -4,6 +4,8 @@ CPU is milli-cores, memory bytes. A size never exceeds what one pod may have (`L
 falls below what a container needs to start.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Final
 

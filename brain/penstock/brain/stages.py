@@ -7,6 +7,8 @@ asked in order and the first plan wins; an algorithm that has nothing to say ans
 No state is kept between calls: a Brain that has been restarted asks the same algorithms.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

@@ -4,6 +4,8 @@ A symptom only makes the administrator ask earlier. Whether there is anything to
 for the algorithms to say.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from statistics import median
 from typing import Annotated, Any, Final

@@ -1,5 +1,7 @@
 """A plan as the targets of a Scale: integers become the quantities of the Kubernetes API."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from penstock.base.enums import Role

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli import output, wording
 from penstock.cli.listing import tidy
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.wire import Job, Plan
 
 Json = dict[str, Any]
-EVENTS_SHOWN = 10
+EVENTS_SHOWN: Final = 10
 
 
 @connected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Exit(IntEnum):
@@ -32,7 +32,7 @@ class Exit(IntEnum):
     TIMED_OUT = (6, "what was waited for did not come about in time")
 
 
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
 """Ended by Ctrl-C, as a shell counts it."""
 
 

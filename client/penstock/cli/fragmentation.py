@@ -8,7 +8,7 @@ is printed beside them.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from penstock.wire import FragmentationView, NodeView
 
 Json = dict[str, Any]
-CPU_STRANDS = "░▒▓█"
-ACCELERATORS_STRAND = "-=%#"
-EVEN = "·"
-UNKNOWN = " "
-NOTHING_BELOW = 0.05
+CPU_STRANDS: Final = "░▒▓█"
+ACCELERATORS_STRAND: Final = "-=%#"
+EVEN: Final = "·"
+UNKNOWN: Final = " "
+NOTHING_BELOW: Final = 0.05
 """Less than this is not worth a mark."""
-MOST_NODES = 200
-NAME_WIDTH = 18
-_BESIDE = 30
+MOST_NODES: Final = 200
+NAME_WIDTH: Final = 18
+_BESIDE: Final = 30
 """Columns of the figures beside the map."""
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import Optimize, Strategy
 from penstock.cli.exits import UsageError
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 
 Json = dict[str, Any]
-AGENT = ("penstock", "run", "--")
+AGENT: Final = ("penstock", "run", "--")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Flags:
         return [each for each in ("--name", "--image", _SPELT["command"]) if each not in given]
 
 
-_SPELT = {
+_SPELT: Final = {
     "command": "-- COMMAND",
     "requests": "--request",
     "limits": "--limit",

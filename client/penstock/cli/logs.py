@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from penstock.client.resources import ClusterCall
 
 Json = dict[str, Any]
-MOST_STREAMS = 64
-_ROLES = ", ".join([*(role.value for role in Role), TRAINER_ROLE])
+MOST_STREAMS: Final = 64
+_ROLES: Final = ", ".join([*(role.value for role in Role), TRAINER_ROLE])
 
 
 @connected

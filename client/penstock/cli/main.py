@@ -21,8 +21,8 @@ from typer.main import get_command
 from penstock.cli import terminal
 from penstock.cli.exits import in_words
 
-COMMAND_GROUP = "penstock.commands"
-ROOMS_PANEL = "Parts of Penstock, and tools"
+COMMAND_GROUP: Final = "penstock.commands"
+ROOMS_PANEL: Final = "Parts of Penstock, and tools"
 
 _JOBS, _CLUSTER = "Jobs", "The cluster"
 OWN: Final = {

@@ -9,17 +9,17 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-PIPED_COLUMNS = 160
+PIPED_COLUMNS: Final = 160
 """Width where no terminal says one: a table that is piped must not lose its last columns."""
-FEWEST_COLUMNS = 60
+FEWEST_COLUMNS: Final = 60
 """A narrower terminal breaks the lines itself: tables squeezed further can no longer be read."""
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Column = str | tuple[str, str]
 """A heading; with ``right`` or ``whole``: to the right, or never broken."""
@@ -102,7 +102,7 @@ def cell(value: Any) -> RenderableType:
     return Text("-" if value is None or value == "" else plain(str(value)))
 
 
-STATES = {
+STATES: Final = {
     "Running": "green",
     "Scaling": "cyan",
     "Succeeded": "blue",

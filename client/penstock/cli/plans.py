@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.wire import Plan, Proposal
 
 Json = dict[str, Any]
-_WATCHED = (3, 4, 15, 16, 0, 7, 4)
+_WATCHED: Final = (3, 4, 15, 16, 0, 7, 4)
 """Widths of the columns of `plans_table` where more rows come later; 0: what is left."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,7 +26,7 @@ Message = Annotated[str, typer.Option("--message", "-m", help="Why, for those wh
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Have the controller say what it would do.")
 ]
-POLL_SECONDS = 0.5
+POLL_SECONDS: Final = 0.5
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
 
 import typer
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from penstock.client.kubeconfig import Json
 
 P = ParamSpec("P")
-_PANEL = "Connection and output"
-BRAIN_PATIENCE_SECONDS = 8.0
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_PANEL: Final = "Connection and output"
+BRAIN_PATIENCE_SECONDS: Final = 8.0
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to standard output fails with, where it leads to a file."""
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
 
-SHARED: dict[str, tuple[Any, Any]] = {
+SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "namespace": (
         Annotated[
             str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,7 +12,7 @@ from penstock.base.enums import Optimize, Strategy
 from penstock.cli.session import Session, UsageError, connected
 from penstock.cli.suspend import Timeout, Wait
 
-_FLAGS = "Without a manifest"
+_FLAGS: Final = "Without a manifest"
 Count = int | None
 
 Json = dict[str, Any]

@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
-TERMINATED = 128 + signal.SIGTERM
+TERMINATED: Final = 128 + signal.SIGTERM
 
 
 def prepare() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.enums import Policy
 from penstock.cli import output, wording
@@ -74,7 +74,7 @@ def _changed(entry: Entry, changed: str) -> Entry:
     return Entry(**{**{name: getattr(entry, name) for name in _FIELDS}, "changed": changed})
 
 
-_FIELDS = tuple(Entry.__dataclass_fields__)
+_FIELDS: Final = tuple(Entry.__dataclass_fields__)
 
 
 def _of_plan(plan: Plan, scale: Json | None) -> Entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from penstock.wire import SampleView
 
 Json = dict[str, Any]
-LOOK_BACK_SECONDS = 150.0
-MOST_JOBS = 50
-SPARK = 12
+LOOK_BACK_SECONDS: Final = 150.0
+MOST_JOBS: Final = 50
+SPARK: Final = 12
 
 
 @dataclass(frozen=True, kw_only=True)

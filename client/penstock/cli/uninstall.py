@@ -11,7 +11,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from penstock.client.resources import Resource
 
 Json = dict[str, Any]
-PART_OF = "app.kubernetes.io/part-of=penstock"
-INSTALLER = "penstock-install"
+PART_OF: Final = "app.kubernetes.io/part-of=penstock"
+INSTALLER: Final = "penstock-install"
 """Field manager under which ``penstock up`` applies what it needs."""
 
-_RBAC = "rbac.authorization.k8s.io/v1"
-_KINDS = (
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+_KINDS: Final = (
     ("apps/v1", "deployments", True),
     ("policy/v1", "poddisruptionbudgets", True),
     ("networking.k8s.io/v1", "networkpolicies", True),
@@ -47,8 +47,8 @@ _KINDS = (
 )
 """In the order in which they go: first what acts, last what lets it."""
 
-JOB_KEY = "penstock-job-key"
-_LEASES = ("penstock-controller", "penstock-scheduler")
+JOB_KEY: Final = "penstock-job-key"
+_LEASES: Final = ("penstock-controller", "penstock-scheduler")
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 Json = dict[str, Any]
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_BARS = "▁▂▃▄▅▆▇█"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 def age(since: str | float | None, now: float) -> str:

@@ -4,6 +4,8 @@ The objects that go in and come out are those of `penstock.crds` and `penstock.w
 error on purpose is a `PenstockError`.
 """
 
+from __future__ import annotations
+
 from penstock.client.async_brain_client import AsyncBrainClient
 from penstock.client.async_sdk import AsyncPenstock
 from penstock.client.brain_client import BrainClient

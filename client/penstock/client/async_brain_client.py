@@ -1,5 +1,7 @@
 """The Brain's API for asyncio programs; the same calls as `penstock.client.brain_client`."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 import time

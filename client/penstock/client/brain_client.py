@@ -1,5 +1,7 @@
 """The Brain's API for programs without an event loop."""
 
+from __future__ import annotations
+
 import random
 import time
 import uuid

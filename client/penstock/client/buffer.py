@@ -4,6 +4,8 @@ Bounded: the oldest samples are dropped first, and counted, so that the Brain le
 never saw. Nothing here waits or sends; the owner takes a batch, sends it, and confirms it.
 """
 
+from __future__ import annotations
+
 from collections import deque
 
 from penstock.wire.samples import (

@@ -5,6 +5,8 @@ these out, so they cannot differ in what they say. Unknown fields of an answer a
 trainer in an old image must be able to talk to a newer Brain.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import httpx
 
@@ -17,9 +17,9 @@ from penstock.client.errors import ClusterUnreachableError
 from penstock.client.kubeconfig import ClusterAccess, Json
 from penstock.client.resources import ClusterCall, Resource
 
-TIMEOUT_SECONDS = 15.0
+TIMEOUT_SECONDS: Final = 15.0
 """Most time without a sign of the server."""
-WHOLE_SECONDS = 60.0
+WHOLE_SECONDS: Final = 60.0
 """Most time for one whole answer, however steadily it trickles in."""
 
 

@@ -3,7 +3,10 @@
 Everything that this package raises on purpose is a `PenstockError`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.wire.problems import Problem, ProblemType
 
@@ -126,7 +129,7 @@ class ProtocolError(BrainError):
     """The answer is not one that this version of the client understands."""
 
 
-_BY_STATUS = {
+_BY_STATUS: Final = {
     401: NotAllowedError,
     403: NotAllowedError,
     404: NotFoundError,

@@ -1,5 +1,7 @@
 """Reads a stream of server-sent events, one chunk after another: pure, no I/O."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Final
 

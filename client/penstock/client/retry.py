@@ -1,5 +1,7 @@
 """When to try a call again, and after how long: pure, with the random numbers as an argument."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Where a client's bearer token comes from."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ fields and on changes are the API server's to evaluate, so an object without fau
 be refused there.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

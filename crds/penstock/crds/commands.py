@@ -1,5 +1,7 @@
 """``penstock crds``: print the custom resources, and keep the committed files up to date."""
 
+from __future__ import annotations
+
 import sys
 from enum import StrEnum
 from pathlib import Path

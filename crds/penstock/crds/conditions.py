@@ -5,6 +5,8 @@ program may match on it. A reason in a status that is not listed here is a fault
 a reason says what the reason means in the case at hand.
 """
 
+from __future__ import annotations
+
 from enum import StrEnum
 from typing import Final, Self
 

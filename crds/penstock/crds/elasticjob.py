@@ -5,6 +5,8 @@ fields and on changes are CEL, evaluated by the API server, and every rule guard
 fields that it reads with ``has()``.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field

@@ -3,6 +3,8 @@
 Values are strings; the comment beside each name gives its form.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 JOB_NAME: Final = "PENSTOCK_JOB_NAME"

@@ -3,6 +3,8 @@
 An Event is for a person who looks at ``kubectl describe``; no program reads it back.
 """
 
+from __future__ import annotations
+
 from enum import StrEnum
 from typing import Self
 

@@ -1,5 +1,7 @@
 """The API group, its version and the names of its two resources; where it lives."""
 
+from __future__ import annotations
+
 from typing import Final
 
 GROUP: Final = "penstock.dev"

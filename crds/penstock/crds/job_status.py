@@ -4,6 +4,8 @@ One field of it is the trainer's: what it sees going wrong in the pods, of which
 makes conditions. Neither writes a field of the other.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Final
 
 from pydantic import Field

@@ -3,6 +3,8 @@
 Nothing is ever parsed out of an object's name: what a pod is, its labels say.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from penstock.crds.group import GROUP

@@ -4,6 +4,8 @@ The files in the source tree are for people and for ``kubectl apply``; programs 
 `Manifest.objects`. One test, and ``penstock crds --check``, hold the two together.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

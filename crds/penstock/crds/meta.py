@@ -4,6 +4,8 @@
 nothing about metadata, which the API server owns: only the name, which a rule refers to.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Literal
 
 from pydantic import Field, GetJsonSchemaHandler

@@ -6,6 +6,8 @@ made of it. Controller and scheduler read templates before that. Whatever passes
 both without another look at types; a null counts as an absent field, as in the API server.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

@@ -9,6 +9,8 @@ Whoever is called ``system:serviceaccount:NAMESPACE:JOB-trainer`` is taken for t
 in NAMESPACE, so service accounts with names ending in ``-trainer`` are reserved.
 """
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from penstock.base.enums import Policy, Source

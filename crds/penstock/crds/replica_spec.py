@@ -1,5 +1,7 @@
 """The roles of an ElasticJob: how many pods each has, between which bounds, from which template."""
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field

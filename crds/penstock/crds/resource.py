@@ -4,7 +4,10 @@ One `CustomResource` stands beside each model, and `penstock.crds.schema` makes 
 CustomResourceDefinition from the two.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.base.structural import Model
 
@@ -52,5 +55,5 @@ class CustomResource:
         return self.kind.lower()
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
+AGE: Final = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
 """The column that every resource ends with."""

@@ -4,6 +4,8 @@ A Scale holds targets, never orders for single pods, and is immutable: a job's h
 its list of Scales. The only definition of the resource: `penstock.crds.schema` derives the CRD.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field

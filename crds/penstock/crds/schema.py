@@ -6,6 +6,8 @@ at every level by which the object is filled in, and each field described. This 
 into the other and wraps it with the names, columns and subresources of the resource.
 """
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from penstock.base.structural import VALIDATIONS

@@ -4,6 +4,8 @@ A template is a plain dict in Python. Containers are named and unique, so that s
 and our own overlay merge them by name; the API server checks everything else when the pod is made.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field

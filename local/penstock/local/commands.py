@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -34,10 +34,10 @@ CpuLimitsOption = Annotated[
     ),
 ]
 
-DEFAULT_HOME = Path(".penstock")
-DEFAULT_NODES = Path(__file__).with_name("nodes.yaml")
-DEMO_JOB = Path("examples/digits/job.yaml")
-DEMO_IMAGES = Path("examples/images/job_far.yaml")
+DEFAULT_HOME: Final = Path(".penstock")
+DEFAULT_NODES: Final = Path(__file__).with_name("nodes.yaml")
+DEMO_JOB: Final = Path("examples/digits/job.yaml")
+DEMO_IMAGES: Final = Path("examples/images/job_far.yaml")
 
 
 def up(

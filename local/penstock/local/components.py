@@ -10,14 +10,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from penstock.base import ports
 from penstock.local.home import Home
 
-CLUSTER = "cluster"
-BRAIN = "brain"
-CONTROLLER = "controller"
-SCHEDULER = "scheduler"
+CLUSTER: Final = "cluster"
+BRAIN: Final = "brain"
+CONTROLLER: Final = "controller"
+SCHEDULER: Final = "scheduler"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Ports:
     scheduler_metrics: int = ports.SCHEDULER_METRICS
 
 
-ANY_PORTS = Ports(api_server=0, brain=0, controller_metrics=0, scheduler_metrics=0)
+ANY_PORTS: Final = Ports(api_server=0, brain=0, controller_metrics=0, scheduler_metrics=0)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock.local.engine import Api, ApiError
 
 Json = Mapping[str, Any]
 
-_REMEMBERED = 4096
-_LONGEST_MESSAGE = 1024
+_REMEMBERED: Final = 4096
+_LONGEST_MESSAGE: Final = 1024
 
 
 @dataclass(slots=True)

@@ -12,16 +12,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from penstock.local.components import penstock
 from penstock.local.supervisor import StartError
 
-FIELD_MANAGER = "penstock-install"
-COMMAND_TIMEOUT_SECONDS = 60
-ESTABLISHED_TIMEOUT_SECONDS = 30.0
+FIELD_MANAGER: Final = "penstock-install"
+COMMAND_TIMEOUT_SECONDS: Final = 60
+ESTABLISHED_TIMEOUT_SECONDS: Final = 30.0
 
 
 async def install(kubeconfig: Path) -> None:

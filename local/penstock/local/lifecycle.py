@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 from penstock.local.components import BRAIN, CLUSTER, Settings, control_plane, penstock
 from penstock.local.home import ControlPlaneState, Home, HomeError
@@ -20,8 +21,8 @@ from penstock.local.install import install
 from penstock.local.leaders import refuse_beside_another
 from penstock.local.supervisor import StartError, last_lines, supervised
 
-UP_TIMEOUT_SECONDS = 120.0
-DOWN_TIMEOUT_SECONDS = 60.0
+UP_TIMEOUT_SECONDS: Final = 120.0
+DOWN_TIMEOUT_SECONDS: Final = 60.0
 
 Say = Callable[[str], None]
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.quantity import format_bytes, format_milli_cpu, parse_bytes, parse_milli_cpu
 
 Json = Mapping[str, Any]
 Amounts = dict[str, int]
 
-CPU = "cpu"
-MEMORY = "memory"
-PODS = "pods"
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
 
 
 @lru_cache(maxsize=4096)

@@ -17,27 +17,27 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.local.components import Component
 from penstock.local.home import ComponentState, ControlPlaneState, Home
 
-START_TIMEOUT_SECONDS = 60.0
-STOP_TIMEOUT_SECONDS = 15.0
-FIRST_BACKOFF_SECONDS = 0.5
-LONGEST_BACKOFF_SECONDS = 30.0
-STABLE_SECONDS = 60.0
+START_TIMEOUT_SECONDS: Final = 60.0
+STOP_TIMEOUT_SECONDS: Final = 15.0
+FIRST_BACKOFF_SECONDS: Final = 0.5
+LONGEST_BACKOFF_SECONDS: Final = 30.0
+STABLE_SECONDS: Final = 60.0
 """A component that ran this long starts again with the shortest back-off."""
 
-LAST_OUTPUT_SECONDS = 1.0
+LAST_OUTPUT_SECONDS: Final = 1.0
 """What is still in the pipe of a dead component gets this long. Its end is not waited for: a
 process that the component left behind may hold the other side open for ever."""
 
-LOG_BYTES = 16 << 20
+LOG_BYTES: Final = 16 << 20
 """A log beyond this size is put aside as ``NAME.log.1`` when its component starts again."""
 
-_ADDRESS = re.compile(r"https?://[\w.\-\[\]:]+")
-_PR_SET_PDEATHSIG = 1
+_ADDRESS: Final = re.compile(r"https?://[\w.\-\[\]:]+")
+_PR_SET_PDEATHSIG: Final = 1
 _T = TypeVar("_T")
 
 

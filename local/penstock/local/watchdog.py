@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
-_LOGGER = logging.getLogger(__name__)
-PAUSE_SECONDS = 1.0
+logger = logging.getLogger(__name__)
+PAUSE_SECONDS: Final = 1.0
 
 
 async def keep_running(loop: Callable[[], Awaitable[None]], name: str) -> None:
@@ -21,7 +22,7 @@ async def keep_running(loop: Callable[[], Awaitable[None]], name: str) -> None:
         try:
             await loop()
         except Exception:
-            _LOGGER.exception("%s failed; it begins again in %g s", name, PAUSE_SECONDS)
+            logger.exception("%s failed; it begins again in %g s", name, PAUSE_SECONDS)
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             return

@@ -27,8 +27,8 @@ MAX_DEPTH: Final = 64
 PLAIN, LIST, TUPLE, DICT, NAMED, ARRAY, TENSOR, SCALAR, BIG, COMPLEX = range(10)
 """Kinds of nodes of a structure."""
 
-_PADS = [bytes(count) for count in range(ALIGNMENT)]
-_SCALARS = (str, bytes, float, bool, type(None))
+_PADS: Final = [bytes(count) for count in range(ALIGNMENT)]
+_SCALARS: Final = (str, bytes, float, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ class Packer:
         return node
 
 
-_NAMES: dict[np.dtype[Any], str] = {}
-_MAX_NAMES = 1000
+_NAMES: Final[dict[np.dtype[Any], str]] = {}
+_MAX_NAMES: Final = 1000
 
 
 def _name_of(dtype: np.dtype[Any]) -> str:

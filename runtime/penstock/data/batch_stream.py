@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from penstock.base.enums import Guarantee
 from penstock.data.consumer import Consumer
@@ -22,12 +22,12 @@ from penstock.data.protocol import InputOptions
 from penstock.data.reorder_buffer import Failure, Need, ReorderBuffer
 from penstock.data.seeding import preserved
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-LOOKAHEAD = 64
-MAX_QUARANTINE = 10_000
-BUDGET_BYTES = 1 << 30
-WAIT_SECONDS = 1.0
+LOOKAHEAD: Final = 64
+MAX_QUARANTINE: Final = 10_000
+BUDGET_BYTES: Final = 1 << 30
+WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class BatchStream:
 
     def _leave_out(self, sample: BadSample) -> None:
         why = sample.trace or sample.error
-        LOG.error("%s: sample %r is left out: %s", sample.batch, sample.index, why)
+        logger.error("%s: sample %r is left out: %s", sample.batch, sample.index, why)
         if len(self._quarantine) < MAX_QUARANTINE:
             self._quarantine.append(sample)
         if self._consumer is not None:

@@ -17,13 +17,13 @@ import mmap
 import os
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-SMALL_BYTES = 64 << 10
-KEPT_BLOCKS = 16
-KEPT_BYTES = 512 << 20
+SMALL_BYTES: Final = 64 << 10
+KEPT_BLOCKS: Final = 16
+KEPT_BYTES: Final = 512 << 20
 
 Root = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.data import frame, handshake, messages
 from penstock.data.errors import DataError, FrameError, HandshakeError, NotPortableError
@@ -41,14 +41,14 @@ from penstock.data.worker_connection import MAX_CREDITS, Opened, WorkerConnectio
 if TYPE_CHECKING:
     from penstock.data.batch_stream import BatchStream
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-MAX_LINKS = 256
-QUEUE_SECONDS = 5.0
-OPTIONS_SECONDS = 10.0
-SLOW_PEER_CREDITS = 1
-AHEAD_SECONDS = 0.05
-AHEAD_BYTES = 16 << 20
+MAX_LINKS: Final = 256
+QUEUE_SECONDS: Final = 5.0
+OPTIONS_SECONDS: Final = 10.0
+SLOW_PEER_CREDITS: Final = 1
+AHEAD_SECONDS: Final = 0.05
+AHEAD_BYTES: Final = 16 << 20
 """Small, quick batches are asked for more at once: for so long, and at most so many bytes."""
 
 
@@ -140,7 +140,7 @@ class Consumer:
         One that does not answer leaves it at the strictest: exactly once, and nothing left out.
         """
         if not self._told.wait(OPTIONS_SECONDS):
-            LOG.warning(
+            logger.warning(
                 "the dispatcher has not said in %.0f s what the job's input options are: "
                 "every sample exactly once, and none left out",
                 OPTIONS_SECONDS,
@@ -222,7 +222,7 @@ class Consumer:
         """End the connection to whoever has had a step for too long: the user's code hangs."""
         for holder, step in stream.window.overdue(time.monotonic() - limit_seconds):
             if (link := self._links.get(holder)) is not None and not link.dead:
-                LOG.error(
+                logger.error(
                     "data worker %s has not made step %d within %.0f s: dropped",
                     holder,
                     step,
@@ -239,7 +239,7 @@ class Consumer:
             except OSError as error:
                 if self._closing.is_set():
                     return
-                LOG.error("data workers cannot connect: %s", error)
+                logger.error("data workers cannot connect: %s", error)
                 self._closing.wait(1.0)
                 continue
             self._start(self._serve, sock)
@@ -256,13 +256,13 @@ class Consumer:
             peer = handshake.answer(sock, self.token, self.name)
             frame.set_timeouts(sock, SILENCE_SECONDS)
         except (HandshakeError, FrameError) as error:
-            LOG.warning("a connection to %s was refused: %s", self.address, error)
+            logger.warning("a connection to %s was refused: %s", self.address, error)
             sock.close()
             return
         link = WorkerConnection(sock, peer, self.credits)
         with self.lock:
             if link.name in self._links:
-                LOG.warning(
+                logger.warning(
                     "data worker %s connected twice: the newer connection counts", link.name
                 )
                 self._forget(link.name, "a newer connection took its place")
@@ -270,7 +270,7 @@ class Consumer:
             for stream in self._streams.values():
                 self.pump(stream)
         how = "shared memory" if link.shares_memory else "TCP"
-        LOG.info("data worker %s joined (%s)", link.name, how)
+        logger.info("data worker %s joined (%s)", link.name, how)
         why = "it left"
         try:
             while True:
@@ -281,7 +281,7 @@ class Consumer:
             why = str(error)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             why = f"it sent what cannot be understood: {error!r}"
-            LOG.debug("data worker %s", link.name, exc_info=error)
+            logger.debug("data worker %s", link.name, exc_info=error)
         finally:
             with self.lock:
                 if self._links.get(link.name) is link:
@@ -296,9 +296,11 @@ class Consumer:
         for stream in self._streams.values():
             returned += stream.window.gone(name, crashed=not link.leaving)
         if link.leaving:
-            LOG.info("data worker %s left", name)
+            logger.info("data worker %s left", name)
         elif not self._closing.is_set():
-            LOG.warning("data worker %s is lost (%s); %d steps go to others", name, why, returned)
+            logger.warning(
+                "data worker %s is lost (%s); %d steps go to others", name, why, returned
+            )
         for stream in self._streams.values():
             self.pump(stream)
         self.lock.notify_all()
@@ -383,7 +385,7 @@ class Consumer:
     def _say_once(self, name: str, what: str) -> None:
         if (name, what) not in self._refused and len(self._refused) < 1000:
             self._refused.add((name, what))
-            LOG.warning("data worker %s %s", name, what)
+            logger.warning("data worker %s %s", name, what)
 
     # ------------------------------------------------------------------ reports
 
@@ -431,7 +433,7 @@ class Consumer:
                     self._options = reply.options
                     self._told.set()
             except ProtocolError as error:
-                LOG.warning("the dispatcher at %s: %s", reporter.address, error)
+                logger.warning("the dispatcher at %s: %s", reporter.address, error)
             if closing:
                 reporter.close()
                 return

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.data.protocol import (
     CONSUMER_PATH,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-FORGET_SECONDS = 10.0
-MAX_CONSUMERS = 1024
-MAX_WORKERS = 1024
+FORGET_SECONDS: Final = 10.0
+MAX_CONSUMERS: Final = 1024
+MAX_WORKERS: Final = 1024
 
 
 class DispatcherFullError(Exception):

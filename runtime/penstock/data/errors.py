@@ -1,5 +1,7 @@
 """What the data plane refuses or loses, and why; every message says what to do about it."""
 
+from __future__ import annotations
+
 
 class DataError(Exception):
     """The data plane cannot go on with this connection, batch or pipeline."""

@@ -17,22 +17,22 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from penstock.data.errors import FrameError, TooLargeError
 
-MAGIC = b"PNS1"
-MAX_HEADER_BYTES = 64 << 20
-MAX_BODY_BYTES = 1 << 30
-CHUNK_BYTES = 8 << 20
-BUFFER_BYTES = 16 << 10
-IOV_MAX = 1000
+MAGIC: Final = b"PNS1"
+MAX_HEADER_BYTES: Final = 64 << 20
+MAX_BODY_BYTES: Final = 1 << 30
+CHUNK_BYTES: Final = 8 << 20
+BUFFER_BYTES: Final = 16 << 10
+IOV_MAX: Final = 1000
 
-_PRELUDE = struct.Struct("<4sBxxxIQ")
-_TIMEVAL = struct.Struct("ll")
-_CONTROL_BYTES = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+_PRELUDE: Final = struct.Struct("<4sBxxxIQ")
+_TIMEVAL: Final = struct.Struct("ll")
+_CONTROL_BYTES: Final = socket.CMSG_SPACE(4 * array.array("i").itemsize)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-HOOK = Path(__file__).with_name("hook")
-INTERCEPT = "PENSTOCK_DATA_INTERCEPT"
+HOOK: Final = Path(__file__).with_name("hook")
+INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ are the same with any number of data workers, with none, and with any that come 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import Guarantee
 from penstock.data.batch_stream import BadSample, Batches, BatchStream, StreamOptions, options_of
@@ -24,8 +24,8 @@ from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
 from penstock.data.process import consumer_of_process
 
-STATE_VERSION = 1
-LOOKED_UP = 4096
+STATE_VERSION: Final = 1
+LOOKED_UP: Final = 4096
 
 
 class Loader:

@@ -27,7 +27,7 @@ from penstock.data.seeding import ALL, Draws, Generator, seed_for
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
 MAX_PIPELINE_BYTES: Final = 256 << 20
-_LENGTH = struct.Struct("<I")
+_LENGTH: Final = struct.Struct("<I")
 
 
 class BatchId(NamedTuple):

@@ -10,14 +10,15 @@ import atexit
 import logging
 import os
 from functools import cache
+from typing import Final
 
 from penstock.crds import environment as names
 from penstock.data.consumer import Consumer
 from penstock.data.errors import DataError
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-_STARTED_IN = os.getpid()
+_STARTED_IN: Final = os.getpid()
 
 
 def dispatcher_address() -> str | None:
@@ -58,7 +59,7 @@ def _consumer(process: int) -> Consumer | None:
             rank=number_in(names.RANK),
         )
     except (OSError, DataError) as error:
-        LOG.warning("no data worker can serve this process: %s", error)
+        logger.warning("no data worker can serve this process: %s", error)
         return None
     atexit.register(_close, consumer, process)
     return consumer

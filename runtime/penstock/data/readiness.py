@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.base import ports
 from penstock.crds import environment as names
@@ -23,10 +23,10 @@ from penstock.crds import environment as names
 if TYPE_CHECKING:
     from penstock.data.worker import DataWorker
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-LATEST_SECONDS = 15.0
-LOOK_SECONDS = 0.1
+LATEST_SECONDS: Final = 15.0
+LOOK_SECONDS: Final = 0.1
 
 
 class Readiness:
@@ -51,7 +51,7 @@ class Readiness:
             try:
                 self._listener = socket.create_server((self._host, self._port))
             except OSError as error:
-                LOG.error("nobody can see that this pod is ready: %s", error)
+                logger.error("nobody can see that this pod is ready: %s", error)
                 self._host = None
                 return
             threading.Thread(

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
 from penstock.data.ledger import Ledger, LedgerOptions
 
-MANY = 1 << 60
-HERE = "training"
+MANY: Final = 1 << 60
+HERE: Final = "training"
 
 
 class Need(Enum):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import http.client
 import logging
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.data.protocol import MAX_BYTES, Message, decode, encode
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -62,7 +62,7 @@ class Reporter:
             self._say(f"refused a report: {body.decode(errors='replace')[:500]}")
             return None
         if self._told:
-            LOG.info("the %s at %s answers again", self._who, self.address)
+            logger.info("the %s at %s answers again", self._who, self.address)
             self._told = ""
         return decode(reply, body, max_bytes=self._max_bytes)
 
@@ -74,5 +74,5 @@ class Reporter:
 
     def _say(self, what: str) -> None:
         if self._told != what:
-            LOG.warning("the %s at %s %s", self._who, self.address, what)
+            logger.warning("the %s at %s %s", self._who, self.address, what)
         self._told = what

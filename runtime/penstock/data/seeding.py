@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.data.ledger import derive_seed
 
-_MASK32 = (1 << 32) - 1
+_MASK32: Final = (1 << 32) - 1
 
 
 def number_of(index: Any) -> int:

@@ -20,7 +20,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-LEAVE_SECONDS = 6.0
-RESTART_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0)
-MAX_DATA_WORKERS = 256
-_PR_SET_PDEATHSIG = 1
+LEAVE_SECONDS: Final = 6.0
+RESTART_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+MAX_DATA_WORKERS: Final = 256
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class LocalDataPlane:
@@ -122,7 +122,7 @@ class LocalDataPlane:
             if self._stopping:
                 return
             pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
-            LOG.warning("a data worker ended with code %d: another in %.1f s", code, pause)
+            logger.warning("a data worker ended with code %d: another in %.1f s", code, pause)
             failures += 1
             await asyncio.sleep(pause)
 
@@ -139,10 +139,10 @@ def run(count: int, options: InputOptions, arguments: Sequence[str]) -> int:
 
 def configure_log() -> None:
     """What there is to say of the data workers goes to stderr, as what the program says."""
-    logger = logging.getLogger("penstock")
-    if not logger.handlers:
-        logger.addHandler(stderr_handler("text"))
-        logger.setLevel(logging.INFO)
+    root = logging.getLogger("penstock")
+    if not root.handlers:
+        root.addHandler(stderr_handler("text"))
+        root.setLevel(logging.INFO)
 
 
 async def _run(plane: LocalDataPlane, arguments: Sequence[str]) -> int:

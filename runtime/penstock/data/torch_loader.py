@@ -20,7 +20,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -34,10 +34,10 @@ from penstock.data.ledger import derive_seed
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-STATE_VERSION = 1
-_KNOWN_SAMPLERS = (
+STATE_VERSION: Final = 1
+_KNOWN_SAMPLERS: Final = (
     torch_data.SequentialSampler,
     torch_data.RandomSampler,
     torch_data.SubsetRandomSampler,
@@ -121,7 +121,7 @@ class Epochs:
                 problem = str(error)
         if problem is not None:
             if not self.told:
-                LOG.warning(
+                logger.warning(
                     "a DataLoader of %s stays in this process: %s",
                     type(loader.dataset).__qualname__,
                     problem,

@@ -22,7 +22,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.data import frame, handshake, messages
 from penstock.data.batch_codec import Packed, Packer
@@ -40,12 +40,12 @@ from penstock.data.protocol import (
 )
 from penstock.data.reporting import Reporter
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 5.0
-RETRY_SECONDS = 1.0
-REFUSED_RETRY_SECONDS = 30.0
-MAX_QUEUED = 4096
+CONNECT_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 1.0
+REFUSED_RETRY_SECONDS: Final = 30.0
+MAX_QUEUED: Final = 4096
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class DataWorker:
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
         except DataError as error:
-            LOG.error("the pipeline of %s: %s", line.name, error)
+            logger.error("the pipeline of %s: %s", line.name, error)
             problem = str(error)[: messages.MAX_TEXT]
         self._reply(line, messages.OPENED, [digest, problem])
 
@@ -172,7 +172,7 @@ class DataWorker:
             else:
                 if request.block != NO_BLOCK:  # it does not fit: the block is free again
                     head_size = packed.size
-                    LOG.debug("a batch of %d bytes does not fit its block", head_size)
+                    logger.debug("a batch of %d bytes does not fit its block", head_size)
                     line.send(messages.DROPPED, [0, 0, request.block])
                 line.send(messages.BATCH, [*head, NO_BLOCK, seconds], packed.parts, packed.size)
         except TooLargeError as error:
@@ -209,7 +209,7 @@ class DataWorker:
         with self._changed:  # the other end closes when it has read everything
             while self._lines and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
-        LOG.info("data worker %s leaves after %d batches", self.name, self.batches)
+        logger.info("data worker %s leaves after %d batches", self.name, self.batches)
 
     # ------------------------------------------------------------------ connections
 
@@ -279,7 +279,7 @@ class DataWorker:
         with self._changed:
             known = self._lines.get(line.name) is line
         if known and not self._leaving:
-            LOG.info("the connection to %s is over: %s", line.name, error)
+            logger.info("the connection to %s is over: %s", line.name, error)
         with contextlib.suppress(OSError):
             line.sock.shutdown(socket.SHUT_RDWR)
 
@@ -335,7 +335,7 @@ class DataWorker:
         try:
             reply = self._reporter.report(WORKER_PATH, report, WorkerReply)
         except ProtocolError as error:
-            LOG.warning("the dispatcher at %s: %s", self._reporter.address, error)
+            logger.warning("the dispatcher at %s: %s", self._reporter.address, error)
             return ()
         if reply is None:
             return ()
@@ -368,7 +368,7 @@ class DataWorker:
             text = f"cannot serve {entry.name} at {entry.address}: {error}"
             if text not in self._said:
                 self._said.add(text)
-                LOG.log(logging.ERROR if refused else logging.WARNING, "%s", text)
+                logger.log(logging.ERROR if refused else logging.WARNING, "%s", text)
             if len(self._said) > 100:
                 self._said.clear()
             return
@@ -379,7 +379,7 @@ class DataWorker:
                 return
             self._lines[entry.name] = line
         how = "shared memory" if same_host else "TCP"
-        LOG.info("serving %s at %s (%s)", entry.name, entry.address, how)
+        logger.info("serving %s at %s (%s)", entry.name, entry.address, how)
         threading.Thread(
             target=self._serve, args=(line,), name="penstock-line", daemon=True
         ).start()

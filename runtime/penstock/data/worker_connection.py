@@ -12,7 +12,7 @@ import socket
 import threading
 from collections import OrderedDict
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 from penstock.data import frame, messages
 from penstock.data.blocks import Pool, Root, SharedBlock
@@ -22,14 +22,14 @@ from penstock.data.layout import Layout
 from penstock.data.messages import NO_BLOCK
 from penstock.data.pipeline import PackedPipeline
 
-LOG = logging.getLogger("penstock.data")
+logger = logging.getLogger(__name__)
 
-KNOWN_PIPELINES = 8
-MAX_SHARED_BYTES = 512 << 20
-MAX_CREDITS = 16
-BLOCKS_BEYOND_CREDITS = 3
+KNOWN_PIPELINES: Final = 8
+MAX_SHARED_BYTES: Final = 512 << 20
+MAX_CREDITS: Final = 16
+BLOCKS_BEYOND_CREDITS: Final = 3
 """The program holds one batch, and another while it takes the next."""
-_SMOOTHING = 0.3
+_SMOOTHING: Final = 0.3
 
 
 class Opened(Enum):
@@ -119,7 +119,7 @@ class WorkerConnection:
             with self._send_lock:
                 frame.send(self._sock, kind, header, body, descriptors)
         except FrameError as error:
-            LOG.warning("data worker %s: %s", self.name, error)
+            logger.warning("data worker %s: %s", self.name, error)
             self.end()
 
     # ------------------------------------------------------------------ shared memory

@@ -26,9 +26,9 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         os.execve(  # noqa: S606 - our own command line, no shell
             sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing}
         )
-    logger = logging.getLogger("penstock")
-    logger.handlers[:] = [stderr_handler(log_format)]
-    logger.setLevel(logging.INFO)
+    root = logging.getLogger("penstock")
+    root.handlers[:] = [stderr_handler(log_format)]
+    root.setLevel(logging.INFO)
     address = dispatcher or dispatcher_address()
     if address is None:
         raise ValueError(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from penstock.base import ports
 from penstock.base.enums import Role
@@ -70,7 +71,7 @@ def checked_address(name: str, address: str) -> str:
     return address
 
 
-_BOUNDS: dict[str, tuple[float, float]] = {
+_BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "port": (0, 65535),
     "workers": (1, 16384),
     "servers": (1, 4096),
@@ -80,7 +81,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "hang_seconds": (1, 7 * 86400),
     "grace_seconds": (0, 86400),
 }
-_OPTIONS = {"slots_per_step": "--slots"}
+_OPTIONS: Final = {"slots_per_step": "--slots"}
 
 
 def check_bounds(**options: float | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from penstock.data import frame, handshake
 from penstock.data.errors import FrameError
 from penstock.parameter_server.wire import TIMEOUT_SECONDS, UNAVAILABLE, Unavailable
 
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS: Final = 5.0
 
 
 class UnavailableError(Exception):

@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import httpx
 import psutil
@@ -44,22 +45,22 @@ from penstock.trainer import training_evidence
 from penstock.trainer.processes import Processes
 from penstock.trainer.silent_copies import REFUSED, duplicate_rank, unattached
 
-LOG = logging.getLogger("penstock.agent")
+logger = logging.getLogger(__name__)
 
-REPORT_SECONDS = 1.0
-LAST_REPORT_SECONDS = 2.0
-VERDICT_SECONDS = 15.0
+REPORT_SECONDS: Final = 1.0
+LAST_REPORT_SECONDS: Final = 2.0
+VERDICT_SECONDS: Final = 15.0
 """The same while the trainer has yet to say whether the program's end counts."""
-VERDICT_PAUSE_SECONDS = 0.2
-REQUEST_TIMEOUT_SECONDS = 5.0
-REAP_SECONDS = 1.0
-KILL_ROUNDS = 20
-SIGNALLED = 128
-HUNG = 1
-NOT_FOUND = 127
-NOT_EXECUTABLE = 126
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+VERDICT_PAUSE_SECONDS: Final = 0.2
+REQUEST_TIMEOUT_SECONDS: Final = 5.0
+REAP_SECONDS: Final = 1.0
+KILL_ROUNDS: Final = 20
+SIGNALLED: Final = 128
+HUNG: Final = 1
+NOT_FOUND: Final = 127
+NOT_EXECUTABLE: Final = 126
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class ProcessMeter:
@@ -123,10 +124,10 @@ class Agent:
                 preexec_fn=_die_with_parent,
             )
         except FileNotFoundError:
-            LOG.error("%s: no such program", command[0])
+            logger.error("%s: no such program", command[0])
             return NOT_FOUND
         except OSError as error:  # no right to run it, a script without #!, a broken binary
-            LOG.error("%s: cannot be run: %s", command[0], error.strerror)
+            logger.error("%s: cannot be run: %s", command[0], error.strerror)
             return NOT_EXECUTABLE
         reporting = asyncio.create_task(self._report(process.pid))
         watching = [
@@ -151,7 +152,7 @@ class Agent:
             loop.remove_reader(self._processes.fileno())
         self._processes.close()
         if self._refusal:
-            LOG.error("%s", self._refusal)
+            logger.error("%s", self._refusal)
             return REFUSED
         return code
 
@@ -180,7 +181,7 @@ class Agent:
         await self._draining.wait()
         _kill_group(process.pid, signal.SIGTERM)
         await asyncio.sleep(self._grace_seconds)
-        LOG.warning("the program ignored SIGTERM for %.0f s: killing it", self._grace_seconds)
+        logger.warning("the program ignored SIGTERM for %.0f s: killing it", self._grace_seconds)
         _kill_group(process.pid, signal.SIGKILL)
 
     async def _end_on(self, event: asyncio.Event, process: asyncio.subprocess.Process) -> None:
@@ -257,15 +258,15 @@ class Agent:
         except (httpx.HTTPError, ProtocolError) as error:
             if not self._told_away:
                 said = error if isinstance(error, ProtocolError) else repr(error)
-                LOG.warning("the trainer at %s did not take a report: %s", self._trainer, said)
+                logger.warning("the trainer at %s did not take a report: %s", self._trainer, said)
             self._told_away = True
             return None
         self._told_away = False
         if reply.hung_seconds is not None and not self._hung.is_set():
-            LOG.error("the program has not ended its step for %.0f s", reply.hung_seconds)
+            logger.error("the program has not ended its step for %.0f s", reply.hung_seconds)
             self._hung.set()
         if reply.superseded and not self._draining.is_set():
-            LOG.warning("a newer pod has this rank: ending")
+            logger.warning("a newer pod has this rank: ending")
             self._draining.set()
         if reply.refused:
             self._refuse(reply.refused)
@@ -283,7 +284,7 @@ class Agent:
         if again.is_error:  # it is something else that is wrong
             return response
         self._old_trainer = True
-        LOG.warning(
+        logger.warning(
             "the trainer at %s is of an older release: it does not hear who trains, and cannot "
             "refuse workers that train copies",
             self._trainer,
@@ -318,7 +319,7 @@ async def _end_leftovers() -> None:
                 process.kill()
             _take_exit_code(process.pid)
         await asyncio.sleep(0.05)
-    LOG.warning("processes %s could not be ended", [process.pid for process in left])
+    logger.warning("processes %s could not be ended", [process.pid for process in left])
 
 
 def _take_exit_code(pid: int) -> None:

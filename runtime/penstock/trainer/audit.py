@@ -9,18 +9,18 @@ What is counted are the samples that the training loop was handed and ran its ba
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.job.protocol import EpochAudit
 
-MAX_COUNTED_SAMPLES = 1 << 26
+MAX_COUNTED_SAMPLES: Final = 1 << 26
 """Above this the counts are kept per block of neighbouring samples: what is lost or repeated is
 then a lower bound (a loss and a repetition within one block cancel out)."""
 
-MAX_KEPT_EPOCHS = 256
+MAX_KEPT_EPOCHS: Final = 256
 
 
 class Audit:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.client import (
@@ -31,19 +31,19 @@ from penstock.trainer.job_view import PodLimits
 from penstock.wire import JobRegistration, Plan
 from penstock.wire.samples import JobEvent, QueueSample, RankSample, Sample
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
-SAMPLE_SECONDS = 3.0
-PLAN_SECONDS = 2.0
-LEDGER_SECONDS = 3.0
-REGISTER_RETRY_SECONDS = 3.0
-UNKNOWN_JOB_SECONDS = 0.2
-FAREWELL_SECONDS = 8.0
-MAX_LEDGER_BYTES = 1 << 20
-LEAST_BUSY = 0.05
+SAMPLE_SECONDS: Final = 3.0
+PLAN_SECONDS: Final = 2.0
+LEDGER_SECONDS: Final = 3.0
+REGISTER_RETRY_SECONDS: Final = 3.0
+UNKNOWN_JOB_SECONDS: Final = 0.2
+FAREWELL_SECONDS: Final = 8.0
+MAX_LEDGER_BYTES: Final = 1 << 20
+LEAST_BUSY: Final = 0.05
 """A training that does less between two batches is taken to do this: how much faster it would be is
 not known."""
-SHORT = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
+SHORT: Final = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
 
 
 class BrainConnection:
@@ -82,7 +82,7 @@ class BrainConnection:
         try:
             snapshot = await self._client.ledger(self._uid)
         except BrainError as error:
-            LOG.warning("the Brain's copy of the ledger cannot be read: %s", error)
+            logger.warning("the Brain's copy of the ledger cannot be read: %s", error)
             return None
         if snapshot is None:
             return None
@@ -108,7 +108,7 @@ class BrainConnection:
                         await self._client.register(self._uid, description)
                         self._registered.set()
                         self._well("register")
-                        LOG.info("registered with the Brain")
+                        logger.info("registered with the Brain")
                 except Exception as error:  # noqa: BLE001 - no job ends for want of a description
                     self._trouble("register", error)
             await asyncio.sleep(pause)
@@ -179,7 +179,7 @@ class BrainConnection:
                 await self._send_waiting()
                 await self._client.finish(self._uid, "Succeeded", message[:1024])
         except (BrainError, TimeoutError) as error:
-            LOG.warning("the Brain was not told of the end: %r", error)
+            logger.warning("the Brain was not told of the end: %r", error)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -321,12 +321,12 @@ class BrainConnection:
 
     def _trouble(self, what: str, error: Exception) -> None:
         if what not in self._troubles:
-            LOG.warning("the Brain (%s): %s; trying on", what, _in_one_line(error))
+            logger.warning("the Brain (%s): %s; trying on", what, _in_one_line(error))
             self._troubles.add(what)
 
     def _well(self, what: str) -> None:
         if what in self._troubles:
-            LOG.info("the Brain (%s) answers again", what)
+            logger.info("the Brain (%s) answers again", what)
             self._troubles.discard(what)
 
 

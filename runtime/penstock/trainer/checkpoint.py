@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -36,14 +36,14 @@ from penstock.job.storage import (
 )
 from penstock.trainer.state_codec import PackedState, StateError, pack, payload_bytes, unpack
 
-LOG = logging.getLogger("penstock.checkpoint")
+logger = logging.getLogger(__name__)
 
-BUSY_SECONDS = 60.0
+BUSY_SECONDS: Final = 60.0
 """How long a save waits, once, for the write of the one before it."""
-POLL_SECONDS = 0.2
+POLL_SECONDS: Final = 0.2
 
-MAGIC = b"PNSTKCP1"
-_HEAD = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
+MAGIC: Final = b"PNSTKCP1"
+_HEAD: Final = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
 
 
 class CheckpointError(Exception):
@@ -104,7 +104,7 @@ class CheckpointDir:
             try:
                 _verify(saved.path)
             except CheckpointError as error:
-                LOG.warning("%s: taking the one before it", error)
+                logger.warning("%s: taking the one before it", error)
                 continue
             return saved
         return None
@@ -151,7 +151,7 @@ class CheckpointDir:
         trouble = self.trouble
         with self._changed:
             if trouble and not self._failure and not self._hangs and self._began is not None:
-                LOG.warning("%s", trouble)
+                logger.warning("%s", trouble)
                 self._hangs = True
 
     def troubles(self) -> tuple[Trouble, ...]:
@@ -186,7 +186,7 @@ class CheckpointDir:
         with self._changed:
             self._changed.wait_for(lambda: self._is_idle() or bool(self._failure), seconds)
             if not self._is_idle():
-                LOG.warning("left while a checkpoint was being written: the one before it stays")
+                logger.warning("left while a checkpoint was being written: the one before it stays")
             self._drop()
 
     def forget(self) -> None:
@@ -246,7 +246,7 @@ class CheckpointDir:
 
     def _written(self, taken: tuple[int, PackedState]) -> None:
         if self._failure or self._hangs:
-            LOG.info("checkpoints are written to %s again", self.folder)
+            logger.info("checkpoints are written to %s again", self.folder)
         self._failure, self._hangs = "", False
         if self._pending is taken:
             self._pending = None
@@ -254,7 +254,7 @@ class CheckpointDir:
 
     def _failed(self, why: str) -> None:
         if not self._failure and self._pending is not None:
-            LOG.warning("%s", not_saved(self.folder, why))
+            logger.warning("%s", not_saved(self.folder, why))
         if self._pending is not None:
             self._failure = why
         self._changed.notify_all()
@@ -264,7 +264,7 @@ class CheckpointDir:
         try:
             self._files.discard_older(step)
         except OSError as error:
-            LOG.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
+            logger.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
 
 
 def _hanging(seconds: float) -> str:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import distributed
 
 from penstock.trainer.step_barrier import GroupBrokenError
 
-RENDEZVOUS_TIMEOUT_SECONDS = 15.0
+RENDEZVOUS_TIMEOUT_SECONDS: Final = 15.0
 
 dist: Any = distributed  # its stub declares neither stores nor options
 

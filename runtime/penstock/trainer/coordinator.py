@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import TRAINER_ROLE, Guarantee, Role
 from penstock.crds.conditions import JobReason
@@ -48,13 +48,13 @@ from penstock.trainer.stragglers import stragglers
 from penstock.trainer.summary import Progress, Summary
 from penstock.trainer.write_problems import WriteProblems
 
-DEFAULT_SLOTS_PER_STEP = 64
-SHARES_EVERY_SECONDS = 5.0
-MAX_AGENTS = 16384
-FRESH_SECONDS = 10.0
+DEFAULT_SLOTS_PER_STEP: Final = 64
+SHARES_EVERY_SECONDS: Final = 5.0
+MAX_AGENTS: Final = 16384
+FRESH_SECONDS: Final = 10.0
 """An agent that has not reported for this long is not known to live."""
-RECOVERY_SECONDS = 5.0
-HANG_SECONDS = 1800.0
+RECOVERY_SECONDS: Final = 5.0
+HANG_SECONDS: Final = 1800.0
 """A program that keeps the others from the end of a step for this long is ended by its agent."""
 
 

@@ -36,7 +36,7 @@ import time
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import torch
@@ -59,18 +59,18 @@ from penstock.trainer.training_state import Stateful, TrainingState
 
 __all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
-SLOTS_PER_STEP_ALONE = 8
-FLUSH_SECONDS = 15.0
-DRAIN_FLUSH_SECONDS = 3.0
-DRAIN_SAVE_SECONDS = 10.0
+SLOTS_PER_STEP_ALONE: Final = 8
+FLUSH_SECONDS: Final = 15.0
+DRAIN_FLUSH_SECONDS: Final = 3.0
+DRAIN_SAVE_SECONDS: Final = 10.0
 """What a checkpoint that is being written gets on a drain: the group's next chief has the state.
 
 After an error of the script it gets no more either."""
 
-_SMOOTHING = 0.3
-_MAX_REPORTED_AUDITS = 64
+_SMOOTHING: Final = 0.3
+_MAX_REPORTED_AUDITS: Final = 64
 
 
 class Scheduler(Stateful, Protocol):
@@ -222,7 +222,7 @@ class Session:
                 weight = sum(micro.weight for micro in step.micros)
                 self._membership.sum_gradients(self._gradients, weight)
             except GroupBrokenError as error:
-                LOG.warning("step %d will be done again: %s", step.number, error)
+                logger.warning("step %d will be done again: %s", step.number, error)
                 self._membership.leave(error)
                 self._optimizer.zero_grad()
                 return False
@@ -365,7 +365,7 @@ class Session:
             if error is None:
                 self._link.publish(phase=Phase.CLOSED, result=self.result)
                 if not self._link.flush(FLUSH_SECONDS):
-                    LOG.warning("the trainer did not take the last report")
+                    logger.warning("the trainer did not take the last report")
             elif isinstance(error, DrainedError):
                 self._link.publish(phase=Phase.LEAVING)
                 self._link.flush(DRAIN_FLUSH_SECONDS)
@@ -380,7 +380,7 @@ class Session:
 
     def _connect(self, address: str) -> None:
         pod = settings.pod_identity()
-        if not LOG.hasHandlers():
+        if not logger.hasHandlers():
             configure("text")
         self._listener = Listener(pod.ip)
         member = MemberId(rank=pod.rank, incarnation=pod.incarnation, nonce=secrets.token_hex(8))

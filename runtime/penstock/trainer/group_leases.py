@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.data.ledger import Ledger, LedgerError, SampleOrder
 from penstock.job.protocol import Group
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
-LEAD_SECONDS = 60.0
-MIN_LEAD_STEPS = 64
-MAX_LEAD_STEPS = 1 << 16
-MAX_SKIPPED_RANGES = 1024
+LEAD_SECONDS: Final = 60.0
+MIN_LEAD_STEPS: Final = 64
+MAX_LEAD_STEPS: Final = 1 << 16
+MAX_SKIPPED_RANGES: Final = 1024
 """With more quarantined ranges than this, skipping them is no answer: the data are unusable."""
 
-_NAMED = 5
+_NAMED: Final = 5
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ class GroupLeases:
             except LedgerError:
                 return  # consumed, or this failure is known already
             place = f"slot {slot} (samples {_samples(self.order, slot)})"
-            LOG.warning("%s failed on %s", member, place)
+            logger.warning("%s failed on %s", member, place)
             if quarantined:
-                LOG.error("%s failed on too many workers: it is in quarantine", place)
+                logger.error("%s failed on too many workers: it is in quarantine", place)
             return
 
 

@@ -8,6 +8,7 @@ lives as long as the trainer: nothing is promised about the union of what the wo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.base.enums import Guarantee
 from penstock.base.fields import MAX_REPLICAS
@@ -21,7 +22,7 @@ from penstock.data.ledger import (
 )
 from penstock.job.protocol import AgentReport, LeaseReply, LeaseRequest, ProcessState
 
-KILLED = (137, 143)
+KILLED: Final = (137, 143)
 """Exit codes of SIGKILL and SIGTERM: somebody else ended the process."""
 
 

@@ -22,7 +22,7 @@ from penstock.crds.policy import TRAINER_FIELD
 from penstock.trainer.kube import Json, KubeClient, KubeError
 from penstock.trainer.problems import Problems, as_status
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.2
 WORDS_SECONDS: Final = 5.0
@@ -79,7 +79,7 @@ class ProblemStatus:
                 while not await self._attempt(at_once=True):  # noqa: ASYNC110  (each is a new attempt)
                     await asyncio.sleep(self._pause())
         except TimeoutError:
-            LOG.warning("left before status.%s of the job was written", TRAINER_FIELD)
+            logger.warning("left before status.%s of the job was written", TRAINER_FIELD)
 
     def _pause(self) -> float:
         if self._failures == 0:  # somebody else was faster
@@ -114,7 +114,7 @@ class ProblemStatus:
             self._failed("the cluster's ElasticJob has no such field: update its CRD")
             return False
         if self._failures:
-            LOG.info("status.%s of the job is written again", TRAINER_FIELD)
+            logger.info("status.%s of the job is written again", TRAINER_FIELD)
         self._failures = 0
         self._wrote_at = time.monotonic()
         return True
@@ -127,7 +127,7 @@ class ProblemStatus:
 
     def _failed(self, why: str) -> None:
         if self._failures == 0:
-            LOG.warning(
+            logger.warning(
                 "status.%s of the job cannot be written: %s; trying on, and going on without",
                 TRAINER_FIELD,
                 why,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import Policy, Role, Source
@@ -19,8 +19,8 @@ from penstock.trainer.coordinator import DEFAULT_SLOTS_PER_STEP, JobFacts
 from penstock.wire import JobRegistration, Plan, RoleDescription, Signature
 
 Json = dict[str, Any]
-_ENDED = ("Failed", "Succeeded")
-_RUNNING = "Running"
+_ENDED: Final = ("Failed", "Succeeded")
+_RUNNING: Final = "Running"
 
 
 @dataclass(frozen=True)

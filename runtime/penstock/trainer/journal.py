@@ -11,17 +11,17 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from penstock.data.ledger import Ledger, SnapshotError
 from penstock.data.ledger.events import Event
 from penstock.data.ledger.journal import MAGIC, Recovered, append, begin, recover, unframe
 from penstock.trainer.coordinator import Coordinator
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
-FILE_NAME = "ledger.journal"
-COMPACT_ABOVE_BYTES = 4 << 20
+FILE_NAME: Final = "ledger.journal"
+COMPACT_ABOVE_BYTES: Final = 4 << 20
 
 
 class Journal:
@@ -98,8 +98,8 @@ def restore(data: bytes, name: str, coordinator: Coordinator, now: float) -> Non
         recovered = read_journal(data, coordinator, now)
         coordinator.recover(recovered.ledger, recovered.extra, now)
     except SnapshotError as error:
-        LOG.warning("%s cannot be used (%s): the ranks will say where they are", name, error)
+        logger.warning("%s cannot be used (%s): the ranks will say where they are", name, error)
         coordinator.await_survivors(now)
         return
     torn = f"; its last {recovered.lost_bytes} bytes were torn" if recovered.lost_bytes else ""
-    LOG.info("took up %s at step %d%s", name, coordinator.committed_steps(), torn)
+    logger.info("took up %s at step %d%s", name, coordinator.committed_steps(), torn)

@@ -17,21 +17,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_PLURAL, SCALE_PLURAL
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_SECONDS = 10.0
-WATCH_SECONDS = 240
-RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
-STEADY_SECONDS = 10.0
+REQUEST_TIMEOUT_SECONDS: Final = 10.0
+WATCH_SECONDS: Final = 240
+RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+STEADY_SECONDS: Final = 10.0
 """A watch that lasted as long is no sign of trouble, however it ended."""
-CLUSTER_CA = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+CLUSTER_CA: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 
 Json = dict[str, Any]
 
@@ -246,7 +246,7 @@ class Reflector:
             if steady and not trouble:
                 continue
             if trouble and failures == 0:
-                LOG.warning("cannot watch %s: %s", self._path, trouble)
+                logger.warning("cannot watch %s: %s", self._path, trouble)
             pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
             failures += 1
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311

@@ -7,8 +7,9 @@ so that all members finish together; the step itself stays the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-WORTHWHILE = 0.9
+WORTHWHILE: Final = 0.9
 """New shares replace the old ones when they shorten the predicted step below this fraction."""
 
 

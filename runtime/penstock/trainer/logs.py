@@ -12,7 +12,7 @@ from penstock.base.logs import stderr_handler
 
 def configure(log_format: str, level: int = logging.INFO) -> None:
     """Send the logs of Penstock to stderr. Raises ValueError for an unknown format."""
-    logger = logging.getLogger("penstock")
-    logger.handlers[:] = [stderr_handler(log_format)]
-    logger.setLevel(level)
-    logger.propagate = False
+    root = logging.getLogger("penstock")
+    root.handlers[:] = [stderr_handler(log_format)]
+    root.setLevel(level)
+    root.propagate = False

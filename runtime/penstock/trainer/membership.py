@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -21,11 +21,11 @@ from penstock.trainer.state_codec import PackedState, payload_bytes
 from penstock.trainer.step_barrier import Channel, GroupBrokenError, Leader, Listener, connect
 from penstock.trainer.trainer_connection import Orders, TrainerConnection
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
-FORMING_TIMEOUT_SECONDS = 15.0
-ARRIVAL_TIMEOUT_SECONDS = 24 * 3600.0  # the trainer ends a group long before
-LOG_WAITING_SECONDS = 10.0
+FORMING_TIMEOUT_SECONDS: Final = 15.0
+ARRIVAL_TIMEOUT_SECONDS: Final = 24 * 3600.0  # the trainer ends a group long before
+LOG_WAITING_SECONDS: Final = 10.0
 
 
 class SessionError(Exception):
@@ -146,7 +146,7 @@ class Membership:
                     logged = time.monotonic()
                     newest = self._link.orders
                     why = newest.reply.message if newest else "the trainer has not answered"
-                    LOG.info("waiting for a group for %.0f s: %s", logged - began, why)
+                    logger.info("waiting for a group for %.0f s: %s", logged - began, why)
                 continue
             if orders.reply.directive is Directive.FINISH:
                 return False
@@ -156,7 +156,7 @@ class Membership:
             try:
                 self._form(group, orders, holder, committed(), gradients)
             except GroupBrokenError as error:
-                LOG.warning("group %d was not formed: %s", group.number, error)
+                logger.warning("group %d was not formed: %s", group.number, error)
                 self.leave(error)
                 self._announce(committed())
                 continue
@@ -167,7 +167,7 @@ class Membership:
                 committed=group.start_step,
                 lost=(),
             )
-            LOG.info(
+            logger.info(
                 "in group %d as %d of %d from step %d, %.1f s after asking",
                 group.number, self._index, self.size, group.start_step, time.monotonic() - began,
             )  # fmt: skip
@@ -376,7 +376,7 @@ class Membership:
                 raise GroupBrokenError("the trainer ended this group")
             if since is None:
                 since = time.monotonic()
-                LOG.info("step %d is beyond the lease: waiting for the trainer", step)
+                logger.info("step %d is beyond the lease: waiting for the trainer", step)
                 self._link.publish(committed=step)
             self._link.wait(lambda _: False, timeout=0.05)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import EventKind, Role
@@ -22,9 +22,9 @@ from penstock.base.fields import RANK
 from penstock.crds import labels
 from penstock.wire.samples import JobEvent
 
-_ROLES = {role.in_names: role for role in Role}
-_DISRUPTED = "DisruptionTarget"
-_OVERDUE = "DeadlineExceeded"
+_ROLES: Final = {role.in_names: role for role in Role}
+_DISRUPTED: Final = "DisruptionTarget"
+_OVERDUE: Final = "DeadlineExceeded"
 
 
 def pod_events(pods: Iterable[Mapping[str, Any]]) -> list[JobEvent]:

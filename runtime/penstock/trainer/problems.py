@@ -17,7 +17,7 @@ from typing import Any, Final
 from penstock.crds.conditions import JobReason
 from penstock.crds.job_status import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, TrainerProblem
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
 MAX_KNOWN: Final = 4096
 """More are not kept: a problem of so many workers is told by any of them."""
@@ -60,14 +60,16 @@ class Problems:
         if len(self._known) >= MAX_KNOWN and not fatal:
             return
         self._known[key] = Problem(source, reason, message, now, fatal)
-        LOG.log(logging.ERROR if fatal else logging.WARNING, "%s: %s: %s", source, reason, message)
+        logger.log(
+            logging.ERROR if fatal else logging.WARNING, "%s: %s: %s", source, reason, message
+        )
 
     def clear(self, source: str, reason: JobReason) -> None:
         """It is over, if it was there at all."""
         problem = self._known.get((source, reason))
         if problem is not None and not problem.fatal:
             del self._known[source, reason]
-            LOG.info("%s: %s: over", source, reason)
+            logger.info("%s: %s: over", source, reason)
 
     def current(self) -> tuple[Problem, ...]:
         """What goes wrong now: what is fatal first, then what came first."""

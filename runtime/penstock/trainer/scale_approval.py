@@ -18,7 +18,7 @@ from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.parameter_server.control.coordinator import ServerCoordinator
 from penstock.trainer.kube import KubeClient, KubeError
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
 Json = Mapping[str, Any]
 
@@ -118,12 +118,14 @@ class ScaleApproval:
                 )
             except KubeError as error:
                 if error.code != 409 and question.name not in self._failing:
-                    LOG.warning("Scale %s cannot be answered: %s; trying on", question.name, error)
+                    logger.warning(
+                        "Scale %s cannot be answered: %s; trying on", question.name, error
+                    )
                     self._failing.add(question.name)
                 continue
             self._answered.add((question.name, question.version))
             told = "prepared" if consent is True else f"refused: {consent}"
-            LOG.info("Scale %s: the parameter servers are %s", question.name, told)
+            logger.info("Scale %s: the parameter servers are %s", question.name, told)
 
 
 def with_answer(conditions: Iterable[Json], consent: bool | str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
@@ -54,11 +54,11 @@ from penstock.trainer.coordinator import Coordinator, RefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
-HELD_SECONDS = 1.0
+HELD_SECONDS: Final = 1.0
 """How long a report is held at most: a server that is silent for longer may be dead."""
-FREE_SLOT_SECONDS = 0.25
+FREE_SLOT_SECONDS: Final = 0.25
 """The same for a worker that waits for slots, which come back without a change of orders."""
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -50,19 +50,19 @@ from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.silent_copies import REFUSED
 from penstock.wire import JobRegistration, Plan
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.1
-JOURNAL_SECONDS = 0.2
-LINGER_SECONDS = 2.0
-FAREWELL_SECONDS = 90.0
+TICK_SECONDS: Final = 0.1
+JOURNAL_SECONDS: Final = 0.2
+LINGER_SECONDS: Final = 2.0
+FAREWELL_SECONDS: Final = 90.0
 """How long parameter servers get to hear that the job is done."""
-LATECOMER_SECONDS = 60.0
+LATECOMER_SECONDS: Final = 60.0
 """How long workers that have just been started get to ask, and to hear that all is done."""
-JOB_READ_SECONDS = 15.0
-LAST_STATUS_SECONDS = 3.0
+JOB_READ_SECONDS: Final = 15.0
+LAST_STATUS_SECONDS: Final = 3.0
 """How long the trainer tries, at its end, to write what it has seen go wrong."""
-STATUS_SECONDS = 10.0
+STATUS_SECONDS: Final = 10.0
 """How long a refused job's workers are not told, while its status cannot be written."""
 
 
@@ -95,13 +95,13 @@ class End:
         late = coordinator.latecomers(now)
         if late and now - self._first_done <= LATECOMER_SECONDS:
             if not late <= self._told:
-                LOG.info("the data are exhausted; workers %s have yet to hear it", sorted(late))
+                logger.info("the data are exhausted; workers %s have yet to hear it", sorted(late))
             self._told |= late
             return False
         if late:
-            LOG.warning("the data are exhausted; workers %s never asked", sorted(late))
+            logger.warning("the data are exhausted; workers %s never asked", sorted(late))
         else:
-            LOG.info("the data are exhausted and all ranks are done")
+            logger.info("the data are exhausted and all ranks are done")
         return True
 
 
@@ -225,7 +225,7 @@ class TrainerService:
                 return
             except KubeError as error:
                 if time.monotonic() > deadline or error.code in (401, 403):
-                    LOG.warning("the job cannot be read, going on with defaults: %s", error)
+                    logger.warning("the job cannot be read, going on with defaults: %s", error)
                     return
             await asyncio.sleep(0.5)
 
@@ -238,7 +238,7 @@ class TrainerService:
             try:
                 self._job = ElasticJob.model_validate(job)
             except ValidationError as error:
-                LOG.warning("the job's spec cannot be read: %s", error)
+                logger.warning("the job's spec cannot be read: %s", error)
                 continue
             self._coordinator.learn(facts_of(self._job))
             if self._job.spec.strategy is Strategy.PARAMETER_SERVER:
@@ -285,7 +285,7 @@ class TrainerService:
     async def _apply_plan(self, plan: Plan) -> bool:
         """Write a plan as a Scale; False where that is to be tried again."""
         if self._coordinator.done():
-            LOG.info("plan %d comes after the end of the data and is not written", plan.id)
+            logger.info("plan %d comes after the end of the data and is not written", plan.id)
             return True
         self._coordinator.weigh_shares(plan.shard_weights)
         scale = scale_of(plan, self._identity)
@@ -294,13 +294,13 @@ class TrainerService:
         name = scale["metadata"]["name"]
         try:
             if await self._kube.create_scale(scale):
-                LOG.info("wrote plan %d as Scale %s (%s)", plan.id, name, plan.reason)
+                logger.info("wrote plan %d as Scale %s (%s)", plan.id, name, plan.reason)
         except KubeError as error:
             if 400 <= error.code < 500 and error.code != 429:
-                LOG.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
+                logger.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
                 return True
             if self._waiting_plan != plan.id:
-                LOG.warning("plan %d is not written yet: %s; trying on", plan.id, error)
+                logger.warning("plan %d is not written yet: %s; trying on", plan.id, error)
             self._waiting_plan = plan.id
             return False
         return True
@@ -362,13 +362,15 @@ class TrainerService:
         news = f"group {summary.group} of {summary.world_size}" if in_group else ""
         news = news or summary.message
         if news and news != told:
-            LOG.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
+            logger.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
         for rank in summary.stragglers.keys() - self._stragglers:
             ratio = summary.stragglers[rank]
-            LOG.warning("worker %d is a straggler: %.1f times the usual time per slot", rank, ratio)
+            logger.warning(
+                "worker %d is a straggler: %.1f times the usual time per slot", rank, ratio
+            )
         self._stragglers |= summary.stragglers.keys()
         for transition in self._coordinator.fleet.transitions_after(self._transition):
-            LOG.info("%s", transition)
+            logger.info("%s", transition)
             self._transition = transition.number
         return news
 

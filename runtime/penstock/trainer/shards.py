@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import httpx
 
@@ -42,13 +42,13 @@ from penstock.job.protocol import (
 from penstock.trainer.independent_leases import holder_name
 from penstock.trainer.training_evidence import announce
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
-MAX_SLOTS = 1 << 16
-WAIT_SECONDS = 1.0
-REQUEST_TIMEOUT_SECONDS = 10.0
-GIVE_UP_SECONDS = 900.0
-_SMOOTHING = 0.3
+MAX_SLOTS: Final = 1 << 16
+WAIT_SECONDS: Final = 1.0
+REQUEST_TIMEOUT_SECONDS: Final = 10.0
+GIVE_UP_SECONDS: Final = 900.0
+_SMOOTHING: Final = 0.3
 
 Batch = TypeVar("Batch")
 
@@ -129,7 +129,7 @@ class Leases:
             try:
                 self._client.post(LEASE_PATH, content=encode(request))
             except httpx.TransportError as error:
-                LOG.warning("the last acknowledgements did not reach the trainer: %r", error)
+                logger.warning("the last acknowledgements did not reach the trainer: %r", error)
         self._open.clear()
         self._client.close()
 
@@ -170,7 +170,7 @@ class Leases:
         if reply.order_seed != self.order.seed:  # guarantee Unsharded: an order of our own
             self.order = replace(self.order, seed=reply.order_seed)
         for fence in reply.refused:
-            LOG.warning("lease %d had expired: others will do its samples again", fence)
+            logger.warning("lease %d had expired: others will do its samples again", fence)
         return reply
 
     def _ask_locally(self, done: list[tuple[int, int, int]], max_slots: int) -> LeaseReply:

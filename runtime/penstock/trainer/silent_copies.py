@@ -29,7 +29,7 @@ from penstock.crds.conditions import JobReason
 from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
 REFUSED: Final = 78
 """Exit code of the agents of a job that was refused, and of its trainer where there is no cluster.
@@ -221,7 +221,7 @@ class SilentCopies:
         if self._silent_since is None:
             self._silent_since = now
         if now - self._silent_since >= SILENT_SECONDS:
-            LOG.warning(_SILENCE, len(running), SILENT_SECONDS)
+            logger.warning(_SILENCE, len(running), SILENT_SECONDS)
             self._warned = True
 
     def alone(self, now: float) -> list[int]:

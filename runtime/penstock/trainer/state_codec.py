@@ -9,16 +9,16 @@ function, an object) is refused with the path at which it stands.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import numpy as np
 import torch
 
-_TENSOR = 1
-_TUPLE = 2
-_ARRAY = 3
-_DTYPES = {
+_TENSOR: Final = 1
+_TUPLE: Final = 2
+_ARRAY: Final = 3
+_DTYPES: Final = {
     str(kind).removeprefix("torch."): kind
     for kind in (
         torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16,

@@ -16,15 +16,15 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from penstock.job.protocol import PROTOCOL_VERSION
 
-POLL_SECONDS = 0.1
-MAX_FRAME_BYTES = 1 << 30
-_LENGTH = struct.Struct("<I")
+POLL_SECONDS: Final = 0.1
+MAX_FRAME_BYTES: Final = 1 << 30
+_LENGTH: Final = struct.Struct("<I")
 
 Interrupted = Callable[[], bool]
 Json = dict[str, Any]

@@ -29,7 +29,7 @@ from penstock.crds.conditions import JobReason
 from penstock.job.protocol import MAX_TEXT, Trouble
 from penstock.job.storage import RETRY_SECONDS, Backoff, cause
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
 MAX_WAITING_BYTES: Final = 1 << 20
 PATIENCE_SECONDS: Final = 0.5
@@ -103,7 +103,7 @@ class StepLog:
             self._given_up = True
             if self._waiting:
                 missing = self._missing + len(self._waiting)
-                LOG.warning("the step log %s lacks %d lines", self._path, missing)
+                logger.warning("the step log %s lacks %d lines", self._path, missing)
                 self._waiting.clear()
 
     # ------------------------------------------------------------------ with the lock
@@ -128,7 +128,7 @@ class StepLog:
                 f"no step log in {self._path}: {why}; make room there, or mend the disk: it is "
                 "tried again"
             )
-            LOG.warning("%s", self.trouble)
+            logger.warning("%s", self.trouble)
 
     def _drop_first(self) -> None:
         self._waiting_bytes -= len(self._waiting.popleft())
@@ -165,7 +165,7 @@ class StepLog:
     def _write_some(self, line: bytes) -> int:
         """How much of the line is written, or not needed. Raises OSError."""
         if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
-            LOG.warning("the step log %s was removed: it is begun anew", self._path)
+            logger.warning("the step log %s was removed: it is begun anew", self._path)
             self._close_file()
         if self._descriptor is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,7 +201,9 @@ class StepLog:
 
     def _caught_up(self) -> None:
         if self.trouble:
-            LOG.info("the step log %s is written again, %d lines lack", self._path, self._missing)
+            logger.info(
+                "the step log %s is written again, %d lines lack", self._path, self._missing
+            )
         self.trouble, self._missing, self._late = "", 0, False
 
     def _close_file(self) -> None:

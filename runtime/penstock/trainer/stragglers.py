@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median, median_low
+from typing import Final
 
-RATIO = 1.5
-RATIO_OF_TWO = 3.0
-Z_SCORE = 3.5
-_MAD_TO_DEVIATION = 1.4826
+RATIO: Final = 1.5
+RATIO_OF_TWO: Final = 3.0
+Z_SCORE: Final = 3.5
+_MAD_TO_DEVIATION: Final = 1.4826
 """The median absolute deviation of a normal distribution, times this, is its standard deviation."""
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
@@ -30,14 +30,14 @@ from penstock.job.protocol import (
     request_headers,
 )
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
-HEARTBEAT_SECONDS = 0.5
-JOINING_SECONDS = 0.1
-LONG_POLL_SECONDS = 1.0
-REQUEST_TIMEOUT_SECONDS = 10.0
-RETRY_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.0)
-GIVE_UP_SECONDS = 900.0
+HEARTBEAT_SECONDS: Final = 0.5
+JOINING_SECONDS: Final = 0.1
+LONG_POLL_SECONDS: Final = 1.0
+REQUEST_TIMEOUT_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.0)
+GIVE_UP_SECONDS: Final = 900.0
 
 
 class TrainerConnectionError(Exception):
@@ -156,7 +156,7 @@ class TrainerConnection:
                 return
             except httpx.TransportError as error:
                 if failures == 0:
-                    LOG.warning("the trainer at %s does not answer (%r)", self._address, error)
+                    logger.warning("the trainer at %s does not answer (%r)", self._address, error)
                 failures += 1
                 if self._closing:
                     return
@@ -168,7 +168,7 @@ class TrainerConnection:
                 self._pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1])
                 continue
             if failures:
-                LOG.warning("the trainer at %s answers again", self._address)
+                logger.warning("the trainer at %s answers again", self._address)
             failures, away_since = 0, time.monotonic()
             self._deliver(serial, report, reply)
             if reply.directive is Directive.REFUSED:

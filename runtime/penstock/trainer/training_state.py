@@ -18,7 +18,7 @@ from penstock.trainer.checkpoint import CheckpointDir, read
 from penstock.trainer.membership import SessionError
 from penstock.trainer.state_codec import PackedState, pack, unpack
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
 
 class Stateful(Protocol):
@@ -58,7 +58,7 @@ class TrainingState:
         if saved is None:
             raise SessionError("the checkpoint that was announced is gone")
         self._load(read(saved.path))
-        LOG.info("took up the checkpoint %s", saved.path)
+        logger.info("took up the checkpoint %s", saved.path)
 
     def begin(self) -> None:
         """Begin alone: at the newest checkpoint, or at the first step."""

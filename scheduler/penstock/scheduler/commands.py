@@ -1,5 +1,7 @@
 """``penstock scheduler``: run the planner of data workers, or print what it needs."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -8,6 +8,8 @@ names those that are taken. A device's kind is its driver, and only drivers of a
   access for administration, which takes nothing, are left out.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

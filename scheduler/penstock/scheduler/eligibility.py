@@ -4,6 +4,8 @@ As kube-scheduler's NodeAffinity and TaintToleration filters decide it; preferen
 A cordon is a taint to Kubernetes and a flag here (`Columns.schedulable`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,5 +1,7 @@
 """The errors of the scheduler: one tree, each saying which value broke which rule."""
 
+from __future__ import annotations
+
 
 class SchedulerError(Exception):
     """Root of the errors of `penstock.scheduler`."""

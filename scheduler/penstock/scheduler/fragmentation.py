@@ -9,6 +9,8 @@ a node without CPU has no free CPU; a node without accelerators has F = its free
 strands nothing, since nothing on it waits for an accelerator.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

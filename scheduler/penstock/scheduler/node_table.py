@@ -12,6 +12,8 @@ are never *taken* below it.
 Units: milli-cores, bytes, thousandths of an accelerator.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import Final
 

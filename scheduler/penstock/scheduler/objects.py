@@ -6,6 +6,8 @@ with init containers, sidecars and overhead counted as the kubelet counts them. 
 about what it needs and ignores the rest; a quantity that is none names the object and the field.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,7 +39,7 @@ class Amounts:
     memory_bytes: int = 0
     accelerators: tuple[tuple[str, int], ...] = ()
 
-    def plus(self, other: "Amounts") -> "Amounts":
+    def plus(self, other: Amounts) -> Amounts:
         """The sum of both."""
         kinds = dict(self.accelerators)
         for kind, count in other.accelerators:
@@ -48,7 +50,7 @@ class Amounts:
             tuple(sorted(kinds.items())),
         )
 
-    def larger(self, other: "Amounts") -> "Amounts":
+    def larger(self, other: Amounts) -> Amounts:
         """The larger of both, resource by resource."""
         kinds = dict(self.accelerators)
         for kind, count in other.accelerators:

@@ -9,6 +9,8 @@ The answer is a plan; nothing is taken here. Where even everything would not be 
 none, and nobody gives anything up in vain.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -5,6 +5,8 @@ A request is hashable and holds nothing about one pod, so that equal requests sh
 an accelerator for those who share one.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final

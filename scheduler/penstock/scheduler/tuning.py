@@ -20,6 +20,8 @@ to none for good. So does one that was tuned before, after ten such intervals in
 that is no number, it waits. Sizes are in cores, since that is the grain of tuning.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum

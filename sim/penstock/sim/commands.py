@@ -3,6 +3,8 @@
 Each simulator has its own package with its own commands; this module only lists them.
 """
 
+from __future__ import annotations
+
 import typer
 
 from penstock.sim.cluster.commands import detach, fgd, table5, tuning

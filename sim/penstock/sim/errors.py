@@ -1,5 +1,7 @@
 """The errors of the simulators: one tree, each saying what to do."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 

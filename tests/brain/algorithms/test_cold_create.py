@@ -1,5 +1,7 @@
 """The first plan of a job of which nothing is known."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,7 @@
 """A job that waits for input can use data workers; the scheduler decides about them."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Stage

@@ -1,5 +1,7 @@
 """The fitted model is asked when it can know, and changes what is worth its cost."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Stage

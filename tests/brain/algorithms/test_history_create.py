@@ -1,5 +1,7 @@
 """The first plan of a job like others that have finished."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Stage, Strategy

@@ -1,5 +1,7 @@
 """Hot servers grow, the next hot ones with them, within the quota."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.hot_ps import HotPsParams, plan
 from penstock.brain.planning import Limits, Plan

@@ -1,5 +1,7 @@
 """Idle servers get more workers, spare ones beyond the quota."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.idle_ps import IdlePsParams, plan
 from penstock.brain.planning import Limits, Plan

@@ -1,5 +1,7 @@
 """Servers out of memory become twice as many, or the one to blame larger, and only once."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.oom_ps import OomPsParams, plan
 from penstock.brain.planning import Limits, Plan

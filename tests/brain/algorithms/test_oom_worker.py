@@ -1,5 +1,7 @@
 """Several workers out of memory are a pattern; one is the controller's business."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.oom_worker import OomWorkerParams, plan
 from penstock.brain.planning import JobEvent, Limits, Plan

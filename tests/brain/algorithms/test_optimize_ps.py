@@ -1,5 +1,7 @@
 """DLRover's rule gives its Table 1, servers first and workers after."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Stage

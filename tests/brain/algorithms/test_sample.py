@@ -1,5 +1,7 @@
 """Nothing may distort the first measurement."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role

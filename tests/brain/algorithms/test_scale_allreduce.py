@@ -1,5 +1,7 @@
 """AllReduce workers are added while they pay and given back when they do not."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,7 @@
 """A slow pod is relieved or moved; a busy one is neither."""
 
+from __future__ import annotations
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.straggler import StragglerParams, plan
 from penstock.brain.planning import AppliedPlan, Limits, Plan, PlanReason, RankPlan, RolePlan

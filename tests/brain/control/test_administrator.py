@@ -1,5 +1,7 @@
 """When a job is due: a pure decision, tried with a clock that is an argument."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 from hypothesis import given, settings

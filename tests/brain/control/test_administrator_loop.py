@@ -1,5 +1,7 @@
 """The loop: created, sampled, planned again, lost, and shared between two Brains."""
 
+from __future__ import annotations
+
 import asyncio
 import uuid
 

@@ -1,5 +1,7 @@
 """Bad algorithms are recorded and refused, and the last good plan stays; shadows only watch."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

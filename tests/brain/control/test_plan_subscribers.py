@@ -1,5 +1,7 @@
 """Whoever subscribes before looking misses nothing, and nothing is left behind."""
 
+from __future__ import annotations
+
 import asyncio
 
 from penstock.brain.control.plan_subscribers import PlanSubscribers

@@ -1,5 +1,7 @@
 """What the planner hands to algorithms: limits, settled plans, weights and demands."""
 
+from __future__ import annotations
+
 import asyncio
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger

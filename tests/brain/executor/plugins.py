@@ -1,5 +1,7 @@
 """Algorithms that do everything an algorithm should not, for a child process to import."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys

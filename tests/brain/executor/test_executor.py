@@ -1,5 +1,7 @@
 """Whatever an algorithm does, one call has an outcome and the next one works."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

@@ -1,5 +1,7 @@
 """Samples are grouped by configuration, and only settled ones count."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest

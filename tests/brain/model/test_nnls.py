@@ -1,5 +1,7 @@
 """Least squares without negative coefficients is solved exactly."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,7 @@
 """The searched configuration is whole, within bounds, and shares servers by their work."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,7 @@
 """Tensors placed in turn are found from the work of the servers, and no others are made up."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Averages are weighted, peaks are peaks, and the store stays as small as promised."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

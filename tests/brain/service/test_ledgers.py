@@ -1,5 +1,7 @@
 """A ledger only ever moves forward."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

@@ -1,5 +1,7 @@
 """People's overrides: applied, pinned, lifted, and never lost among many."""
 
+from __future__ import annotations
+
 import asyncio
 import random
 from dataclasses import replace

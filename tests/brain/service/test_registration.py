@@ -1,5 +1,7 @@
 """A registered job has a plan, or says why it has none."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

@@ -1,5 +1,7 @@
 """Group commit: many batches in one transaction, and a bad one spoils none but itself."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

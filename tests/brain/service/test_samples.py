@@ -1,5 +1,7 @@
 """Samples come late, twice, out of order and by other clocks, and none is lost."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

@@ -1,5 +1,7 @@
 """The migrations make what the models say, can be undone, and can be run by two Brains at once."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest

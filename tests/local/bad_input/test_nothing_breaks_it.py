@@ -1,5 +1,7 @@
 """Whatever is sent, the answer is a proper refusal: never a fault of the server itself."""
 
+from __future__ import annotations
+
 import copy
 import json
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Refusals in the words of the real server, where no recorded scenario shows them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 

@@ -1,5 +1,7 @@
 """The binder on a cluster: what it binds, what it leaves, what it says, whom it removes."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The inventory equals a recount, whatever happened to nodes and pods in whatever order."""
 
+from __future__ import annotations
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

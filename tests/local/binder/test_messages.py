@@ -1,5 +1,7 @@
 """What a person reads when a pod stays pending."""
 
+from __future__ import annotations
+
 from penstock.local.binder.fit import unschedulable_message
 from penstock.local.binder.inventory import Inventory, Occupant
 from penstock.local.binder.placement import Placement

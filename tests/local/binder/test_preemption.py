@@ -1,5 +1,7 @@
 """Who is removed when room is needed."""
 
+from __future__ import annotations
+
 from penstock.local.binder.inventory import Inventory, Occupant
 from penstock.local.binder.preemption import choose_preemption
 from tests.local.binder.objects import node, pod

@@ -1,5 +1,7 @@
 """Node selection, taints and cordon read as the API reference says."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.local.binder.fit import may_use

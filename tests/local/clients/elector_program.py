@@ -1,5 +1,7 @@
 """A candidate of the synchronous client's leader election; prints a line when it leads."""
 
+from __future__ import annotations
+
 import sys
 import time
 

@@ -1,5 +1,7 @@
 """A small custom resource for clients to work with: Notes."""
 
+from __future__ import annotations
+
 from typing import Any
 
 GROUP, VERSION, PLURAL = "tests.penstock.dev", "v1", "notes"

@@ -1,5 +1,7 @@
 """An operator in the usual style of kopf; the tests run it with ``kopf run``, as its users do."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """``kubernetes.aio``, unmodified: typed and dynamic API, watches, leases and elections."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

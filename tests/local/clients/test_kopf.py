@@ -1,5 +1,7 @@
 """kopf, unmodified: its finalizers, its annotations, its indices, its events."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

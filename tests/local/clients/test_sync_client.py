@@ -1,5 +1,7 @@
 """The official synchronous client: typed, custom and dynamic API, watches, informer, elections."""
 
+from __future__ import annotations
+
 import json
 import select
 import subprocess

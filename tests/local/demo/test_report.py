@@ -1,5 +1,7 @@
 """The report says what was measured, and names whatever was not as promised."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from penstock.local.demo.observer import result_in

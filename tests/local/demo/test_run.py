@@ -1,5 +1,7 @@
 """What a person may ask of the demo, and what they are told if it cannot be."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

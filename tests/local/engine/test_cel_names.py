@@ -1,5 +1,7 @@
 """Names that a rule uses without anybody having declared them."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.local.engine.cel import CelError, compiled

@@ -1,5 +1,7 @@
 """Faults of the API server, as an HTTP client meets them."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import time

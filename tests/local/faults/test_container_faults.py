@@ -1,5 +1,7 @@
 """Faults of containers, starts and pods, on real processes."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from pathlib import Path

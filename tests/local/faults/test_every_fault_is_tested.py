@@ -1,5 +1,7 @@
 """Every fault is used by a test and written down, or nobody knows that it works or is there."""
 
+from __future__ import annotations
+
 import inspect
 from pathlib import Path
 

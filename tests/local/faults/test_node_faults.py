@@ -1,5 +1,7 @@
 """Nodes that go silent, come back, are cordoned or removed, and what becomes of their pods."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

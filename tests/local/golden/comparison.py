@@ -1,5 +1,7 @@
 """Compares an answer with the recorded one, value for value."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 

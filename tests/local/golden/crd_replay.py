@@ -5,6 +5,8 @@ generated CRDs, so that the server's own defaulting, pruning, validation, CEL, f
 admission policies decide.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

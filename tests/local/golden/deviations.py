@@ -4,6 +4,8 @@ The list is exact: a difference that is not here fails the replay, and so does a
 difference is gone. ``at`` are the places that may differ, e.g. ``body.details`` or ``headers``.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 

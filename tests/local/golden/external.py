@@ -4,6 +4,8 @@ It must be a throw-away cluster: the scenarios create and delete namespaces ``g-
 groups ``golden.dev`` and ``life.golden.dev``, and nodes ``golden-*``.
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import http.client

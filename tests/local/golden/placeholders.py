@@ -1,5 +1,7 @@
 """Placeholders of the recordings: bound on first sight, the same ever after."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, field
 
@@ -38,7 +40,7 @@ class Bindings:
 
     values: dict[str, str] = field(default_factory=dict)
 
-    def copy(self) -> "Bindings":
+    def copy(self) -> Bindings:
         return Bindings(dict(self.values))
 
     def match(self, recorded: str, got: str) -> bool:

@@ -1,5 +1,7 @@
 """Replays a recorded scenario against a server and says where its answers differ."""
 
+from __future__ import annotations
+
 import http.client
 import json
 import ssl

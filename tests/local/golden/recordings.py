@@ -1,5 +1,7 @@
 """The recorded scenarios; README.md beside this file says what is in them."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from pathlib import Path

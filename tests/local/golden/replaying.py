@@ -5,6 +5,8 @@ then moved by nothing but its own requests. With ``PENSTOCK_TEST_KUBECONFIG`` se
 against that cluster instead, and nothing may deviate.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from penstock.local.engine import EngineOptions

@@ -1,5 +1,7 @@
 """The comparison finds what differs: a replay that could not fail would prove nothing."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.local.golden.comparison import differences

@@ -1,5 +1,7 @@
 """The embedded cluster, serving the generated CRDs, answers every recorded request alike."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The embedded cluster answers every recorded request as the recorded server did."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.local.golden.external import NoStoreAccessError

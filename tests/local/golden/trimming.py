@@ -3,6 +3,8 @@
 Each cut has the words that the recordings use for it in ``response.trimmed``.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,7 @@
 """A client of its own connection, and watchers that can be cut off and come back."""
 
+from __future__ import annotations
+
 import contextlib
 import http.client
 import json

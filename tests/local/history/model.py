@@ -4,6 +4,8 @@ The model knows nothing of the server but its answers. A write that succeeds mus
 ``resourceVersion`` than all before it; one that changes nothing must give the old one.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +24,7 @@ class Held:
     marked: bool = False
 
     @classmethod
-    def of(cls, document: Json) -> "Held":
+    def of(cls, document: Json) -> Held:
         metadata = document["metadata"]
         return cls(
             metadata["name"],
@@ -33,7 +35,7 @@ class Held:
             "deletionTimestamp" in metadata,
         )
 
-    def same_but_version(self, other: "Held") -> bool:
+    def same_but_version(self, other: Held) -> bool:
         return (self.name, self.value, self.labels, self.finalizers, self.marked) == (
             other.name, other.value, other.labels, other.finalizers, other.marked,
         )  # fmt: skip

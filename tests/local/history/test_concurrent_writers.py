@@ -1,5 +1,7 @@
 """Writers that race: no update is lost, and every watcher sees one and the same order."""
 
+from __future__ import annotations
+
 import threading
 from typing import Any
 

@@ -5,6 +5,8 @@ a selector, and are cut off and reconnected at any point; in the end each must h
 events of the model's history from where it began, in order, none twice and none lost.
 """
 
+from __future__ import annotations
+
 import itertools
 import time
 from collections.abc import Iterator

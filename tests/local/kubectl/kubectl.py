@@ -3,6 +3,8 @@
 The cluster must serve TLS: over plain HTTP kubectl leaves out its token.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

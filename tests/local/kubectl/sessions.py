@@ -1,5 +1,7 @@
 """The recorded sessions of kubectl: what was typed, sent and printed."""
 
+from __future__ import annotations
+
 import re
 import shlex
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What people type about ElasticJobs works with the real kubectl, unpatched."""
 
+from __future__ import annotations
+
 import json
 import re
 import time

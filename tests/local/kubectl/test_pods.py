@@ -1,5 +1,7 @@
 """What people type about pods works with the real kubectl, unpatched."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

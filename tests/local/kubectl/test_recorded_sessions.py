@@ -1,5 +1,7 @@
 """The real kubectl prints, sends and exits as it did against a Kubernetes API server."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

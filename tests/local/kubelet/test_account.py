@@ -1,5 +1,7 @@
 """A pod's service account is where client libraries look for it, in their code."""
 
+from __future__ import annotations
+
 import ssl
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The crash-loop back-off of the real kubelet."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.local.kubelet.backoff import Backoff, BackoffOptions, should_restart

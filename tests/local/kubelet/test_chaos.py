@@ -1,5 +1,7 @@
 """Whatever happens to pods in whatever order, nothing is left of them and the books are even."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import random

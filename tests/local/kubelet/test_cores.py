@@ -1,5 +1,7 @@
 """Cores are shared fairly, and what is given back is free again."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,7 @@
 """Variables of a container, without a cluster."""
 
+from __future__ import annotations
+
 import base64
 
 import pytest

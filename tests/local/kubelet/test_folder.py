@@ -1,5 +1,7 @@
 """The folder of a cluster's pods: held by one, swept at the start, nothing else touched."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -3,6 +3,8 @@
 A worker has both, and its program may bring a third.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The names of pods, without a cluster."""
 
+from __future__ import annotations
+
 import socket
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """kill -9 of a cluster's process leaves no process of its pods behind."""
 
+from __future__ import annotations
+
 import signal
 import subprocess
 import sys

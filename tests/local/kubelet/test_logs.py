@@ -1,5 +1,7 @@
 """``kubectl logs`` in all its forms, in process and over HTTP."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Mounted paths are made true where they start a path, and nowhere else."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

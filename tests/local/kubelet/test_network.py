@@ -1,5 +1,7 @@
 """A pod's own address, names, partitions: what a network namespace and DNS would give."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from tests.local.kubelet.clusters import Cluster, pod, python, run, until

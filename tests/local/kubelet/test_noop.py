@@ -1,5 +1,7 @@
 """Pods without processes, for load."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from penstock.local.nodes import NodeDeclaration

@@ -1,5 +1,7 @@
 """Pods with real processes: how they end, restart, and what their status says about it."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import sys

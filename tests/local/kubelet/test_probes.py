@@ -1,5 +1,7 @@
 """Probes: the counting alone, then on real pods."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

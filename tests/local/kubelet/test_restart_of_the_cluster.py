@@ -1,5 +1,7 @@
 """A cluster with a database is stopped and started again: nothing is adopted, nothing is lost."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from tests.local.kubelet.clusters import Cluster, is_running, pod, run, terminated

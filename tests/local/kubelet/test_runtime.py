@@ -1,5 +1,7 @@
 """Processes of containers: started, ended, killed, limited, never left behind."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

@@ -1,5 +1,7 @@
 """Phase and conditions as functions of container states: the real kubelet's table."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.local.kubelet.status import (

@@ -1,5 +1,7 @@
 """Volumes of real pods, and the paths by which their programs find them."""
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Nodes as data: what a file may say, and what it is told when it may not."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """What `penstock down --purge` may remove, and folders that cannot be a home."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

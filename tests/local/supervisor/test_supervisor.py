@@ -1,5 +1,7 @@
 """The supervisor starts components in order, restarts the dead, and leaves nothing behind."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal

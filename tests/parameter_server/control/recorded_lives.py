@@ -66,7 +66,7 @@ class Trainer:
 
     def play(self, call: str, now: float, given: Any) -> Any:
         """Make one call; the answer as plain data, what was logged and what can be asked then."""
-        log = logging.getLogger("penstock.trainer")
+        log = logging.getLogger("penstock")
         lines = _Lines()
         level, hands_on = log.level, log.propagate
         log.addHandler(lines)

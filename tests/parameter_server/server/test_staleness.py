@@ -1,5 +1,7 @@
 """No batch that was let in is more stale than the bound, and somebody can always go on."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,7 @@
 """A store changes parameters as torch.optim does, each slot once, however they are divided."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 

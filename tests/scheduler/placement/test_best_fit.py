@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.placement.best_fit import BestFit
 from penstock.scheduler.placement.engine import Placer
 from tests.scheduler.clusters import columns_of, gpus

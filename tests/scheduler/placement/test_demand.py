@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.placement.demand import Demand
 from penstock.scheduler.request import Request
 from tests.scheduler.clusters import cores, gpus

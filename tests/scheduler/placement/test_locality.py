@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.locality import MANY_BYTES_PER_SECOND, Locality, NodeTraffic
 from penstock.scheduler.placement.stranding import Stranding

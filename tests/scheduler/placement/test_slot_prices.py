@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import numpy as np
 
 from penstock.scheduler.node_table import NodeTable

@@ -1,5 +1,7 @@
 """The snapshot after any events equals a relist, and placing never over-commits what it sees."""
 
+from __future__ import annotations
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule

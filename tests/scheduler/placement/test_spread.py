@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.spread import Spread
 from penstock.scheduler.request import Request

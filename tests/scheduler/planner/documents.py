@@ -1,5 +1,7 @@
 """Nodes, pods and jobs as the API server shows them, small."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from penstock.crds import labels

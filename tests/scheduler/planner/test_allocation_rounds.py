@@ -1,5 +1,7 @@
 """The allocation, interval by interval, against a small model of a job."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -3,6 +3,8 @@
 ``PENSTOCK_PLANNER_RUNS`` is how many interleavings are tried, of up to 40 steps each.
 """
 
+from __future__ import annotations
+
 import os
 
 from hypothesis import settings

@@ -1,5 +1,7 @@
 """Gate and pin, one pass at a time."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS

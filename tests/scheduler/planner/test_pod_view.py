@@ -1,5 +1,7 @@
 """What the planner reads of a pod, and what a pin makes of its affinity."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.scheduler.planner.pod_view import pinned_terms, read_time, read_view

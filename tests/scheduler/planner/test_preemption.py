@@ -1,5 +1,7 @@
 """Room for a GPU pod: who leaves, and what is asked for."""
 
+from __future__ import annotations
+
 from penstock.scheduler.planner.decisions import Plan, Reason, SetDeletionCost, WriteScale
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.planner.preemption import (

@@ -1,5 +1,7 @@
 """One bad object ends neither the planner nor its work on the others."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -4,6 +4,8 @@ What the planner is told arrives late and, between nodes and pods, in any order;
 refused, or be done without the answer coming back. A planner may be started anew at any time.
 """
 
+from __future__ import annotations
+
 import copy
 from collections import deque
 from typing import Any

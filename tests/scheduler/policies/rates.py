@@ -1,5 +1,7 @@
 """Job rates for tests."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 from penstock.scheduler.policies.job import JobRates

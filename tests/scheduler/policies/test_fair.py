@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.policies.fair import Fair
 from tests.scheduler.policies.rates import rates
 

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.policies.least_work import LeastWork
 from tests.scheduler.policies.rates import rates
 

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.policies.max_throughput import MaxThroughput
 from tests.scheduler.policies.rates import rates
 

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from penstock.scheduler.policies.shortest_remaining import AGEING_SECONDS, ShortestRemaining
 from tests.scheduler.policies.rates import rates
 

@@ -1,5 +1,7 @@
 """An embedded cluster whose pods run at once, and a planner on it, in one event loop."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable

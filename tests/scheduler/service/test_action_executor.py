@@ -1,5 +1,7 @@
 """What was decided reaches the API server once, and none of it is lost."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any, cast
 

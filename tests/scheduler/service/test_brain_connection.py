@@ -1,5 +1,7 @@
 """What the planner reads from the Brain, and the read models that it hands over."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any
 

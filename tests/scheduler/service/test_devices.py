@@ -1,5 +1,7 @@
 """Devices that claims hand out are read where the cluster serves them, and not missed elsewhere."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from typing import Any, cast

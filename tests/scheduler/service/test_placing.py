@@ -1,5 +1,7 @@
 """The planner on an embedded cluster: gated pods are pinned, and kube-scheduler binds them."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Every query of the cluster's dashboard, answered by a Prometheus that scrapes a scheduler."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The planner works with the roles that it prints, and with no more."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 from typing import Any

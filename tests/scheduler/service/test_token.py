@@ -1,5 +1,7 @@
 """The token that the planner shows the Brain where it has a kubeconfig's, or a pod's."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import numpy as np
 
 from penstock.scheduler.placement.best_fit import BestFit

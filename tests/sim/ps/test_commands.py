@@ -1,5 +1,7 @@
 """What ``penstock sim ps`` prints has the documented shape, and bad options are named."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

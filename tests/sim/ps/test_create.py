@@ -1,5 +1,7 @@
 """Generated users over-provide as the paper found; plans from history do not."""
 
+from __future__ import annotations
+
 from penstock.sim.ps.create import NOW, compare
 from penstock.sim.ps.past_jobs import generate
 

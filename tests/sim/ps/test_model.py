@@ -1,5 +1,7 @@
 """The simulated truth agrees with the paper's tables and with itself."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """Nothing within the quota beats the oracle."""
 
+from __future__ import annotations
+
 import itertools
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The algorithm that the documentation writes is one: it is installed and compared as it says."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -44,7 +46,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compare(place: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def compare(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(PENSTOCK), "sim", "ps", "--seed=1", "--json", *arguments],
         capture_output=True, text=True, timeout=55, check=False,

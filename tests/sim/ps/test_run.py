@@ -1,5 +1,7 @@
 """A simulated life keeps its delays, its books and its seed."""
 
+from __future__ import annotations
+
 import pytest
 
 from penstock.base.enums import Role, Stage

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import numpy as np
 
 from penstock.sim.traces.generator import generate_jobs, generate_nodes, generate_pods

@@ -1,5 +1,7 @@
 """Gradient descent without an optimizer, over a DataLoader with a process; argument: seconds."""
 
+from __future__ import annotations
+
 import sys
 import time
 

@@ -1,5 +1,7 @@
 """DistributedDataParallel; arguments: seconds, and seconds before the group is formed."""
 
+from __future__ import annotations
+
 import sys
 import time
 

@@ -1,5 +1,7 @@
 """A process group that ends, then rank 0 goes on alone; arguments: steps of a second of both."""
 
+from __future__ import annotations
+
 import sys
 import time
 

@@ -1,5 +1,7 @@
 """The Trainer of transformers on a tiny model that is made here; arguments: seconds, a folder."""
 
+from __future__ import annotations
+
 import sys
 import time
 

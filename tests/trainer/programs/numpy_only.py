@@ -1,5 +1,7 @@
 """Least squares by gradient descent, without PyTorch."""
 
+from __future__ import annotations
+
 import numpy as np
 
 rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """A PyTorch loop as everybody writes it; argument: seconds."""
 
+from __future__ import annotations
+
 import sys
 import time
 

@@ -1,5 +1,7 @@
 """An elastic session; arguments: epochs (0: as many as there can be), seconds per micro-batch."""
 
+from __future__ import annotations
+
 import sys
 import time
 

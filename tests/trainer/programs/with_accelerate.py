@@ -1,5 +1,7 @@
 """A loop prepared by accelerate; argument: seconds."""
 
+from __future__ import annotations
+
 import sys
 import time
 

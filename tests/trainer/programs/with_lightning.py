@@ -1,5 +1,7 @@
 """Lightning's Trainer; arguments: seconds, a folder."""
 
+from __future__ import annotations
+
 import sys
 import time
 

@@ -4,6 +4,8 @@ They stand below the Brain and import `penstock.base` alone, so that whoever spe
 a training container for one, carries neither the Brain nor the web framework.
 """
 
+from __future__ import annotations
+
 from penstock.wire.algorithms import AlgorithmPatch, AlgorithmView
 from penstock.wire.base import ListResource, WireModel
 from penstock.wire.cluster import (

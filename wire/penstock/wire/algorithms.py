@@ -1,5 +1,7 @@
 """The planning algorithms and how they are configured."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from penstock.base.enums import Stage, Strategy, Trigger

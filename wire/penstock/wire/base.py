@@ -5,7 +5,9 @@ are seconds since the epoch. The modules of this package need pydantic alone, so
 image can use them without the web framework.
 """
 
-from typing import Annotated, Generic, TypeVar
+from __future__ import annotations
+
+from typing import Annotated, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,7 +23,7 @@ class WireModel(BaseModel):
     )
 
 
-MAX_SECONDS = 1e11
+MAX_SECONDS: Final = 1e11
 """Latest time that is read, about the year 5138: later ones are in milliseconds, by mistake."""
 
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
@@ -32,7 +34,7 @@ Rate = Annotated[float, Field(ge=0, le=1e12)]
 Cores = Annotated[float, Field(ge=0, le=100_000)]
 Bytes = Annotated[int, Field(ge=0, le=EXACT_INT_MAX)]
 Counter = Annotated[int, Field(ge=0, le=EXACT_INT_MAX)]
-NO_NUL = r"^[^\x00]*$"
+NO_NUL: Final = r"^[^\x00]*$"
 """Text without the character NUL, which PostgreSQL cannot store."""
 
 Name = Annotated[str, Field(max_length=253, pattern=NO_NUL)]

@@ -1,13 +1,15 @@
 """What the cluster scheduler shows of the cluster: pushed as a whole, read in pages."""
 
-from typing import Annotated, Any
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
 from penstock.wire.base import NO_NUL, Counter, Name, Rate, Seconds, Text, WireModel
 
-MAX_NODES = 5000
-MAX_ALLOCATIONS = 500
+MAX_NODES: Final = 5000
+MAX_ALLOCATIONS: Final = 500
 
 Share = Annotated[float, Field(ge=-1, le=1)]
 ShortName = Annotated[str, Field(min_length=1, max_length=128, pattern=NO_NUL)]

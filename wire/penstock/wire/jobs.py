@@ -1,5 +1,7 @@
 """A job as its trainer registers it, and as the Brain has it."""
 
+from __future__ import annotations
+
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -1,5 +1,7 @@
 """Plans: what a job should become, who or what said so, from what, and what came of it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self

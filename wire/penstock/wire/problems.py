@@ -1,11 +1,13 @@
 """Errors on the wire: ``application/problem+json`` (RFC 9457) with types that stay the same."""
 
+from __future__ import annotations
+
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PROBLEM_MEDIA_TYPE = "application/problem+json"
+PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ProblemType(StrEnum):

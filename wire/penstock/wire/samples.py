@@ -1,7 +1,9 @@
 """What a job did over one interval, as its trainer measured it."""
 
+from __future__ import annotations
+
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -18,8 +20,8 @@ from penstock.wire.base import (
     WireModel,
 )
 
-MAX_SAMPLES_PER_BATCH = 256
-MAX_RANKS_PER_SAMPLE = 4096
+MAX_SAMPLES_PER_BATCH: Final = 256
+MAX_RANKS_PER_SAMPLE: Final = 4096
 
 
 class RankSample(WireModel):

@@ -1,5 +1,7 @@
 """Who calls, and what they may do."""
 
+from __future__ import annotations
+
 from penstock.api.auth.caller import (
     Authenticator,
     Caller,

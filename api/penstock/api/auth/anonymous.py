@@ -1,5 +1,7 @@
 """No authentication at all: only by an explicit flag, and only on loopback."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from penstock.api.auth.caller import Caller, Permission

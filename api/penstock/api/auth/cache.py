@@ -1,5 +1,7 @@
 """Answers that stay good for a while: bounded in number and in time."""
 
+from __future__ import annotations
+
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

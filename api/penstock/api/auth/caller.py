@@ -4,6 +4,8 @@ Permissions are spelt as Kubernetes would: a verb on a resource of group penstoc
 `clustersnapshots` and `audits` exist for this purpose only; roles may name them like any other.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol

@@ -1,5 +1,7 @@
 """Several authenticators, asked in turn."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from penstock.api.auth.caller import Authenticator, Caller, UnauthenticatedError

@@ -5,6 +5,8 @@ and the service account `<job>-trainer`; such a caller may touch its own job and
 no SubjectAccessReview is asked for it.
 """
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -60,7 +62,7 @@ class KubernetesCaller:
     user: str
     uid: str
     groups: tuple[str, ...]
-    reviews: "KubernetesAuthenticator"
+    reviews: KubernetesAuthenticator
 
     @property
     def name(self) -> str:

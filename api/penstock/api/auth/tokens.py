@@ -4,15 +4,18 @@ Tokens are 256 random bits, so a plain SHA-256 cannot be searched; comparing goe
 hashes, whose time says nothing about the token.
 """
 
+from __future__ import annotations
+
 import hashlib
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.api.auth.caller import Caller, Permission, UnauthenticatedError, Verb
 from penstock.brain.configuration import ApiToken
 
-_READ = frozenset({Verb.GET, Verb.LIST})
+_READ: Final = frozenset({Verb.GET, Verb.LIST})
 
 
 def new_token() -> tuple[str, str]:

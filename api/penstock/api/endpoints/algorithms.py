@@ -1,6 +1,8 @@
 """Algorithms: what there is, how it is configured, and changing that while the Brain runs."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 
@@ -13,7 +15,7 @@ from penstock.wire.algorithms import AlgorithmPatch, AlgorithmView
 from penstock.wire.base import ListResource
 
 router = APIRouter(prefix="/v1/algorithms", tags=["algorithms"])
-_RESOURCE = "algorithms"
+_RESOURCE: Final = "algorithms"
 
 AlgorithmName = Annotated[str, Path(min_length=1, max_length=63)]
 

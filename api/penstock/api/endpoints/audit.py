@@ -1,5 +1,7 @@
 """Who changed what."""
 
+from __future__ import annotations
+
 import json
 
 from fastapi import APIRouter

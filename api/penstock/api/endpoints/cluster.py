@@ -1,7 +1,9 @@
 """Read models of the cluster: the scheduler puts them, people read them."""
 
+from __future__ import annotations
+
 import json
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
@@ -22,7 +24,7 @@ from penstock.wire.cluster import (
 from penstock.wire.samples import Resolution
 
 router = APIRouter(prefix="/v1/cluster", tags=["cluster"])
-_RESOURCE = "clustersnapshots"
+_RESOURCE: Final = "clustersnapshots"
 
 
 @router.put("/snapshot", status_code=204, responses=problems(413))

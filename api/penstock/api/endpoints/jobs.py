@@ -1,5 +1,7 @@
 """Jobs: register, list, read, end."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from fastapi import APIRouter, Query

@@ -1,6 +1,8 @@
 """Ledgers: the trainer's newest snapshot, kept as it comes."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.exceptions import HTTPException
@@ -9,7 +11,7 @@ from penstock.api.state import BrainDep, JobReader, JobWriter, problems
 from penstock.wire.base import Uid
 
 router = APIRouter(prefix="/v1/jobs/{uid}/ledger", tags=["ledgers"])
-_OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_OCTETS: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 @router.put(

@@ -5,6 +5,8 @@ page only, which changes nothing, and out of reach of scripts and of other sites
 look at cookies.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Final
 from urllib.parse import parse_qs
 

@@ -1,9 +1,11 @@
 """Plans: what was planned, overrides, proposals, and the stream of what is new."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Response
 from starlette.responses import StreamingResponse
@@ -28,7 +30,7 @@ from penstock.wire.plans import (
 router = APIRouter(prefix="/v1/jobs/{uid}", tags=["plans"])
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the plan within its job.")]
-_ETAG = {"ETag": {"description": "Tag of the job's plans.", "schema": {"type": "string"}}}
+_ETAG: Final = {"ETag": {"description": "Tag of the job's plans.", "schema": {"type": "string"}}}
 
 
 @router.get("/plans", responses=problems(404))

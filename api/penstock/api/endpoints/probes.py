@@ -1,5 +1,7 @@
 """Whether the service lives, whether it can serve, and what it has done."""
 
+from __future__ import annotations
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text

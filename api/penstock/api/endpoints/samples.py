@@ -1,5 +1,7 @@
 """Samples: in, and out again."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 from fastapi import APIRouter, Query

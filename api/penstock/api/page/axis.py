@@ -1,5 +1,7 @@
 """Scales of a chart: from values to places, and which values to write beside it. Pure."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime

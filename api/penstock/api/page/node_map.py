@@ -4,6 +4,8 @@ Red: accelerators will strand there for want of CPU. Blue: CPU will strand. Colo
 alone: each cell has its figure, and its sign.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The reference of the API as a page: the OpenAPI document in words, without JavaScript."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

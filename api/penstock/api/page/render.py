@@ -1,5 +1,7 @@
 """From the view to HTML. Everything that comes from outside is escaped."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from importlib.resources import files

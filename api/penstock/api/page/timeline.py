@@ -1,5 +1,7 @@
 """The timeline of one job as shapes: speed over time, workers below it, plans as marks. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,5 +1,7 @@
 """What the page shows, gathered from the services and put into words."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,5 +1,7 @@
 """Jobs, from the wire and to it."""
 
+from __future__ import annotations
+
 from penstock.base.enums import JobPhase
 from penstock.base.quantity import format_bytes, format_milli_cpu
 from penstock.brain import planning

@@ -1,5 +1,7 @@
 """Plans, from the store to the wire."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

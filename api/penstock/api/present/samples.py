@@ -1,5 +1,7 @@
 """Samples, from the wire and to it."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from penstock.base.enums import Role

@@ -7,7 +7,9 @@ marginal speed can only be measured from below. CPU comes from the template wher
 some, else from an equal share of the job's limits.
 """
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -138,7 +140,7 @@ def _pods(role: RolePlan, noun: str) -> str:
     return f"{role.replicas} {noun}{plural} of {cores:g} core{'' if cores == 1 else 's'}"
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="cold_create",
     version="1",
     summary="First plan of a job without history: few and, with servers, large pods.",

@@ -7,9 +7,11 @@ manage. Data workers are small, since small ones fit where other pods leave room
 really run, and where, is the scheduler's business.
 """
 
+from __future__ import annotations
+
 import math
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -145,7 +147,7 @@ def _last_demand(history: History) -> tuple[int, int] | None:
     return None
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="data_workers",
     version="1",
     summary="How many data workers a job that waits for its input can use.",

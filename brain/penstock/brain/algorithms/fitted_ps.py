@@ -18,10 +18,12 @@ servers is tried: parameters are placed by whole tensors, so how they spread is 
 once the numbers measured tell what each tensor takes (`penstock.brain.model.ps_tensors`).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -305,7 +307,7 @@ def _range(cores: Sequence[int]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="fitted_ps",
     version="1",
     summary="Workers and servers that a throughput model, fitted to all samples, finds fastest.",

@@ -13,6 +13,8 @@ share decides. What those jobs used, not what they asked for, is averaged withou
 - workers: as many as those jobs had, each with the CPU it used plus a margin.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final
@@ -232,7 +234,7 @@ def _fits(roles: dict[Role, RolePlan], workers: int, limits: Limits) -> bool:
     )
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="history_create",
     version="1",
     summary="First plan from what similar finished jobs used.",

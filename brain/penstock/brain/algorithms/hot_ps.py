@@ -10,8 +10,10 @@ raised by the same ratio, so that one change is enough. Memory above 0.9 of the 
 likewise, before the server is killed for it.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -150,7 +152,7 @@ def _memory(history: History, limits: Limits, params: HotPsParams) -> dict[int, 
     return grown
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="hot_ps",
     version="1",
     summary="More CPU or memory for parameter servers that are nearly out of it.",

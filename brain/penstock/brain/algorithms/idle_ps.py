@@ -5,8 +5,10 @@ to min(s_total / s-hat, ceiling). Within the quota they are workers like the oth
 are spare workers, of low priority and the first to be preempted, as many as the job's spec allows.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -84,7 +86,7 @@ def plan(
     )
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="idle_ps",
     version="1",
     summary="More workers where parameter servers are idle, spare ones beyond the quota.",

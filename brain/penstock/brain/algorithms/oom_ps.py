@@ -6,8 +6,10 @@ when nobody is there to ask; a job that already has more servers than when it fa
 server in that place, is left alone, so that nothing is doubled twice.
 """
 
+from __future__ import annotations
+
 from statistics import mean
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -127,7 +129,7 @@ def _ratio(before: Sample | None, event: JobEvent) -> float:
     return float(own / mean(others))
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="oom_ps",
     version="1",
     summary="Twice the servers, or a larger one, after a server ran out of memory.",

@@ -6,7 +6,9 @@ all workers get what the killed ones were given, so that they do not fall one af
 Later jobs learn from the summary of this one (`history_create`).
 """
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -68,7 +70,7 @@ def plan(
     )
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="oom_worker",
     version="1",
     summary="More memory for all workers once several have run out of it.",

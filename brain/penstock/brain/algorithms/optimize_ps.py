@@ -13,8 +13,10 @@ with s_total as in equation 11, not rounded to whole servers. The paper states N
 alone, which does not give its Table 1; bounded by what the quota has left, it does.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -156,7 +158,7 @@ def _evidence(now: Measurement, figures: dict[str, float]) -> Evidence:
     )
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="optimize_ps",
     version="1",
     summary="DLRover's rule: servers first, then workers, from the CPU of one worker.",

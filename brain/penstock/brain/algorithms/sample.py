@@ -6,7 +6,9 @@ would come out too small. Such servers get more CPU first, and so does a worker 
 nothing is short of CPU, or nothing can grow, there is no plan: the stage is over.
 """
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -105,7 +107,7 @@ def _figures(now: Measurement, busiest: float) -> dict[str, float]:
     }
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="sample",
     version="1",
     summary="Sees to it that the first measurement is not short of CPU.",

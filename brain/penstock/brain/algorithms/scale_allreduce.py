@@ -16,11 +16,13 @@ with R the measured speed at a and b workers. Three things are added:
 - A count that did not pay is not tried again for `retry_seconds`.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -305,7 +307,7 @@ def _plan(
     )
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="scale_allreduce",
     version="1",
     summary="Adds AllReduce workers while each adds enough speed, gives back those that do not.",

@@ -10,6 +10,8 @@ hot: `hot_ps` gives it more. One that is slow and neither sits on a bad machine,
 another if the others' steps wait for it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from statistics import median, median_low
 from typing import Annotated, Final
@@ -272,7 +274,7 @@ def _evidence(history: History, slow: Mapping[int, float]) -> Evidence:
     )
 
 
-ALGORITHM = Algorithm(
+ALGORITHM: Final = Algorithm(
     name="straggler",
     version="1",
     summary="Smaller shards for a slow worker; a slow pod on a bad machine is moved.",

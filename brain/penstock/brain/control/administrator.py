@@ -4,6 +4,8 @@ A pure function of what the administrator remembers and what it sees. What it re
 with the process; a new Brain then measures the present plan once more, and does no harm.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 
 from penstock.base.enums import Optimize, Trigger

@@ -6,6 +6,8 @@ database by leases; should two plan the same job all the same, `Jobs.next_plan` 
 win.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable
@@ -27,7 +29,7 @@ from penstock.brain.store.jobs import Jobs, LiveJob
 from penstock.brain.store.leases import Leases
 from penstock.brain.store.plans import Plans
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _MOST_CLAIMED: Final = 500
 """Free jobs that one claim takes, so that two Brains that start together share them."""
 
@@ -84,10 +86,10 @@ class Administrators:
                     await self.tick()
             except (SQLAlchemyError, OSError, TimeoutError) as error:
                 self._metrics.failures.labels("administrators").inc()
-                _log.error("administrators: %s: %s; trying again", type(error).__name__, error)
-            except Exception:  # noqa: BLE001 - or nobody would plan for any job again
+                logger.error("administrators: %s: %s; trying again", type(error).__name__, error)
+            except Exception:
                 self._metrics.failures.labels("administrators").inc()
-                _log.exception("administrators: fault in the Brain; trying again")
+                logger.exception("administrators: fault in the Brain; trying again")
             await asyncio.sleep(self._settings.tick_seconds)
 
     async def stop(self) -> None:
@@ -166,10 +168,12 @@ class Administrators:
             try:
                 await self._planner.plan(uid, trigger)
             except JobNotFoundError:
-                _log.info("job %s was deleted while it was planned", uid)
+                logger.info("job %s was deleted while it was planned", uid)
             except (SQLAlchemyError, OSError) as error:
                 self._metrics.failures.labels("administrators").inc()
-                _log.error("job %s could not be planned (%s): %s", uid, trigger, error)
-            except Exception:  # noqa: BLE001 - the next trigger may not meet it
+                logger.error("job %s could not be planned (%s): %s", uid, trigger, error)
+            except Exception:
                 self._metrics.failures.labels("administrators").inc()
-                _log.exception("job %s could not be planned (%s): fault in the Brain", uid, trigger)
+                logger.exception(
+                    "job %s could not be planned (%s): fault in the Brain", uid, trigger
+                )

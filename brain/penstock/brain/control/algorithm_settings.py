@@ -4,10 +4,12 @@ A change is checked, stored and audited before it counts, and every Brain on the
 takes it over within a few seconds. What was changed through the API wins over the file.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from penstock.brain.planning import Algorithm
 from penstock.brain.registry import (
@@ -20,7 +22,7 @@ from penstock.brain.store.algorithms import AlgorithmChanges
 from penstock.brain.store.audit import Audit
 from penstock.brain.store.database import Database
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Algorithms:
             except AlgorithmParametersError as error:
                 if self._unusable.get(name) != settings:
                     self._unusable[name] = settings
-                    _log.error("settings changed through the API are not used: %s", error)
+                    logger.error("settings changed through the API are not used: %s", error)
             else:
                 self._apply(name, settings)
 

@@ -1,5 +1,7 @@
 """The Brain's metrics, in a registry of their own: names and meanings in one place."""
 
+from __future__ import annotations
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.base.enums import Trigger

@@ -6,6 +6,8 @@ algorithm that fails in any way is recorded and the next one is asked. Algorithm
 are asked as well, and their plans are only recorded.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 

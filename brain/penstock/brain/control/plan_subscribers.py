@@ -4,6 +4,8 @@ Only a hint to look again: nothing is queued here, hence nothing can be lost or 
 before looking, and looks again whenever woken, misses nothing.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -6,6 +6,8 @@ never plan twice. While a person's pin stands, plans leave the pinned roles alon
 nothing else is kept, but held.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -40,7 +42,7 @@ MOST_EVENTS: Final = 500
 MOST_PAST_JOBS: Final = 2000
 PAST_SECONDS: Final = 7 * 86_400.0
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class Planner:
         self._metrics.decided(decision, trigger)
         for run in decision.runs:
             if run.outcome not in {Outcome.PLANNED, Outcome.NO_PLAN}:
-                _log.warning(
+                logger.warning(
                     "algorithm %s for job %s: %s: %s", run.algorithm, uid, run.outcome, run.detail
                 )
         if decision.plan is None and all(run.outcome is Outcome.NO_PLAN for run in decision.runs):
@@ -207,7 +209,7 @@ class Planner:
             uid, revision=loaded.revision, in_force=not held
         )
         if taken is None:
-            _log.info("job %s: its plan changed while one was made; the new one is dropped", uid)
+            logger.info("job %s: its plan changed while one was made; the new one is dropped", uid)
             return None
         number, _ = taken
         Plans(session).add(

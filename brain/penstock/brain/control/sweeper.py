@@ -5,6 +5,8 @@ ones, so doing it twice, or in two Brains, is harmless. After a restart the last
 looked at again.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +21,7 @@ from penstock.brain.store.database import Database
 from penstock.brain.store.retention import expire
 from penstock.brain.store.rollups import Rollups, summed
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _OVERLAP_SECONDS: Final = 1200.0
 _JOBS_AT_A_TIME: Final = 25
 _MOST_BATCHES: Final = 200
@@ -55,10 +57,10 @@ class Sweeper:
                     await self.sweep()
             except (SQLAlchemyError, OSError, TimeoutError) as error:
                 self._metrics.failures.labels("sweeper").inc()
-                _log.error("sweeping: %s: %s; trying again", type(error).__name__, error)
-            except Exception:  # noqa: BLE001 - the next sweep may not meet it
+                logger.error("sweeping: %s: %s; trying again", type(error).__name__, error)
+            except Exception:
                 self._metrics.failures.labels("sweeper").inc()
-                _log.exception("sweeping: fault in the Brain; trying again")
+                logger.exception("sweeping: fault in the Brain; trying again")
             await asyncio.sleep(self._settings.sweep_seconds)
 
     async def sweep(self) -> None:

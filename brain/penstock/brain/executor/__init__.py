@@ -4,6 +4,8 @@ An algorithm is a plugin, and may raise, hang, crash, answer nonsense or eat mem
 ends as the outcome of one call; neither the Brain nor another call notices.
 """
 
+from __future__ import annotations
+
 from penstock.brain.executor.pool import Executor
 from penstock.brain.executor.task import Outcome, Task, TaskResult, TaskRunner
 

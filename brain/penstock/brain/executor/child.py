@@ -6,6 +6,8 @@ is killed by the parent; should the parent be gone, an alarm with its default ac
 process all the same.
 """
 
+from __future__ import annotations
+
 import os
 import pickle
 import resource

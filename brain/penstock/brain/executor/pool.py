@@ -1,5 +1,7 @@
 """A pool of executor processes whose size follows the configuration while it runs."""
 
+from __future__ import annotations
+
 import asyncio
 from typing import Final
 

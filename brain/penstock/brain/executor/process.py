@@ -1,5 +1,7 @@
 """One child process, seen from the Brain: give it a task, get a result, within a time."""
 
+from __future__ import annotations
+
 import asyncio
 import os
 import pickle
@@ -33,7 +35,7 @@ class ExecutorProcess:
         self._broken = False
 
     @classmethod
-    async def start(cls, settings: ExecutorSettings) -> "ExecutorProcess":
+    async def start(cls, settings: ExecutorSettings) -> ExecutorProcess:
         """Start a child and wait until it is ready. Raises OSError where it does not come up."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -5,6 +5,8 @@ our own process, on a pipe that nobody else holds. Answers come back as JSON and
 since what a plugin answers may be anything.
 """
 
+from __future__ import annotations
+
 import json
 import struct
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ each server. The first sample of a run is left out, as it may mix two configurat
 samples in which some workers are still starting.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median

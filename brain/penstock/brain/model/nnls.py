@@ -6,6 +6,8 @@ linear systems, solved in one batch: exact, deterministic, and quick for n up to
 iterative solver is needed.
 """
 
+from __future__ import annotations
+
 import itertools
 from typing import Any, Final
 

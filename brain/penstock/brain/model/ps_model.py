@@ -14,6 +14,8 @@ is fitted, and each counts by how well it explains the measurements. Predictions
 mean over the hypotheses; their spread is the error bound.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ servers of one number get the quota that the workers leave, in proportion to the
 one with the largest tensor does not slow the others.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

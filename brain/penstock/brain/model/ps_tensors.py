@@ -11,6 +11,8 @@ Guarantees:
 - the fewest tensors that explain the measurements are the answer.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, Final
 

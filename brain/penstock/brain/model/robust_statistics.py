@@ -4,6 +4,8 @@ Samples of a training job come from a machine that others share: some are far of
 that decides something is taken here.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from statistics import median

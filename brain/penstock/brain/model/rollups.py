@@ -4,6 +4,8 @@ A roll-up holds means, weighted by the time that each sample covers; memory is t
 step is the newest. Ten minutes are summed up from their minutes.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

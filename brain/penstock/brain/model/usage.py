@@ -1,5 +1,7 @@
 """What a job used over its life, from its samples: what later jobs are planned from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

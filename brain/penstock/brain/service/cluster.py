@@ -4,6 +4,8 @@ The scheduler pushes a whole snapshot every now and then. Of the past, one snaps
 each minute of a day and each ten minutes of two weeks, with the fragmentation of every node alone.
 """
 
+from __future__ import annotations
+
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence

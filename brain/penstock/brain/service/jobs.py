@@ -1,5 +1,7 @@
 """Registering jobs, reading them, and noting how they ended."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
@@ -21,7 +23,7 @@ from penstock.brain.store.rollups import Rollups
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, UsageRow
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _MOST_SAMPLES: Final = 2000
 _LOOK_BACK_SECONDS: Final = 7 * 86_400.0
 """What a job used before the last week does not count."""
@@ -136,7 +138,7 @@ class JobService:
             jobs = Jobs(self._database, session)
             row = await jobs.get(uid)
             if row.current_plan is None:
-                _log.warning("job %s has no first plan: %s", uid, why_none(decision))
+                logger.warning("job %s has no first plan: %s", uid, why_none(decision))
                 await jobs.explain(uid, why_none(decision))
                 row = await jobs.get(uid)
             elif row.message:

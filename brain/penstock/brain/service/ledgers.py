@@ -1,5 +1,7 @@
 """Keeping the newest ledger of each trainer: opaque bytes with a sequence number."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from penstock.base.enums import JobPhase

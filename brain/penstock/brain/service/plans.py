@@ -1,5 +1,7 @@
 """Reading plans, overriding them, and asking what would be planned."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import logging
@@ -36,7 +38,7 @@ from penstock.brain.store.runs import Runs
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
 
-_log: Final = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _MOST_SPEEDS: Final = 500
 _MOST_UNWRITTEN: Final = 100
 _HEARTBEAT_SECONDS: Final = 15.0
@@ -363,10 +365,10 @@ class PlanService:
             await scales.write(job, row)
         except ClusterRefusedError as error:
             # The plan is in force all the same: the trainer carries it out like any other.
-            _log.warning("override %s of job %s: no Scale: %s", row.number, job.uid, error)
+            logger.warning("override %s of job %s: no Scale: %s", row.number, job.uid, error)
             row.scale = None
         except ClusterUnavailableError as error:
-            _log.warning("override %s of job %s: %s; trying again", row.number, job.uid, error)
+            logger.warning("override %s of job %s: %s; trying again", row.number, job.uid, error)
             return row
         else:
             row.scale_written = True

@@ -6,6 +6,8 @@ sender is answered when it is committed. A batch that spoils a transaction is wr
 it cannot spoil the others'.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +50,7 @@ class Written:
 @dataclass(slots=True)
 class _Waiting:
     batch: Batch
-    done: "asyncio.Future[Written]" = field(repr=False)
+    done: asyncio.Future[Written] = field(repr=False)
 
 
 class SampleWriter:

@@ -1,5 +1,7 @@
 """Taking in what jobs measured, and giving it out."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

@@ -1,5 +1,7 @@
 """Every query on the settings of algorithms that were changed while a Brain ran."""
 
+from __future__ import annotations
+
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 

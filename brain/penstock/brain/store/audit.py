@@ -1,5 +1,7 @@
 """Every query on the audit: who changed what, and when."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """Every query on the read models of the cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -6,6 +6,8 @@ IMMEDIATE), since one that upgrades later can fail at any moment; writers of one
 the event loop rather than in SQLite's busy loop.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -90,7 +92,7 @@ class Database:
         ):
             yield session
 
-    def insert(self, table: type[Any]) -> "sqlite.Insert | postgresql.Insert":
+    def insert(self, table: type[Any]) -> sqlite.Insert | postgresql.Insert:
         """An INSERT of this dialect, which knows ON CONFLICT."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 

@@ -1,5 +1,7 @@
 """Every query on idempotency keys."""
 
+from __future__ import annotations
+
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from penstock.brain.store.tables import IdempotencyRow

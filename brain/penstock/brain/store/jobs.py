@@ -1,8 +1,10 @@
 """Every query on jobs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Float, Table, bindparam, case, func, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -118,7 +120,7 @@ class Jobs:
             found |= {row[0]: row[1] for row in rows}
         return found
 
-    async def progressed(self, progress: Sequence["JobProgress"]) -> None:
+    async def progressed(self, progress: Sequence[JobProgress]) -> None:
         """Note what trainers have said of their jobs. A sample that is older than what is known
         changes nothing but the time of hearing."""
         if not progress:
@@ -303,8 +305,8 @@ class Jobs:
         return {row[0]: row[1] for row in rows}
 
 
-_TABLE: Table = JobRow.__table__  # type: ignore[attr-defined]
-_COUNTERS: dict[str, Any] = {
+_TABLE: Final[Table] = JobRow.__table__  # type: ignore[attr-defined]
+_COUNTERS: Final[dict[str, Any]] = {
     "message": "",
     "step": 0,
     "steps_per_second": 0.0,

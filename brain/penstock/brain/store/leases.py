@@ -1,5 +1,7 @@
 """Which of several Brains administers which job."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from sqlalchemy import delete, func, literal, or_, select, text, update

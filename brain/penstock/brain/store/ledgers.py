@@ -1,5 +1,7 @@
 """Every query on the trainers' ledgers."""
 
+from __future__ import annotations
+
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 

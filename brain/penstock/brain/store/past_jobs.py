@@ -1,5 +1,7 @@
 """What finished jobs used: written once as a job ends, read for the plans of later ones."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from sqlalchemy import or_, select

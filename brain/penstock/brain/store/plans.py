@@ -1,5 +1,7 @@
 """Every query on plans."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from sqlalchemy import or_, select, update

@@ -1,5 +1,7 @@
 """Deletes what has been kept long enough, a bounded number of rows at a time."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Table, delete, select, tuple_

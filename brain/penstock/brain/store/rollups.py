@@ -1,5 +1,7 @@
 """Every query on roll-ups, and on the samples that they are made from."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Every query on the runs of algorithms."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select

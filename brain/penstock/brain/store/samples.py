@@ -1,5 +1,7 @@
 """Every query on samples and on what happened to single pods."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,6 +4,8 @@ Several Brains may start on one database at once: on PostgreSQL an advisory lock
 turns, on SQLite the write lock does.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from alembic import command

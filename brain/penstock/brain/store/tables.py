@@ -6,6 +6,8 @@ models do not validate (SQLModel), so the constraints that must hold are in the 
 constraint has a name, or SQLite could not migrate it.
 """
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.doctor.finding import Finding
 
-_STYLES = {
+_STYLES: Final = {
     "ok": ("✓", "green"),
     "skipped": ("-", "dim"),
     "warning": ("!", "bold magenta"),

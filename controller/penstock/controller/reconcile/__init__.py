@@ -6,6 +6,8 @@ situation a cluster can be in is one value that a test can write down.
 `reconcile` answers for one job, `lone.reconcile_lone_scale` for a Scale whose job is not there.
 """
 
+from __future__ import annotations
+
 from penstock.controller.reconcile.observed import Observed, Settings
 from penstock.controller.reconcile.reconcile import reconcile
 

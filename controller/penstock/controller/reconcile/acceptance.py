@@ -13,8 +13,8 @@ from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.pod_shape import TemplateError, check_template
 
-_NOT_VALID = frozenset({400, 413, 422})
-_CONFLICT = 409
+_NOT_VALID: Final = frozenset({400, 413, 422})
+_CONFLICT: Final = 409
 
 _TRAINER_TEMPLATE: Final = "spec.trainer.template"
 _ATTRIBUTES: Final = {

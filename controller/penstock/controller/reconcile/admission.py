@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Final
 
 from penstock.base.enums import Policy, Role
 from penstock.controller.reconcile import quota, timing
@@ -31,7 +32,7 @@ from penstock.controller.reconcile.targets import (
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 
-GENERATION = 1  # a Scale is immutable, so it has one generation
+GENERATION: Final = 1  # a Scale is immutable, so it has one generation
 
 
 def with_conditions(scale: Scale, conditions: Mapping[str, Condition]) -> Scale:

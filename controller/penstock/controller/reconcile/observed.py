@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import Policy, Role, Source, Strategy
 from penstock.controller.reconcile.target_fields import FieldKey
@@ -220,7 +220,7 @@ def role_in_names(role: str) -> str:
     return Role(role).in_names if role in _ROLES else role
 
 
-_ROLES = frozenset(role.value for role in Role)
+_ROLES: Final = frozenset(role.value for role in Role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from penstock.controller.reconcile.targets import Target, bounds
 from penstock.crds.conditions import UNWRITTEN, JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 
-FORBIDDEN = 403
-_SHOWN = 5
+FORBIDDEN: Final = 403
+_SHOWN: Final = 5
 
 _CURES: Final = {
     "violates PodSecurity": "set what it names in the template of the pod's role, or ask for "

@@ -7,7 +7,7 @@ reads them back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import TRAINER_ROLE, JobState, Role
 from penstock.controller.reconcile.conditions import Conditions
@@ -16,7 +16,7 @@ from penstock.controller.reconcile.ranks import RolePlan
 from penstock.crds import labels
 from penstock.crds.conditions import JobCondition
 
-_DISPLAY = {Role.WORKER: "workers", Role.PS: "ps", Role.DATA_WORKER: "dataWorkers"}
+_DISPLAY: Final = {Role.WORKER: "workers", Role.PS: "ps", Role.DATA_WORKER: "dataWorkers"}
 
 
 def build_status(

@@ -1,5 +1,7 @@
 """How long the controller waits for what, in one place; every wait of a job has its bound here."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from typing import Final
 

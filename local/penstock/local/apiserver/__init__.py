@@ -1,5 +1,7 @@
 """The HTTP side of the embedded cluster: see :func:`serve`."""
 
+from __future__ import annotations
+
 from penstock.local.apiserver.server import (
     RunningServer,
     ServeOptions,

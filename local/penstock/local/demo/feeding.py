@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Final
 
 import httpx
 
@@ -31,18 +32,18 @@ from penstock.local.demo.scenario import (
     pod_line,
 )
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS: Final = 60.0
 """How long the tuning may take before the GPU pod comes."""
 
-QUIET_SECONDS = 30.0
+QUIET_SECONDS: Final = 30.0
 """A tuning that has asked for nothing more for so long has come to an end."""
 
-EFFECT_SECONDS = 11.0
+EFFECT_SECONDS: Final = 11.0
 """How old a change is when the queue's figures are all of the time after it."""
 
-GPU_POD = "incoming"
-_EPOCH = re.compile(r"accuracy ([\d.]+), (\d+) images/s, waited for data (\d+)%")
-_LOG_LINES = 5000
+GPU_POD: Final = "incoming"
+_EPOCH: Final = re.compile(r"accuracy ([\d.]+), (\d+) images/s, waited for data (\d+)%")
+_LOG_LINES: Final = 5000
 
 
 @dataclass(frozen=True)

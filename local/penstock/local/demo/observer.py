@@ -11,7 +11,7 @@ import json
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import yaml
@@ -19,8 +19,8 @@ import yaml
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_PLURAL, SCALE_PLURAL
 
-REQUEST_TIMEOUT_SECONDS = 10.0
-RESULT_MARK = "penstock-result "
+REQUEST_TIMEOUT_SECONDS: Final = 10.0
+RESULT_MARK: Final = "penstock-result "
 """A training script's last figures stand behind this word, as JSON, on a line of its log."""
 
 Json = dict[str, Any]

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import yaml
 from rich.console import Console
@@ -26,12 +27,12 @@ from penstock.local.home import Home
 from penstock.local.lifecycle import installer
 from penstock.local.supervisor import supervised
 
-BRAIN_CONFIG = Path(__file__).with_name("brain.yaml")
-NODES = Path(__file__).with_name("nodes.yaml")
-SCHEDULER_OPTIONS = ("--interval=2", "--tune-training-workers")
+BRAIN_CONFIG: Final = Path(__file__).with_name("brain.yaml")
+NODES: Final = Path(__file__).with_name("nodes.yaml")
+SCHEDULER_OPTIONS: Final = ("--interval=2", "--tune-training-workers")
 """It looks every few seconds where a cluster's looks twice a minute."""
 
-IMAGES_TIMEOUT_SECONDS = 180.0
+IMAGES_TIMEOUT_SECONDS: Final = 180.0
 
 
 @dataclass(frozen=True)

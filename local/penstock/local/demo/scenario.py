@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
@@ -28,12 +28,12 @@ from penstock.local.demo.report import (
     speed_between,
 )
 
-LOOK_EVERY_SECONDS = 0.5
-BLIND_TIMEOUT_SECONDS = 20.0
-STEADY_SECONDS = 8.0
+LOOK_EVERY_SECONDS: Final = 0.5
+BLIND_TIMEOUT_SECONDS: Final = 20.0
+STEADY_SECONDS: Final = 8.0
 """How long the job runs on an adjusted plan before a worker is killed."""
 
-ENDED = (JobState.SUCCEEDED, JobState.FAILED)
+ENDED: Final = (JobState.SUCCEEDED, JobState.FAILED)
 
 
 class DemoError(Exception):

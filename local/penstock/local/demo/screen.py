@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,8 +17,8 @@ from penstock.local.demo.feeding import FeedView
 from penstock.local.demo.report import FeedReport, FeedStep, PlanEntry, Report, Throughput
 from penstock.local.demo.scenario import PodLine, View
 
-_BARS = "▁▂▃▄▅▆▇█"
-_SPARK_WIDTH = 60
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_SPARK_WIDTH: Final = 60
 
 Show = Callable[[View | FeedView], None]
 

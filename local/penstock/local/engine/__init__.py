@@ -7,6 +7,8 @@
 See :mod:`penstock.local.apiserver` for the same over HTTP.
 """
 
+from __future__ import annotations
+
 from penstock.local.engine import errors
 from penstock.local.engine.api import Api, ObjectList, Watch
 from penstock.local.engine.documents import thaw

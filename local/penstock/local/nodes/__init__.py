@@ -1,5 +1,7 @@
 """Nodes of the embedded cluster: declared as data, and looked after when they go."""
 
+from __future__ import annotations
+
 from penstock.local.nodes.declaration import (
     NodeDeclaration,
     NodeDeclarationError,

@@ -4,6 +4,8 @@
 `penstock.data.ledger.journal` how that survives a crash. Nothing here does I/O or reads a clock.
 """
 
+from __future__ import annotations
+
 from penstock.data.ledger.errors import (
     LedgerError,
     QuarantineError,

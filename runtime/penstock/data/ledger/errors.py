@@ -1,5 +1,7 @@
 """What the ledger refuses, and why."""
 
+from __future__ import annotations
+
 
 class LedgerError(Exception):
     """A call that the ledger refuses; nothing has changed."""

@@ -7,7 +7,7 @@ then applied; applying needs no clock and cannot fail, so that a replay always r
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from penstock.data.ledger.errors import SnapshotError
 
@@ -60,15 +60,15 @@ class RolledBack:
 
 Event = Leased | Completed | Returned | Failed | RolledBack
 
-_BY_TAG: dict[str, type[Event]] = {
+_BY_TAG: Final[dict[str, type[Event]]] = {
     "lease": Leased,
     "done": Completed,
     "return": Returned,
     "fail": Failed,
     "rollback": RolledBack,
 }
-_TAGS = {kind: tag for tag, kind in _BY_TAG.items()}
-_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _TAGS}
+_TAGS: Final = {kind: tag for tag, kind in _BY_TAG.items()}
+_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _TAGS}
 
 
 def to_record(event: Event) -> list[Any]:

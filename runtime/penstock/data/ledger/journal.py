@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
@@ -21,9 +21,9 @@ from penstock.data.ledger.errors import SnapshotError
 from penstock.data.ledger.events import Event, from_record, to_record
 from penstock.data.ledger.ledger import Ledger, LedgerOptions
 
-MAGIC = b"PNSTKLG1"
-MAX_RECORD_BYTES = 1 << 24
-_FRAME = struct.Struct("<II")
+MAGIC: Final = b"PNSTKLG1"
+MAX_RECORD_BYTES: Final = 1 << 24
+_FRAME: Final = struct.Struct("<II")
 
 
 def frame(value: Any) -> bytes:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.enums import Guarantee
 from penstock.data.ledger.errors import LedgerError, QuarantineError, SnapshotError, StaleLeaseError
@@ -31,11 +31,11 @@ from penstock.data.ledger.events import (
 )
 from penstock.data.ledger.ranges import Range, RangeSet
 
-SNAPSHOT_VERSION = 1
-MAX_OPEN_LEASES = 8192
+SNAPSHOT_VERSION: Final = 1
+MAX_OPEN_LEASES: Final = 8192
 """Beyond this, `Ledger.lease` refuses: it bounds the snapshot (about 60 bytes per lease)."""
 
-MAX_BLAMED_SLOTS = 1024
+MAX_BLAMED_SLOTS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.data.ledger.permutation import Permutation, derive_seed
 
-MAX_GLOBAL_BATCH = 1 << 24
+MAX_GLOBAL_BATCH: Final = 1 << 24
 
 
 class Slot(NamedTuple):

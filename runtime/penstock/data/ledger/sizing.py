@@ -8,7 +8,9 @@ and Kuck 1987), so that no holder still works for long when all others have noth
 
 from __future__ import annotations
 
-TARGET_SHARE_OF_TERM = 0.25
+from typing import Final
+
+TARGET_SHARE_OF_TERM: Final = 0.25
 
 
 def lease_slots(

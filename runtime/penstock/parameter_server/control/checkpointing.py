@@ -8,16 +8,16 @@ fails, another does it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from penstock.job.protocol import MemberId
 from penstock.parameter_server.control.timeouts import Timeouts
 from penstock.parameter_server.control.workers import WorkerState
 from penstock.parameter_server.protocol import WorkerReport
 
-MAX_FAILED = 3
+MAX_FAILED: Final = 3
 """At its end a job tries so often to save its model."""
-SHARE = 0.1
+SHARE: Final = 0.1
 """Saving takes at most this part of the time."""
 
 

@@ -52,7 +52,7 @@ from penstock.parameter_server.protocol import (
 )
 from penstock.parameter_server.spec import ModelSpec
 
-LOG = logging.getLogger("penstock.trainer")
+logger = logging.getLogger(__name__)
 
 
 class ServerCoordinator:
@@ -278,7 +278,7 @@ class ServerCoordinator:
                 case Refuse():
                     accepted = False
                 case Say(level, text):
-                    LOG.log(level, "%s", text)
+                    logger.log(level, "%s", text)
                 case EndLeases(holder):
                     assert ledger is not None
                     ledger.release(holder)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.job.protocol import MemberId
 from penstock.parameter_server.control.workers import WorkerRegistry
 from penstock.parameter_server.protocol import WorkerReport
 
-FILLER_SILENT_SECONDS = 60.0
+FILLER_SILENT_SECONDS: Final = 60.0
 """How long a chief that fills a layout may say nothing, where no agent speaks for it."""
 
 

@@ -8,13 +8,14 @@ If that takes too long, what is known has to do: missing owners are then lost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.parameter_server.control.servers import ServerRegistry
 from penstock.parameter_server.control.timeouts import Timeouts
 from penstock.parameter_server.control.workers import WorkerRegistry
 from penstock.parameter_server.layout import Layout
 
-NUMBERS_SKIPPED = 1000
+NUMBERS_SKIPPED: Final = 1000
 """Layouts are numbered so far above those that are heard of: an earlier trainer may have ordered
 some that nobody remembers."""
 

@@ -7,10 +7,11 @@ goes on, and nothing else is begun.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.parameter_server.control.timeouts import Timeouts
 
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS: Final = 3
 """After so many in a row the checkpoint is used instead."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.parameter_server.control.timeouts import Timeouts
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId
@@ -18,8 +19,8 @@ from penstock.parameter_server.spec import ModelSpec
 Key = tuple[int, int]
 """Rank and incarnation: one pod."""
 
-MAX_SERVERS = 8192
-MAX_REPLACED = 4096
+MAX_SERVERS: Final = 8192
+MAX_REPLACED: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)

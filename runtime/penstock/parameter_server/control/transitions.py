@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-KEPT = 200
+KEPT: Final = 200
 
 
 @dataclass

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.job.protocol import MemberId
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import WorkerPhase, WorkerReport
 
-MAX_WORKERS = 16384
-MAX_REPLACED = 4096
-SILENT_SECONDS = 15.0
+MAX_WORKERS: Final = 16384
+MAX_REPLACED: Final = 4096
+SILENT_SECONDS: Final = 15.0
 """A worker that neither reports nor is vouched for by its agent for so long is taken for dead."""
-OVERDUE_BATCHES = 4
-OVERDUE_SECONDS = 2.0
+OVERDUE_BATCHES: Final = 4
+OVERDUE_SECONDS: Final = 2.0
 """Who has not ended its batch in so long, and in the time of so many, is not waited for while
 others stand still: that costs no more than this batch, done again."""
-SUSPICION_SECONDS = 10.0
-EVALUATION_SECONDS = 900.0
+SUSPICION_SECONDS: Final = 10.0
+EVALUATION_SECONDS: Final = 900.0
 """How long a worker may evaluate its model without a word, where no agent speaks for it."""
 
 

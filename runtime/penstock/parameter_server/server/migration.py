@@ -21,7 +21,7 @@ from penstock.parameter_server.layout import Layout, ServerAddress, ServerId
 from penstock.parameter_server.server.store import BadRequestError, Store
 from penstock.parameter_server.wire import PARTITION, READ, STATE, STATED
 
-LOG = logging.getLogger("penstock.ps")
+logger = logging.getLogger(__name__)
 
 IN_FLIGHT: Final = 8
 """Partitions that are asked of one server before the first has come: small ones cost a round trip
@@ -184,6 +184,6 @@ class PartitionMigration(LayoutBuild):
 
     def _say(self, trouble: str) -> None:
         if trouble != self.trouble:
-            LOG.warning("%s", trouble)
+            logger.warning("%s", trouble)
             self.trouble = trouble
             self._changed()

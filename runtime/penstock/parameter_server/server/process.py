@@ -50,7 +50,7 @@ from penstock.parameter_server.server.settings import ServerSettings
 from penstock.parameter_server.server.shard import ServerShard, ServerStatus
 from penstock.parameter_server.wire import TIMEOUT_SECONDS, UNAVAILABLE, Unavailable
 
-LOG = logging.getLogger("penstock.ps")
+logger = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 1.0
 """How long the trainer may hold a report: figures are as old as that at most."""
@@ -95,7 +95,7 @@ class ParameterServer:
         self._listener = socket.create_server((host, 0), family=family, backlog=256)
         port = self._listener.getsockname()[1]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        LOG.info("parameter server %s takes connections at %s", self.id, self.address)
+        logger.info("parameter server %s takes connections at %s", self.id, self.address)
         for name, target in (
             ("penstock-accept", self._accept),
             ("penstock-report", self._report),
@@ -129,7 +129,7 @@ class ParameterServer:
         if not self._ended.is_set():
             self._code = code
             if why:
-                LOG.log(logging.INFO if code == DRAINED else logging.ERROR, "%s", why)
+                logger.log(logging.INFO if code == DRAINED else logging.ERROR, "%s", why)
         self._ended.set()
         self._changed.set()
 
@@ -138,7 +138,7 @@ class ParameterServer:
         try:
             work()
         except Exception:
-            LOG.exception("this server cannot go on, and ends: another may take its place")
+            logger.exception("this server cannot go on, and ends: another may take its place")
             self._end(FAILED)
 
     # ------------------------------------------------------------------ data connections
@@ -151,7 +151,7 @@ class ParameterServer:
                 sock, _ = self._listener.accept()
             except OSError as error:
                 if not self._ended.wait(RETRY_SECONDS) and not deaf:
-                    LOG.error("cannot take connections: %s; trying on", error)
+                    logger.error("cannot take connections: %s; trying on", error)
                 deaf = True
                 continue
             deaf = False
@@ -160,7 +160,7 @@ class ParameterServer:
                 if not full:
                     self._connections.add(sock)
             if full:
-                LOG.error("more than %d connections: one is refused", MAX_CONNECTIONS)
+                logger.error("more than %d connections: one is refused", MAX_CONNECTIONS)
                 sock.close()
                 continue
             try:
@@ -168,7 +168,7 @@ class ParameterServer:
                     target=self._serve, args=(sock,), name="penstock-line", daemon=True
                 ).start()
             except RuntimeError as error:  # the pod may have no more threads
-                LOG.error("a connection is refused: %s", error)
+                logger.error("a connection is refused: %s", error)
                 self._drop(sock)
 
     def _serve(self, sock: socket.socket) -> None:
@@ -180,7 +180,7 @@ class ParameterServer:
             frame.set_timeouts(sock, TIMEOUT_SECONDS)
             self._converse(sock, caller)
         except (DataError, OSError) as error:
-            LOG.debug("%s: %s", caller, error)
+            logger.debug("%s: %s", caller, error)
         finally:
             self._shard.left(caller)
             self._drop(sock)
@@ -287,7 +287,7 @@ class ParameterServer:
         try:
             reply = reporter.report(SERVER_PATH, report, ServerReply)
         except ProtocolError as error:
-            LOG.error("the trainer's answer is unreadable: %s", error)
+            logger.error("the trainer's answer is unreadable: %s", error)
             reply = None
         if reply is None:
             self._told = None
@@ -336,7 +336,7 @@ def run(settings: ServerSettings) -> int:
 
     def drain() -> None:
         told.recv(1)
-        LOG.info(
+        logger.info(
             "asked to go: for %.0f s others may take over what is here", settings.grace_seconds
         )
         server.drain()

@@ -58,7 +58,7 @@ from penstock.parameter_server.wire import (
     Unavailable,
 )
 
-LOG = logging.getLogger("penstock.ps")
+logger = logging.getLogger(__name__)
 
 BUSY_SECONDS: Final = 0.5
 """How long a batch waits here for its turn, before its worker asks again."""
@@ -133,7 +133,7 @@ class ServerShard:
         except UnavailableError as error:
             return Response(UNAVAILABLE, [error.reason.value, str(error)])
         except (ValueError, TypeError, OverflowError) as error:  # QuestionError among them
-            LOG.warning("a request of kind %d from %s cannot be meant: %s", kind, caller, error)
+            logger.warning("a request of kind %d from %s cannot be meant: %s", kind, caller, error)
             return Response(UNAVAILABLE, [Unavailable.BAD.value, f"{self._me}: {error}"])
 
     def left(self, caller: Hashable) -> None:

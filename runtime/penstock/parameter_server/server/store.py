@@ -12,6 +12,7 @@ one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from penstock.data.ledger.ranges import RangeSet
 from penstock.parameter_server.arrays import Floats, Rows, Sparse
 from penstock.parameter_server.spec import ModelSpec, OptimizerKind, SpaceSpec
 
-_ELSEWHERE = -(1 << 62)
+_ELSEWHERE: Final = -(1 << 62)
 
 
 class BadRequestError(ValueError):

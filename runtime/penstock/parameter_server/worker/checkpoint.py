@@ -28,7 +28,7 @@ from penstock.job.protocol import DataSpec
 from penstock.parameter_server.arrays import Floats, cut, sizes_of
 from penstock.parameter_server.spec import FLOAT_BYTES, ModelSpec
 
-LOG = logging.getLogger("penstock.checkpoint")
+logger = logging.getLogger(__name__)
 
 MAGIC: Final = b"PNSTKPS1"
 _HEAD: Final = struct.Struct("<8sQ")  # magic, bytes of the header
@@ -170,7 +170,7 @@ class ModelFiles:
                     atomic_file.verify(saved.path)
                     self._verified = written
             except (atomic_file.DamagedError, OSError) as error:
-                LOG.warning("%s: taking the one before it", error)
+                logger.warning("%s: taking the one before it", error)
                 continue
             return saved
         return None

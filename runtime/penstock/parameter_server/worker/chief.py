@@ -26,7 +26,7 @@ from penstock.parameter_server.spec import ModelSpec
 from penstock.parameter_server.wire import READ, SEAL, STATE, WRITE
 from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFile, ModelFiles
 
-LOG = logging.getLogger("penstock.checkpoint")
+logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 10.0
 """What a save that is being written gets when its worker goes: the next chief saves again."""
@@ -160,7 +160,7 @@ class Save:
         """Give it a moment to end, then leave it: the file before it stays."""
         self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():
-            LOG.warning("left while a checkpoint was being written: the one before it stays")
+            logger.warning("left while a checkpoint was being written: the one before it stays")
             self._stopped = True
             self._thread.join(STOP_SECONDS)
 
@@ -188,7 +188,9 @@ class Save:
             return
         self.slots = saved.slots
         spent = time.monotonic() - began
-        LOG.info("saved the model after %d batches to %s in %.1f s", saved.slots, saved.path, spent)
+        logger.info(
+            "saved the model after %d batches to %s in %.1f s", saved.slots, saved.path, spent
+        )
 
     def _partitions(self, connections: ConnectionPool) -> Iterator[Sequence[Floats]]:
         """All partitions in order; every server is always at work on its next one."""

@@ -47,7 +47,7 @@ from penstock.parameter_server.worker.client import (
 )
 from penstock.parameter_server.worker.slots import Slots
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
 MAX_SLOTS: Final = 1 << 16
 LONG_POLL_SECONDS: Final = 1.0
@@ -234,7 +234,7 @@ class Worker:
         deadline = time.monotonic() + SAVE_SECONDS
         while (self._report.checkpoint or 0) < wanted:
             if self._leaving():
-                LOG.warning("left before the trained model was on disk")
+                logger.warning("left before the trained model was on disk")
                 return
             if self._saving is not None:
                 self._saving.wait(LONG_POLL_SECONDS)
@@ -260,7 +260,7 @@ class Worker:
         try:
             self._post(self._whole(0, wait=False), goodbye_seconds)
         except (httpx.TransportError, WorkerError) as error:
-            LOG.warning("the last report did not reach the trainer: %s", error)
+            logger.warning("the last report did not reach the trainer: %s", error)
         if self._saving is not None:
             self._saving.stop()
         self._servers.close()
@@ -277,7 +277,7 @@ class Worker:
                     self._saving.wait(LONG_POLL_SECONDS)
                 reply = self._exchange(wait=self._saving is None)
         except (LeavingError, ParametersError) as error:
-            LOG.warning("it was not to be learnt whether a checkpoint is wanted yet: %s", error)
+            logger.warning("it was not to be learnt whether a checkpoint is wanted yet: %s", error)
 
     def _check_trained(self) -> None:
         """After the loop: what is read must be the trained model, not one that went back."""
@@ -328,9 +328,9 @@ class Worker:
         self._reply = reply
         self._slots.take(reply.lease)
         for fence in reply.lease.refused:
-            LOG.warning("lease %d had expired: others will do its samples again", fence)
+            logger.warning("lease %d had expired: others will do its samples again", fence)
         if reply.message and reply.message != self._message:
-            LOG.info("waiting: %s", reply.message)
+            logger.info("waiting: %s", reply.message)
         self._message = reply.message
         if reply.over:
             raise OverError(
@@ -360,7 +360,7 @@ class Worker:
                 return self._post(report, REQUEST_TIMEOUT_SECONDS)
             except httpx.TransportError as error:
                 if failures == 0:
-                    LOG.warning("the trainer at %s does not answer (%r)", self._address, error)
+                    logger.warning("the trainer at %s does not answer (%r)", self._address, error)
                 away = time.monotonic() - began
                 if away > DRAIN_SECONDS and self._leaving():
                     raise LeavingError from error
@@ -408,7 +408,7 @@ class Worker:
         try:
             self._filler.fill(layout, checkpoint)
         except (DataError, UnavailableError, CheckpointError, OSError) as error:
-            LOG.warning("layout %d could not be filled: %s", layout.number, error)
+            logger.warning("layout %d could not be filled: %s", layout.number, error)
             self._change(failed=str(error)[:4096] or repr(error))
         else:  # a snapshot of as many slots will be another one from now on
             self._change(filled=layout.number, saved=None, failed="")
@@ -422,7 +422,7 @@ class Worker:
         save, self._saving = self._saving, None
         self._save_failure = save.failure
         if save.failure:
-            LOG.warning("the model was not saved: %s", save.failure)
+            logger.warning("the model was not saved: %s", save.failure)
             self._save_failed = time.monotonic()
             self._change(failed=save.failure)
         else:

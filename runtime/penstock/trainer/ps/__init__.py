@@ -29,6 +29,8 @@ one model, each at its own pace, and keep these promises while workers and serve
     arguments.py  what all of them check of what they are given
 """
 
+from __future__ import annotations
+
 from penstock.trainer.elastic import DrainedError
 from penstock.trainer.ps.embedding import Embedding
 from penstock.trainer.ps.optimizer import Optimizer

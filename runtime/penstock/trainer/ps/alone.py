@@ -15,7 +15,7 @@ from penstock.parameter_server.spec import ModelSpec
 from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
 
 class Alone:
@@ -53,7 +53,7 @@ class Alone:
             self._store.pushes = file.pushes
             done = self._store.applied.watermark >= total_slots
             rest = ": it has seen all the data, and nothing is left to train" if done else ""
-            LOG.info("took up the checkpoint %s%s", saved.path, rest)
+            logger.info("took up the checkpoint %s%s", saved.path, rest)
         else:
             for partition in range(spec.partitions):
                 self._store.set_partition(partition, afresh(spec, partition, dense))
@@ -115,7 +115,7 @@ class Alone:
             self._files.write(self._store.applied, self._store.pushes, partitions)
         except OSError as error:  # such as a full disk: the training is worth more than this save
             if self._failure is None:
-                LOG.warning("%s", not_saved(self._files.folder, cause(error)))
+                logger.warning("%s", not_saved(self._files.folder, cause(error)))
             self._failure = error
         else:
             self._failure = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from penstock.parameter_server.arrays import Rows
 from penstock.parameter_server.spec import MAX_DIM, MAX_ROWS
 from penstock.trainer.ps.arguments import whole
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 class Source(Protocol):

@@ -45,7 +45,7 @@ from penstock.trainer.results import published
 from penstock.trainer.step_log import StepLog
 from penstock.trainer.training_evidence import announce
 
-LOG = logging.getLogger("penstock.session")
+logger = logging.getLogger(__name__)
 
 EXPORT_ROWS: Final = 1 << 16
 MAX_EPOCHS: Final = 1 << 24
@@ -150,7 +150,7 @@ class Session:
         if self._files is not None:
             self._files.check_folder()
         dense = self._served.values()
-        if not LOG.hasHandlers():
+        if not logger.hasHandlers():
             configure("text")
         if address is None:
             self._runner = Alone(
@@ -180,7 +180,7 @@ class Session:
         except LeavingError as error:
             raise DrainedError from error
         except OverError as error:
-            LOG.warning("%s: this worker came too late for the trained model", error)
+            logger.warning("%s: this worker came too late for the trained model", error)
             self._late = True
             return
         self._conclude()
@@ -248,7 +248,7 @@ class Session:
         self._optimizer.connect(None)
         runner = self._running
         if error is None and self._batches and not self._finished and not self._late:
-            LOG.warning(
+            logger.warning(
                 "left after %d batches, before the data were exhausted: the model is not complete, "
                 "and nothing more is saved or reported",
                 self._batches,
@@ -288,7 +288,7 @@ class Session:
                 if not self._batches:
                     size, servers = self._served.spec.bytes / 1e6, self._running.servers
                     where = f"on {servers} servers" if servers else "alone"
-                    LOG.info("training %.1f MB %s from batch %d", size, where, slot)
+                    logger.info("training %.1f MB %s from batch %d", size, where, slot)
                 self._served.load(dense)
                 self._served.zero_grad()
                 return Batch(slot)
@@ -313,7 +313,7 @@ class Session:
             if name not in dropped and len(dropped) >= MAX_DROPPED:
                 continue  # so many have been named
             if name not in dropped:
-                LOG.warning(
+                logger.warning(
                     "gradients of %s are not finite: batches in which this happens change nothing "
                     "and are counted; lower the learning rate, or look at the data",
                     name,
@@ -323,7 +323,7 @@ class Session:
     def _connect(self, address: str, dense: Floats) -> Worker:
         pod = settings.pod_identity()
         if self._files is None:
-            LOG.warning(
+            logger.warning(
                 "no folder for checkpoints: where a server is lost, the training begins anew; "
                 "checkpoint_dir= or %s names one that all workers share",
                 CHECKPOINT_DIR,

@@ -4,6 +4,8 @@
 committed files and run every query against a Prometheus that scrapes the running processes.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Final
 

@@ -1,5 +1,7 @@
 """Writes the dashboards into the chart: ``python -m penstock.scheduler.dashboards [--check]``."""
 
+from __future__ import annotations
+
 import sys
 from functools import partial
 from pathlib import Path

@@ -3,6 +3,8 @@
 As with the jobs' dashboard, the names are held against the running process by a test.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from penstock.scheduler.dashboards.jobs import BRAIN_JOBS, BRAIN_PLANS

@@ -4,6 +4,8 @@ Red: accelerators will strand there for lack of CPU. Blue: CPU will strand for l
 Colour is graded in steps, so that two nodes of one colour are about equally off.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from penstock.scheduler.dashboards.panel import (

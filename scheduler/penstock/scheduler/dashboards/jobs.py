@@ -4,6 +4,8 @@ The names of the controller's and the Brain's metrics are spelt here, because th
 neither; a test holds them against what those processes show.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 from penstock.scheduler.dashboards.panel import Dashboard, Panel, count, increase, latency, rate

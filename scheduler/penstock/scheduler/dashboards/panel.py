@@ -1,5 +1,7 @@
 """Panels and dashboards as values, and the JSON that Grafana imports."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -4,6 +4,8 @@ The file beside this module is the only copy: the chart, ``penstock scheduler --
 and the tests with access control switched on all read it.
 """
 
+from __future__ import annotations
+
 from importlib.resources import files
 
 

@@ -4,6 +4,8 @@ The left-over is half the CPU and half the accelerators, each as a part of the l
 artifact's cluster (128 cores, 8 GPUs), in whole percent; ties go to the first node by name.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar, Final
 
 import numpy as np

@@ -14,6 +14,8 @@ Two quantities follow from the demand:
   without accelerators come at random, by their frequency, until none fits.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Final
 

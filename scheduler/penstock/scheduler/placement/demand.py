@@ -6,6 +6,8 @@ requests as they come, placed or not. What follows from it is in
 `penstock.scheduler.placement.slot_prices` and `penstock.scheduler.placement.cpu_erosion`.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

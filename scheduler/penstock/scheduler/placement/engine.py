@@ -5,6 +5,8 @@ before a choice only the rows that changed since its last one are scored again. 
 remembered shapes is bounded; the one that was not used for longest is forgotten.
 """
 
+from __future__ import annotations
+
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

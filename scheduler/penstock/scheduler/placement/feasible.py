@@ -1,5 +1,7 @@
 """The hard filter: on which nodes a request fits at all."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from penstock.scheduler.node_table import Flags, NodeTable, Rows

@@ -9,6 +9,8 @@ accelerators the request could not use. It is computed from sums over the device
 row costs one matrix product over the distinct accelerator sizes of the typical requests.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final

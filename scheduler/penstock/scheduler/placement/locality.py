@@ -8,6 +8,8 @@ fields of `NodeTraffic`. The choice is among nodes whose score is within `epsilo
 that locality never costs more fragmentation than that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,5 +1,7 @@
 """Most: kube-scheduler's MostAllocated, the packing strategy that clusters are told to use."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np

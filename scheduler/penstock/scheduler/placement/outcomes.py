@@ -4,6 +4,8 @@ A request for whole devices, or for none, leaves a node in one way. A share can 
 with enough free; devices that are equally free are alike, so only the first of them is a way.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,6 +4,8 @@ A policy is pure: the same columns, request and seeded generator give the same c
 has already left out the nodes that the request does not fit on.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Random placement: the floor under every comparison."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The placement policies by name: the one list that commands, planner and simulator share."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -20,6 +20,8 @@ Where CPU is short, slots count only as far as others will leave them
 (`penstock.scheduler.placement.cpu_erosion`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

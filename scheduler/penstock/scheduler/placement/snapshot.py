@@ -17,6 +17,8 @@ is one that is shunned, for a while, because it did not take what was placed on 
 Free resources may be below zero: a cluster that others over-commit is shown as it is.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -72,7 +74,7 @@ class Snapshot:
         nodes: Iterable[Node],
         pods: Iterable[Pod],
         reservations: Iterable[Reservation] = (),
-    ) -> "Snapshot":
+    ) -> Snapshot:
         """A snapshot from complete lists."""
         snapshot = cls()
         for node in nodes:

@@ -4,6 +4,8 @@ Both score 0 to 100 in whole points with equal weight, over CPU and memory, as t
 NodeResourcesFit and NodeResourcesBalancedAllocation do with their default arguments.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np

@@ -19,6 +19,8 @@ Expressed as a potential: the score is the decrease of `burden`, so that the ord
 does not matter and a row is scored from its own columns alone.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar, Final
 
 import numpy as np

@@ -12,6 +12,8 @@ Guarantees:
 - a job that has data workers already, as after a restart of the planner, goes on from there.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

@@ -12,6 +12,8 @@ Invariants, checked by a test against a relist after every event:
   counted in `faults` and left alone (a node counts as gone, a pod stays as it was last seen).
 """
 
+from __future__ import annotations
+
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping

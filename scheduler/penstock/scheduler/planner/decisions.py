@@ -1,5 +1,7 @@
 """What the planner decides, as values: the shell carries them out and tells people about them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -5,6 +5,8 @@ training workers (``offload: Never``), a fixed number of data workers, a job tha
 ended, or is run by another controller.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final

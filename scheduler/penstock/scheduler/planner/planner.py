@@ -6,6 +6,8 @@ worker more or fewer. Both take the time as an argument and do nothing else than
 shell (`penstock.scheduler.service`) carries it out and reports what failed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final

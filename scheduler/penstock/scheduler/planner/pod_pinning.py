@@ -12,6 +12,8 @@ Guarantees:
   own, and the node is shunned for a while, because it is not what the snapshot takes it for.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

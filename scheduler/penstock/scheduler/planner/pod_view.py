@@ -5,6 +5,8 @@ planner, so that a planner that was started anew knows which pods it has pinned,
 The time is by the planner's clock; one from the future (another machine's clock) counts as now.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -17,6 +17,8 @@ even everything would not do; a pod is asked for once in `PATIENCE_SECONDS`, and
 clear of new data workers for as long.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

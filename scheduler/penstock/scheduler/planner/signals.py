@@ -8,6 +8,8 @@ What the training took was there to be taken, wherever it was made: a job that m
 itself receives none, and waits for data only as much as it says.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Final

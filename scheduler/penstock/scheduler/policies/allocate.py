@@ -7,6 +7,8 @@ so that two jobs with about equal keys do not pass a worker to and fro: a move m
 least `MIN_MOVE_GAIN`, and a job gives up workers at most once per `MOVE_PAUSE_SECONDS`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,5 +1,7 @@
 """Fair: the job that is furthest from the speed it could have (GoldMiner 3.4.2)."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from penstock.scheduler.policies.job import JobRates

@@ -5,6 +5,8 @@ previous one did: optimistic, since data workers do not synchronise, and correct
 measured. Before anything was measured, throughput is taken as proportional to cores.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, replace
 
@@ -17,7 +19,7 @@ class GainEstimate:
     throughput: float = 0.0
     per_milli_cpu: float | None = None
 
-    def measured(self, milli_cpu: int, throughput: float) -> "GainEstimate":
+    def measured(self, milli_cpu: int, throughput: float) -> GainEstimate:
         """The estimate after an interval with that much CPU and throughput.
 
         A change of CPU gives a new gain per core; a measurement that is no number changes nothing.

@@ -4,6 +4,8 @@ The rates are those of GoldMiner (SIGMOD 2023, section 3.4), measured at the con
 data queue over the last interval, in steps per second.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Final

@@ -16,6 +16,8 @@ Three things make the difference to ShortestRemaining:
   the need by no more than the last step, which the size of that step is cut to.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from penstock.scheduler.policies.job import JobRates

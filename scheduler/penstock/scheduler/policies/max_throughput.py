@@ -1,5 +1,7 @@
 """MaxThroughput: the data worker goes where it adds most training per core (GoldMiner 3.4.2)."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 from penstock.scheduler.policies.job import JobRates

@@ -1,5 +1,7 @@
 """What an allocation policy is: a key per job; the job with the smallest key is served first."""
 
+from __future__ import annotations
+
 from typing import ClassVar, Final
 
 from penstock.scheduler.policies.job import JobRates

@@ -1,5 +1,7 @@
 """The allocation policies by name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Final
 

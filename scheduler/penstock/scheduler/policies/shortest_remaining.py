@@ -1,5 +1,7 @@
 """ShortestRemaining: the job that is done soonest for the cores it holds (GoldMiner 3.4.2)."""
 
+from __future__ import annotations
+
 from typing import ClassVar, Final
 
 from penstock.scheduler.policies.job import JobRates

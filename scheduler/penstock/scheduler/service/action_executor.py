@@ -5,6 +5,8 @@ removed. It is conditional on the pod's uid. What becomes of a call that failed 
 decide: it is told after a pause that grows, and plans anew.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

@@ -5,6 +5,8 @@ at most: a Brain that is slow or away delays nothing but the allocation, and its
 and logged once.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence

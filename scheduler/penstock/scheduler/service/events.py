@@ -5,6 +5,8 @@ pins themselves. So there is a bound on how many are recorded in a while; the re
 counted. `GET /v1/cluster/allocations` has all of them.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections import deque

@@ -4,6 +4,8 @@ One event loop and no threads. Nothing is decided here. Passes begin only once c
 nodes, pods and jobs have been read: on part of them, a full node would look free.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import random

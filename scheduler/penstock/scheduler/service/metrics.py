@@ -4,6 +4,8 @@ Figures of the cluster are read from the planner's state when they are asked for
 node or job that is gone is ever shown.
 """
 
+from __future__ import annotations
+
 from collections import Counter as Counts
 from collections.abc import Iterator
 from typing import Final

@@ -4,6 +4,8 @@ While the Lease is held, the controller sees that a planner is alive. It lifts t
 Lease is 30 s old, so that a dead planner holds nobody up.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import signal

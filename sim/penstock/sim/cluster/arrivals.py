@@ -5,6 +5,8 @@ random order, redrawn or cut until they ask for 130 % of the accelerators; each 
 it fits nowhere, skipped; the allocated share is read at every percent of demand that has arrived.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,8 +21,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Also draw the result to this file.")
 ]
-DEFAULT_TRACES = Path("../shared/traces")
-FGD_WORKLOADS = "default,multigpu20,multigpu50,gpushare100,cpu050,cpu100"
+DEFAULT_TRACES: Final = Path("../shared/traces")
+FGD_WORKLOADS: Final = "default,multigpu20,multigpu50,gpushare100,cpu050,cpu100"
 
 
 def fgd(

@@ -10,6 +10,8 @@ workload, the expected number of free accelerators on nodes whose devices and me
 it and whose CPU would not (class Q4 of Weng et al., ATC 2023).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,5 +1,7 @@
 """`penstock sim fgd`: placement policies on the workloads of the FGD paper, beside its results."""
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -6,6 +6,8 @@ in a figure that the text does not carry over, so `MODELS` is assumed: up to 64 
 Bert within the hardware's 8, ResNet18 at the 27 that its tuning ends with (Fig. 13).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,5 +1,7 @@
 """The tables and pictures of the cluster experiments."""
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Mapping, Sequence
 

@@ -5,6 +5,8 @@ paper reports one number per row; but a gain over a baseline that queues depends
 much it queues, so here every row is run at several loads, on windows drawn by several seeds.
 """
 
+from __future__ import annotations
+
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -9,6 +9,8 @@ Invariant: what a job holds is taken from the columns and given back when it end
 ever over-committed; a run ends with an empty cluster.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -7,6 +7,8 @@ both. So the expected end is what the paper reports: three data workers of 8 cor
 of 3.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -1,5 +1,7 @@
 """``penstock sim ps``: training with parameter servers under the Brain's algorithms and others'."""
 
+from __future__ import annotations
+
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

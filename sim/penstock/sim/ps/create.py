@@ -1,8 +1,11 @@
 """How well the first plan of a new job fits, against what its user would have asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.planning import History, JobDescription, Limits, Plan, RoleSpec
@@ -10,7 +13,7 @@ from penstock.brain.registry import Registry, load
 from penstock.brain.stages import DEFAULT_POLICIES
 from penstock.sim.ps.past_jobs import DAY, GeneratedJob, generate
 
-NOW = 30 * DAY
+NOW: Final = 30 * DAY
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """The experiments: the paper's two models under every planner, and random models in bulk."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -23,6 +23,8 @@ Parameters are spread over the servers tensor by tensor, in turn, so that the sh
 change with the number of servers.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

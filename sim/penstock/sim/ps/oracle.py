@@ -6,8 +6,10 @@ whole number of cores, which is found exactly, and the largest R whose needs fit
 by bisection. Nothing within the quota, in whole cores, is faster than `exhaustive`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +19,8 @@ from penstock.sim.ps.random_models import PsCase
 
 Floats = npt.NDArray[np.floating[Any]]
 
-MOST_SERVERS = 24
-_CHUNK = 48
+MOST_SERVERS: Final = 24
+_CHUNK: Final = 48
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ to 47.8 and then 56. Five epochs of 90 % of Criteo's 45,840,617 rows in batches 
 (section 6.1).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -44,7 +46,7 @@ def _calibrated(model: PsJobModel, alone: float) -> PsJobModel:
 
 
 _HOT, _WARM = 0.1545, 0.12
-_REST = (1 - 2 * _HOT - _WARM) / 5
+_REST: Final = (1 - 2 * _HOT - _WARM) / 5
 
 WIDE_DEEP: Final = _calibrated(
     PsJobModel(

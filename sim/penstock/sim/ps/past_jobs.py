@@ -6,8 +6,11 @@ less than half of what they were given, and about 5 % were given too little memo
 ``docs/simulation-ps.md``.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +18,7 @@ from penstock.base.enums import Role, Strategy
 from penstock.brain.planning import PastJob, RoleUsage, Signature
 from penstock.sim.ps.model import GIB
 
-DAY = 86_400.0
+DAY: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)

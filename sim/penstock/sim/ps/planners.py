@@ -5,9 +5,12 @@ Baselines are DLRover's (section 6): a static configuration; Optimus (Peng et al
 one kind of pod at a time; the heuristic auto-scaler (Or et al. 2020), which adds workers only.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.model.measurement import settled
@@ -19,10 +22,10 @@ from penstock.brain.stages import DEFAULT_POLICIES, Policy, names_to_ask, stages
 from penstock.sim.errors import SimulationError
 from penstock.sim.ps.model import PsConfig
 
-_CREATE = ("cold_create",)
-FITTED = DEFAULT_POLICIES[Strategy.PARAMETER_SERVER]
+_CREATE: Final = ("cold_create",)
+FITTED: Final = DEFAULT_POLICIES[Strategy.PARAMETER_SERVER]
 """The Brain's default for jobs with parameter servers."""
-DLROVER = Policy(
+DLROVER: Final = Policy(
     stages={
         Stage.CREATE: _CREATE,
         Stage.SAMPLE: ("sample",),

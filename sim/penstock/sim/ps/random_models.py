@@ -1,12 +1,15 @@
 """Job models and quotas drawn at random; the distributions are in ``docs/simulation-ps.md``."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from penstock.sim.ps.model import GIB, PsJobModel
 
-MOST_WORKERS = 100
+MOST_WORKERS: Final = 100
 """``maxReplicas`` of the workers of every random job."""
 
 

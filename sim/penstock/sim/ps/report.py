@@ -1,5 +1,7 @@
 """What the experiments say, for people (tables) and for programs (JSON)."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Mapping

@@ -10,6 +10,8 @@ a slow one is left behind.
 The planner sees only samples, with noise. What is reported is the true speed.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

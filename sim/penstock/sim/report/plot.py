@@ -1,5 +1,7 @@
 """Pictures of results, drawn with matplotlib where it is installed."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

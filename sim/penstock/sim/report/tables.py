@@ -1,5 +1,7 @@
 """Tables for the terminal: columns of text, the published value beside ours."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable, Sequence
 

@@ -4,6 +4,8 @@ They serve to confirm on other clusters and other demand what was chosen on open
 no memory column, so memory limits nothing there.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Final
 

@@ -5,6 +5,8 @@ accelerator or a part of one, gangs come in powers of two, CPU demand per accele
 more than a factor of ten, durations are log-normal. Everything is a function of the generator.
 """
 
+from __future__ import annotations
+
 from typing import Final
 
 import numpy as np

@@ -3,6 +3,8 @@
 Alibaba cluster-trace-gpu-v2023 as it comes with the FGD artifact (Weng et al., ATC 2023).
 """
 
+from __future__ import annotations
+
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping

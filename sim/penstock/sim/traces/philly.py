@@ -4,6 +4,8 @@ Jeon et al., USENIX ATC 2019 (CC-BY-4.0). It says when a job came, how many GPUs
 long; it says nothing about CPU.
 """
 
+from __future__ import annotations
+
 from datetime import datetime
 from pathlib import Path
 from typing import Final

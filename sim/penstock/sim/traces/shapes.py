@@ -1,5 +1,7 @@
 """What every trace is read into: nodes and jobs, whatever the file called them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 

@@ -4,6 +4,8 @@ A reader takes one `TraceRow` at a time and asks it for typed columns; whatever 
 what the column should hold is refused there, with the file, the line, the column and the value.
 """
 
+from __future__ import annotations
+
 import csv
 import math
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,7 @@
 """Alembic's hook: runs the migrations on the connection that `schema` has opened."""
 
+from __future__ import annotations
+
 from alembic import context
 
 from penstock.brain.store.tables import METADATA

@@ -1,5 +1,7 @@
 """How many bytes data workers send, beside the other figures of the queue."""
 
+from __future__ import annotations
+
 import sqlalchemy as sa
 from alembic import op
 
