@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.client import AsyncPenstock, BrainAddressError, async_sdk, brain_address
+from penstock.client import AsyncPenstock, BrainAddressError, brain_address, brain_finder
 from penstock.client.brain_address import BrainAddress, find_brain
 from penstock.client.brain_token import Account, BrainToken
 from penstock.client.cluster import ClusterClient
@@ -297,7 +297,7 @@ def test_who_is_cancelled_meanwhile_leaves_none_either(
         started.append(subprocess.Popen(["sleep", "30"]))
         return BrainAddress("http://127.0.0.1:1", None, "forwarded", started[-1])
 
-    monkeypatch.setattr(async_sdk, "find_brain", find)
+    monkeypatch.setattr(brain_finder, "find_brain", find)
     config = tmp_path / "kubeconfig"
     config.write_text(
         "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"

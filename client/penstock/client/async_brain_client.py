@@ -1,4 +1,4 @@
-"""The Brain's API for asyncio programs; the same calls as `penstock.client.brain_client`."""
+"""The Brain's API for asyncio programs."""
 
 from __future__ import annotations
 
@@ -164,7 +164,8 @@ class AsyncBrainClient:
 
     async def algorithms(self) -> list[AlgorithmView]:
         """The algorithms and their parameters."""
-        return (await self._send(calls.algorithms())).items
+        page = await self._send(calls.algorithms())
+        return page.items
 
     async def configure_algorithm(self, name: str, patch: AlgorithmPatch) -> AlgorithmView:
         """Change an algorithm while the Brain runs."""

@@ -1,8 +1,11 @@
-"""`AsyncPenstock`: the same as `penstock.client.sdk.Penstock`, for asyncio.
+"""`AsyncPenstock`: jobs, from submission to their samples, for asyncio.
 
-async with AsyncPenstock() as penstock:
-    job = await penstock.submit(Path("job.yaml"))
-    await penstock.wait(job.metadata.name)
+    async with AsyncPenstock() as penstock:
+        job = await penstock.submit(Path("job.yaml"))
+        await penstock.wait(job.metadata.name)
+
+One door to the cluster and to its Brain. The job is read from the cluster by name; the Brain, which
+knows jobs by uid, is found by itself and asked only where a call says so.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from penstock.base.targets import RoleTarget
 from penstock.client import frames, job_calls, resources
 from penstock.client.async_brain_client import AsyncBrainClient
 from penstock.client.async_cluster import AsyncClusterClient
-from penstock.client.brain_address import BrainAddress, find_brain
-from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
+from penstock.client.brain_address import BrainAddress
+from penstock.client.brain_finder import AsyncBrainFinder, BrainSearch
+from penstock.client.cluster import WHOLE_SECONDS
 from penstock.client.errors import (
     BrainUnavailableError,
     ClusterUnreachableError,
     ObjectNotFoundError,
-    PenstockError,
 )
 from penstock.client.kubeconfig import Json, read_access
 from penstock.client.resources import JOBS, SCALES
@@ -75,14 +78,9 @@ class AsyncPenstock:
         access = read_access(kubeconfig, context)
         self.namespace = namespace or access.namespace
         self.cluster = AsyncClusterClient(access)
-        self._brain_url = brain_url
-        self._brain_token = brain_token
-        self._brain_account = brain_account
-        self._system_namespace = system_namespace
-        self._address: BrainAddress | None = None
-        self._retry = retry
-        self._brain: AsyncBrainClient | None = None
-        self._finding = asyncio.Lock()
+        self._finder = AsyncBrainFinder(
+            BrainSearch(access, brain_url, brain_token, brain_account, system_namespace, retry)
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,44 +96,19 @@ class AsyncPenstock:
     async def aclose(self) -> None:
         """Close the connections, and a port forwarded to the Brain.
 
-        Who still waits in another task then gets a RuntimeError, as does any later call.
+        Who still waits elsewhere then gets a RuntimeError, as does any later call.
         """
-        if self._brain is not None:
-            await self._brain.aclose()
-        if self._address is not None:
-            await asyncio.to_thread(self._address.close)
+        await self._finder.aclose()
         await self.cluster.aclose()
 
     async def brain(self) -> AsyncBrainClient:
         """The Brain's client; it is found on the first use. Raises BrainAddressError."""
-        async with self._finding:
-            if self._brain is None:
-                self._brain = await self._found()
-            return self._brain
+        return await self._finder.client()
 
-    async def _found(self) -> AsyncBrainClient:
-        # A thread cannot be cancelled: whoever is, waits for it and keeps what it found, so that a
-        # forwarded port is closed with the rest.
-        search = asyncio.ensure_future(asyncio.to_thread(self._find))
-        try:
-            self._address = await asyncio.shield(search)
-        except asyncio.CancelledError:
-            with suppress(PenstockError):
-                self._address = await search
-            raise
-        return AsyncBrainClient(self._address.url, token=self._address.token, retry=self._retry)
-
-    def _find(self) -> BrainAddress:
-        if self._address is not None:  # found for a caller who was cancelled
-            return self._address
-        with ClusterClient(self.cluster.access) as cluster:
-            return find_brain(
-                cluster,
-                self._brain_url,
-                self._brain_token,
-                namespace=self._system_namespace,
-                account=self._brain_account,
-            )
+    @property
+    def brain_address(self) -> BrainAddress | None:
+        """Where the Brain was found and how; None before it is looked for."""
+        return self._finder.address
 
     async def submit(self, job: ElasticJob | Mapping[str, Any] | Path) -> ElasticJob:
         """Create a job from a model, a manifest or a YAML file, and return it as it was stored.
@@ -192,7 +165,8 @@ class AsyncPenstock:
         scales = job_calls.scales_of(job, await self.cluster.list(SCALES, self.namespace))
         found = job_calls.pins(scales, role)
         if job_calls.made_through_brain(found):
-            await (await self.brain()).lift_override(job["metadata"]["uid"])
+            brain = await self.brain()
+            await brain.lift_override(job["metadata"]["uid"])
         for pin in found:
             with suppress(ObjectNotFoundError):  # the Brain, or somebody else, was faster
                 await self.cluster.send(job_calls.unpin(pin))
@@ -208,8 +182,8 @@ class AsyncPenstock:
 
     async def plans(self, name: str) -> list[Plan]:
         """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
-        uid = await self._uid(name)
-        return [plan async for plan in (await self.brain()).plans(uid)]
+        uid, brain = await self._uid(name), await self.brain()
+        return [plan async for plan in brain.plans(uid)]
 
     async def watch_plans(self, name: str, *, after: int = 0) -> AsyncIterator[Plan]:
         """Plans with an id above `after` as they are made, until the job ends.
@@ -225,7 +199,8 @@ class AsyncPenstock:
                     absence.over()
                     after = plan.id
                     yield plan
-                if (await brain.job(uid)).phase != ACTIVE:
+                job = await brain.job(uid)
+                if job.phase != ACTIVE:
                     # What was made between the end of the stream and that of the job.
                     async for plan in brain.plans(uid):
                         if plan.id > after:
@@ -239,8 +214,8 @@ class AsyncPenstock:
 
     async def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:
         """What the Brain would do with a job now; changes nothing."""
-        uid = await self._uid(name)
-        return await (await self.brain()).propose(uid, request)
+        uid, brain = await self._uid(name), await self.brain()
+        return await brain.propose(uid, request)
 
     async def samples(
         self,
@@ -252,10 +227,8 @@ class AsyncPenstock:
         ranks: bool = False,
     ) -> list[SampleView]:
         """The samples of a time range (seconds since the epoch), oldest first."""
-        uid = await self._uid(name)
-        found = (await self.brain()).samples(
-            uid, resolution=resolution, start=start, end=end, ranks=ranks
-        )
+        uid, brain = await self._uid(name), await self.brain()
+        found = brain.samples(uid, resolution=resolution, start=start, end=end, ranks=ranks)
         return [sample async for sample in found]
 
     async def samples_frame(
@@ -274,7 +247,8 @@ class AsyncPenstock:
         return await self.cluster.send(call, seconds=seconds)
 
     async def _uid(self, name: str) -> str:
-        return str((await self._read(name))["metadata"]["uid"])
+        job = await self._read(name)
+        return str(job["metadata"]["uid"])
 
     async def _scale(
         self, name: str, roles: Mapping[Role, RoleTarget], policy: Policy, message: str

@@ -1,5 +1,7 @@
 """The Brain's API for programs without an event loop."""
 
+# Derived from async_brain_client.py; do not edit.
+
 from __future__ import annotations
 
 import random
@@ -159,7 +161,8 @@ class BrainClient:
 
     def algorithms(self) -> list[AlgorithmView]:
         """The algorithms and their parameters."""
-        return self._send(calls.algorithms()).items
+        page = self._send(calls.algorithms())
+        return page.items
 
     def configure_algorithm(self, name: str, patch: AlgorithmPatch) -> AlgorithmView:
         """Change an algorithm while the Brain runs."""
@@ -251,11 +254,12 @@ class BrainClient:
     def _attempt(self, call: Call[T], deadline: float) -> Answer:
         seconds = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
         end = time.monotonic() + seconds
+        shown = authorization(self._token)
         with self._http.stream(
             call.method,
             call.path,
             params=dict(call.query),
-            headers={**call.headers, **authorization(self._token)},
+            headers={**call.headers, **shown},
             content=call.body,
             timeout=seconds,
         ) as response:

@@ -8,6 +8,8 @@ One door to the cluster and to its Brain. The job is read from the cluster by na
 knows jobs by uid, is found by itself and asked only where a call says so.
 """
 
+# Derived from async_sdk.py; do not edit.
+
 from __future__ import annotations
 
 import time
@@ -20,8 +22,9 @@ from typing import Any, Self
 from penstock.base.enums import Policy, Role
 from penstock.base.targets import RoleTarget
 from penstock.client import frames, job_calls, resources
-from penstock.client.brain_address import BrainAddress, find_brain
+from penstock.client.brain_address import BrainAddress
 from penstock.client.brain_client import BrainClient
+from penstock.client.brain_finder import BrainFinder, BrainSearch
 from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
 from penstock.client.errors import (
     BrainUnavailableError,
@@ -75,13 +78,9 @@ class Penstock:
         access = read_access(kubeconfig, context)
         self.namespace = namespace or access.namespace
         self.cluster = ClusterClient(access)
-        self._brain_url = brain_url
-        self._brain_token = brain_token
-        self._brain_account = brain_account
-        self._system_namespace = system_namespace
-        self._address: BrainAddress | None = None
-        self._retry = retry
-        self._brain: BrainClient | None = None
+        self._finder = BrainFinder(
+            BrainSearch(access, brain_url, brain_token, brain_account, system_namespace, retry)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -97,34 +96,20 @@ class Penstock:
     def close(self) -> None:
         """Close the connections, and a port forwarded to the Brain.
 
-        Who still waits in another thread then gets a RuntimeError, as does any later call.
+        Who still waits elsewhere then gets a RuntimeError, as does any later call.
         """
-        if self._brain is not None:
-            self._brain.close()
-        if self._address is not None:
-            self._address.close()
+        self._finder.close()
         self.cluster.close()
 
     @property
     def brain(self) -> BrainClient:
         """The Brain's client; it is found on the first use. Raises BrainAddressError."""
-        if self._brain is None:
-            self._address = find_brain(
-                self.cluster,
-                self._brain_url,
-                self._brain_token,
-                namespace=self._system_namespace,
-                account=self._brain_account,
-            )
-            self._brain = BrainClient(
-                self._address.url, token=self._address.token, retry=self._retry
-            )
-        return self._brain
+        return self._finder.client()
 
     @property
     def brain_address(self) -> BrainAddress | None:
         """Where the Brain was found and how; None before it is looked for."""
-        return self._address
+        return self._finder.address
 
     def submit(self, job: ElasticJob | Mapping[str, Any] | Path) -> ElasticJob:
         """Create a job from a model, a manifest or a YAML file, and return it as it was stored.
@@ -179,7 +164,8 @@ class Penstock:
         scales = job_calls.scales_of(job, self.cluster.list(SCALES, self.namespace))
         found = job_calls.pins(scales, role)
         if job_calls.made_through_brain(found):
-            self.brain.lift_override(job["metadata"]["uid"])
+            brain = self.brain
+            brain.lift_override(job["metadata"]["uid"])
         for pin in found:
             with suppress(ObjectNotFoundError):  # the Brain, or somebody else, was faster
                 self.cluster.send(job_calls.unpin(pin))
@@ -195,8 +181,8 @@ class Penstock:
 
     def plans(self, name: str) -> list[Plan]:
         """Every plan of a job, oldest first. NotFoundError: the Brain has no such job."""
-        uid = self._uid(name)
-        return list(self.brain.plans(uid))
+        uid, brain = self._uid(name), self.brain
+        return list(brain.plans(uid))
 
     def watch_plans(self, name: str, *, after: int = 0) -> Iterator[Plan]:
         """Plans with an id above `after` as they are made, until the job ends.
@@ -212,7 +198,8 @@ class Penstock:
                     absence.over()
                     after = plan.id
                     yield plan
-                if brain.job(uid).phase != ACTIVE:
+                job = brain.job(uid)
+                if job.phase != ACTIVE:
                     # What was made between the end of the stream and that of the job.
                     for plan in brain.plans(uid):
                         if plan.id > after:
@@ -226,8 +213,8 @@ class Penstock:
 
     def propose(self, name: str, request: ProposalRequest | None = None) -> Proposal:
         """What the Brain would do with a job now; changes nothing."""
-        uid = self._uid(name)
-        return self.brain.propose(uid, request)
+        uid, brain = self._uid(name), self.brain
+        return brain.propose(uid, request)
 
     def samples(
         self,
@@ -239,8 +226,8 @@ class Penstock:
         ranks: bool = False,
     ) -> list[SampleView]:
         """The samples of a time range (seconds since the epoch), oldest first."""
-        uid = self._uid(name)
-        found = self.brain.samples(uid, resolution=resolution, start=start, end=end, ranks=ranks)
+        uid, brain = self._uid(name), self.brain
+        found = brain.samples(uid, resolution=resolution, start=start, end=end, ranks=ranks)
         return list(found)
 
     def samples_frame(
@@ -259,7 +246,8 @@ class Penstock:
         return self.cluster.send(call, seconds=seconds)
 
     def _uid(self, name: str) -> str:
-        return str(self._read(name)["metadata"]["uid"])
+        job = self._read(name)
+        return str(job["metadata"]["uid"])
 
     def _scale(
         self, name: str, roles: Mapping[Role, RoleTarget], policy: Policy, message: str

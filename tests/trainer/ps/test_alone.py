@@ -170,7 +170,7 @@ def test_a_run_is_taken_up_from_its_newest_checkpoint(
     for name, values in undisturbed.items():
         assert torch.equal(taken_up[name], values), name
     assert len(list(tmp_path.iterdir())) == 3
-    with caplog.at_level(logging.INFO, "penstock.session"):
+    with caplog.at_level(logging.INFO, "penstock.trainer"):
         assert train(*start(checkpoint_dir=tmp_path), rest.append)
     assert len(rest) == 4, "what is trained is not trained again"
     assert [r for r in caplog.records if "nothing is left to train" in r.getMessage()], "in silence"
