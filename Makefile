@@ -20,21 +20,26 @@ GENERATORS := "-m penstock.api.openapi" "-m penstock.cli.reference" \
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The two distributions of this repository; the extra `local` of the first needs the second.
+PROJECTS := pyproject.toml cluster/pyproject.toml
+
 # The lock file pins every version; pip checks that nothing it pins is missing or too new.
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): $(PROJECTS) requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Penstock needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV) (once; needs the network)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint requirements.lock --editable '.[all,dev]'
+	  --constraint requirements.lock \
+	  --editable ./cluster --editable '.[all,dev]'
 	@touch $@
 
-$(CONTROL_STAMP): pyproject.toml requirements.lock
+$(CONTROL_STAMP): $(PROJECTS) requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -e $(STAMP) || { echo "setting up $(VENV) without PyTorch (once; needs the network)"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint requirements.lock --editable '.[$(CONTROL_EXTRAS)]'; }
+	    --constraint requirements.lock \
+	    --editable ./cluster --editable '.[$(CONTROL_EXTRAS)]'; }
 	@touch $@
 
 .PHONY: setup

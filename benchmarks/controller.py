@@ -37,8 +37,8 @@ from penstock.controller.reconcile.parsing import read_job, read_spec
 from penstock.controller.reconcile.pods import replica_pod
 from penstock.controller.reconcile.targets import RankTarget
 from penstock.crds.manifests import MANIFESTS
-from penstock.local.apiserver import ServeOptions, serve
-from penstock.local.engine import Engine, EngineOptions
+from penstock_cluster.apiserver import ServeOptions, serve
+from penstock_cluster.registry import Engine, EngineOptions
 
 Json = dict[str, Any]
 

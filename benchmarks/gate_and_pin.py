@@ -196,8 +196,8 @@ async def remove_pods(api: Api) -> None:
 
 def serve_until_killed(folder: Path) -> None:
     """What the process of the API server and the binder does."""
-    from penstock.local.apiserver import serve
-    from penstock.local.binder.binder import Binder
+    from penstock_cluster.apiserver import serve
+    from penstock_cluster.scheduler.binder import Binder
 
     async def main() -> None:
         async with serve() as server, Binder(server.engine, records_events=False):

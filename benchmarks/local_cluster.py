@@ -182,7 +182,7 @@ class Server:
 
 def serve_until_killed() -> None:
     """What the server's process does."""
-    from penstock.local.apiserver import serve
+    from penstock_cluster.apiserver import serve
 
     async def main() -> None:
         async with serve() as server:

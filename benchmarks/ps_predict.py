@@ -3,7 +3,7 @@
     python -m benchmarks.ps_predict --json
 
 ``examples/criteo/wide_deep.py`` trains on real servers and workers whose CPU is limited to
-milli-cores, as the embedded cluster limits it (`penstock.local.kubelet.shim.governor`); two
+milli-cores, as the embedded cluster limits it (`penstock_cluster.kubelet.shim.governor`); two
 processes that take what is left of both cores see to it that a core-second always does the same.
 The constants of `penstock.sim.ps.model` come from measurements apart: the CPU that the `FITTED`
 configurations use is the work of a step, one worker with nothing limited beside 1, 2 and 3 servers

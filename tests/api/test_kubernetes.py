@@ -12,9 +12,9 @@ from penstock.api.auth.chain import Chain
 from penstock.api.auth.kubernetes import KubernetesAuthenticator
 from penstock.api.cluster import connected_cluster
 from penstock.crds.environment import BRAIN_AUDIENCE
-from penstock.local.engine import EngineOptions
+from penstock_cluster.registry import EngineOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.api.service import REGISTRATION, api, run
-from tests.local.cluster import RunningCluster, running_cluster
 
 CRDS = Path(__file__).parents[2] / "crds"
 SCALES = "scales.penstock.dev"

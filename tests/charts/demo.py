@@ -22,7 +22,7 @@ from penstock.local.demo.observer import Connection
 from penstock.local.demo.report import Report
 from penstock.local.demo.run import BRAIN_CONFIG, IMAGES_TIMEOUT_SECONDS, NODES, observing
 from penstock.local.demo.scenario import Demo
-from penstock.local.nodes import NodeDeclaration, read_nodes_file
+from penstock_cluster.nodes import NodeDeclaration, read_nodes_file
 from tests.charts.installed import COMPONENTS, Installed, installed, meeting_restricted
 from tests.charts.rendering import CHART, SYSTEM, Json
 

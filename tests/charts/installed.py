@@ -20,12 +20,12 @@ from typing import Any
 import helm_python as helm
 import httpx
 
-from penstock.local.cluster import ClusterOptions, EmbeddedCluster
-from penstock.local.engine import ApiError
-from penstock.local.engine.escalation import parts
-from penstock.local.engine.rbac import Attributes
-from penstock.local.engine.strategy import User
-from penstock.local.nodes import NodeDeclaration
+from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
+from penstock_cluster.nodes import NodeDeclaration
+from penstock_cluster.registry import ApiError
+from penstock_cluster.registry.escalation import parts
+from penstock_cluster.registry.rbac import Attributes
+from penstock_cluster.registry.strategy import User
 from tests.charts.rendering import CHART, SYSTEM, Json
 
 COMPONENTS = ("brain", "controller", "scheduler")

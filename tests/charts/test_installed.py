@@ -12,8 +12,8 @@ import httpx
 import pytest
 import yaml
 
-from penstock.local.engine import ApiError
-from penstock.local.engine.escalation import parts
+from penstock_cluster.registry import ApiError
+from penstock_cluster.registry.escalation import parts
 from tests.charts.installed import (
     COMPONENTS,
     RBAC,

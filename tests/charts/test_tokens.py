@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.engine.tokens import TokenError
+from penstock_cluster.registry.tokens import TokenError
 from tests.charts.installed import Installed, installed, until
 from tests.charts.rendering import SYSTEM
 from tests.charts.test_installed import quick, worker

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 from penstock.cli.doctor.facts import COMPONENTS_NEED
-from penstock.local.engine import EngineOptions
-from penstock.local.faults.clock import SkewableClock
 from penstock.local.install import manifests
+from penstock_cluster.faults.clock import SkewableClock
+from penstock_cluster.registry import EngineOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.cli.terminal import Ran, Terminal
 from tests.client.embedded import Json, condition, job
 from tests.client.test_against_the_service import service
-from tests.local.cluster import RunningCluster, running_cluster
 
 SYSTEM = "penstock-system"
 RBAC = "rbac.authorization.k8s.io"

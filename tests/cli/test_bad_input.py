@@ -17,10 +17,10 @@ from penstock.cli.exits import Exit
 from penstock.client import Penstock
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.schema import crd
-from penstock.local.engine import EngineOptions
+from penstock_cluster.registry import EngineOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.cli.terminal import Ran, Terminal
 from tests.client.embedded import cluster_with_definitions, job
-from tests.local.cluster import RunningCluster, running_cluster
 
 Json = dict[str, Any]
 

@@ -268,7 +268,7 @@ def test_a_brain_that_is_away_is_a_fault(place: Clinic) -> None:
 
 
 def test_a_cluster_without_penstock_says_what_to_install(tmp_path: Any) -> None:
-    from tests.local.cluster import running_cluster
+    from penstock_cluster.testing import running_cluster
 
     with running_cluster() as cluster:
         ran = Terminal(cluster.kubeconfig_path, "http://127.0.0.1:9")("doctor", "-o", "json")

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from penstock.cli.exits import Exit
+from penstock_cluster.testing import RunningCluster
 from tests.cli.terminal import Terminal
 from tests.client.embedded import cluster_with_definitions, condition, job, set_status
-from tests.local.cluster import RunningCluster
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd
-from tests.local.cluster import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, running_cluster
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"

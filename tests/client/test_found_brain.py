@@ -22,14 +22,14 @@ from penstock.client.brain_address import BrainAddress
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd
-from penstock.local.engine import EngineOptions
 from penstock.wire import JobRegistration
+from penstock_cluster.registry import EngineOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.api.service import REGISTRATION
 from tests.api.test_command import running
 from tests.charts.rendering import SYSTEM, named, render
 from tests.cli.terminal import Terminal
 from tests.client.listener import Listener, listening
-from tests.local.cluster import RunningCluster, running_cluster
 
 TENANT = "aaa-tenant"  # before penstock-system, in the order in which namespaces are listed
 ANNA = {"kind": "User", "name": "anna"}

@@ -32,11 +32,11 @@ from penstock.client import (
 from penstock.client.waiting import one_manifest
 from penstock.crds import labels
 from penstock.wire import JobRegistration, Override, RankSample, Sample, SampleBatch
+from penstock_cluster.testing import RunningCluster
 from tests.api.service import REGISTRATION
 from tests.client.embedded import cluster_with_definitions, condition, job, set_status
 from tests.client.servers import QUICK
 from tests.client.test_against_the_service import service
-from tests.local.cluster import RunningCluster
 
 Sdk = Callable[..., Any]
 

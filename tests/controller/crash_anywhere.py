@@ -29,8 +29,8 @@ from penstock.controller.operator import Operator, Options
 from penstock.controller.reconcile import Settings, timing
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.controller.scripted_life import Trap, World, install
-from tests.local.cluster import RunningCluster, running_cluster
 
 Json = dict[str, Any]
 Story = list[tuple[str, Json]]

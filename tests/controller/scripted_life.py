@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.crds.manifests import MANIFESTS
-from penstock.local.engine import ApiError, Engine, errors
+from penstock_cluster.registry import ApiError, Engine, errors
 
 Json = dict[str, Any]
 

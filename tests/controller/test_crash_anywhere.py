@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock_cluster.testing import RunningCluster
 from tests.controller.crash_anywhere import Story, difference, in_process, processes, stage
-from tests.local.cluster import RunningCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 

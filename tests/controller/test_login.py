@@ -16,11 +16,11 @@ from penstock.controller.operator import Operator, Options
 from penstock.controller.reconcile import Settings
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
-from penstock.local.apiserver import ServeOptions
+from penstock_cluster.apiserver import ServeOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.controller.scripted_life import install
 from tests.controller.test_shell import make_job, until, workers
 from tests.kube.account import Account, mounted
-from tests.local.cluster import RunningCluster, running_cluster
 
 
 def test_the_token_is_bare_and_the_renewed_one(

@@ -23,9 +23,9 @@ from penstock.controller.operator import Operator, Options
 from penstock.controller.reconcile import Settings
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
-from penstock.local.engine import errors
+from penstock_cluster.registry import errors
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.controller.scripted_life import World, install
-from tests.local.cluster import RunningCluster, running_cluster
 
 Json = dict[str, Any]
 

@@ -18,11 +18,11 @@ import torch
 from penstock.client import BrainClient
 from penstock.crds import environment
 from penstock.wire import JobRegistration
+from penstock_cluster.testing import RunningCluster
 from tests.api.service import REGISTRATION
 from tests.client.embedded import cluster_with_definitions, condition, job, set_status
 from tests.client.test_against_the_service import service
 from tests.docs.pages import ROOT, Block, blocks
-from tests.local.cluster import RunningCluster
 
 BLOCKS = {
     "docs/algorithms.md": 2,

@@ -21,8 +21,8 @@ import yaml
 
 from benchmarks.elastic.cluster import administrators_client
 from penstock.local.components import penstock
-from penstock.local.faults.client import FaultsClient
 from penstock.local.home import ControlPlaneState, Home
+from penstock_cluster.faults.client import FaultsClient
 
 ROOT = Path(__file__).parents[2]
 KUBECTL = shutil.which("kubectl")

@@ -10,7 +10,7 @@ import pytest
 from kubernetes.aio.config import incluster_config
 
 from penstock.kube import connection
-from penstock.local.apiserver.certificates import make_certificate
+from penstock_cluster.apiserver.certificates import make_certificate
 
 
 class Account:

@@ -15,8 +15,8 @@ from penstock.kube.api import Api
 from penstock.kube.connection import connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
-from penstock.local.engine import errors
-from tests.local.cluster import RunningCluster, running_cluster
+from penstock_cluster.registry import errors
+from penstock_cluster.testing import RunningCluster, running_cluster
 
 
 @pytest.fixture(scope="module")

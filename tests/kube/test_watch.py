@@ -14,7 +14,7 @@ from penstock.kube.api import Api, Page
 from penstock.kube.connection import connect
 from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
 from penstock.kube.watch import Watch
-from tests.local.cluster import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, running_cluster
 
 Json = dict[str, Any]
 

@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.local.binder.fit import may_use
-from penstock.local.binder.selectors import named_nodes
-from penstock.local.requests import pod_requests
 from penstock.scheduler.eligibility import allows
 from penstock.scheduler.objects import held_by, read_constraints, read_node
+from penstock_cluster.requests import pod_requests
+from penstock_cluster.scheduler.fit import may_use
+from penstock_cluster.scheduler.selectors import named_nodes
 
 Json = dict[str, Any]
 KEYS = st.sampled_from(["zone", "gen", "x"])

@@ -17,7 +17,7 @@ from penstock.job.settings import PodIdentity
 from penstock.trainer.job_view import scale_of, worker_pods
 from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
 from penstock.wire import Plan
-from tests.local.cluster import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, running_cluster
 
 JOB = {
     "apiVersion": "penstock.dev/v1alpha1",

@@ -16,11 +16,11 @@ import pytest
 
 from penstock.crds.conditions import JobReason
 from penstock.crds.manifests import MANIFESTS
-from penstock.local.engine.engine import EngineOptions
 from penstock.trainer.job_status import ProblemStatus, written
 from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
 from penstock.trainer.problems import Problems
-from tests.local.cluster import RunningCluster, running_cluster
+from penstock_cluster.registry.engine import EngineOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.trainer.test_kube import JOB
 
 JOBS = "elasticjobs.penstock.dev"

@@ -19,6 +19,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from cluster.tests.registry.running import CRDS, run, settle
 from penstock.base.enums import Role
 from penstock.brain.store.database import Database
 from penstock.brain.store.schema import configuration, upgrade
@@ -28,10 +29,9 @@ from penstock.controller.reconcile.targets import compute_target
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.manifests import MANIFESTS
 from penstock.crds.scale import Scale
-from penstock.local.engine import Api, Engine
+from penstock_cluster.registry import Api, Engine
 from tests.api.service import api
 from tests.brain.brains import Clock
-from tests.local.engine.running import CRDS, run, settle
 
 Json = dict[str, Any]
 

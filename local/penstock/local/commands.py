@@ -143,9 +143,9 @@ def cluster(
     enforce_cpu_limits: CpuLimitsOption = False,
 ) -> None:
     """Run the embedded cluster alone, in the foreground."""
-    from penstock.local.cluster import ClusterOptions
-    from penstock.local.foreground import run_cluster
-    from penstock.local.nodes import NodeDeclarationError, read_nodes_file
+    from penstock_cluster.cluster import ClusterOptions
+    from penstock_cluster.foreground import run_cluster
+    from penstock_cluster.nodes import NodeDeclarationError, read_nodes_file
 
     try:
         options = ClusterOptions(

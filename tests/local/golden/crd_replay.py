@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
+from penstock_cluster.testing import Answer, RunningCluster
 from tests.crds.vectors import Vector, load
-from tests.local.cluster import Answer, RunningCluster
 
 MANIFESTS = Path(__file__).parents[3] / "crds"
 GROUP = "/apis/penstock.dev/v1alpha1"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.local.engine import EngineOptions
+from penstock_cluster.registry import EngineOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 from tests.crds.vectors import Vector, load
-from tests.local.cluster import RunningCluster, running_cluster
 from tests.local.golden.crd_replay import (
     Verdict,
     send,

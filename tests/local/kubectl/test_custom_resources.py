@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.local.apiserver import ServeOptions
-from tests.local.cluster import RunningCluster, running_cluster
-from tests.local.kubectl.kubectl import Kubectl, needs_kubectl
+from cluster.tests.kubectl.kubectl import Kubectl, needs_kubectl
+from penstock_cluster.apiserver import ServeOptions
+from penstock_cluster.testing import RunningCluster, running_cluster
 
 pytestmark = needs_kubectl
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import penstock.data.interception
-import penstock.local.kubelet.hosts
+import penstock_cluster.kubelet.hosts
 
 HOOKS = {
-    "network": Path(penstock.local.kubelet.hosts.__file__).parent / "hook",
+    "network": Path(penstock_cluster.kubelet.hosts.__file__).parent / "hook",
     "data": Path(penstock.data.interception.__file__).parent / "hook",
 }
 

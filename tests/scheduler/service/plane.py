@@ -10,11 +10,11 @@ from typing import Any
 
 from penstock.kube.api import Api
 from penstock.kube.connection import connect
-from penstock.local.cluster import ClusterOptions, EmbeddedCluster
-from penstock.local.nodes import NodeDeclaration
 from penstock.scheduler.service.loop import Loop, Options
 from penstock.scheduler.service.metrics import Metrics
 from penstock.scheduler.service.process import USER_AGENT
+from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
+from penstock_cluster.nodes import NodeDeclaration
 
 Json = dict[str, Any]
 GATE = {"name": "penstock.dev/placement"}

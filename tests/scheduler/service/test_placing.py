@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from penstock.local.nodes import NodeDeclaration
+from penstock_cluster.nodes import NodeDeclaration
 from tests.scheduler.service.plane import GPU, Plane, plane, pod, until
 
 GPU_NODES = (

@@ -10,9 +10,9 @@ import pytest
 from penstock.kube.api import Api
 from penstock.kube.connection import connect
 from penstock.kube.probes import ProbeServer
-from penstock.local.nodes import NodeDeclaration
 from penstock.scheduler.dashboards.cluster import CLUSTER
 from penstock.scheduler.service.process import USER_AGENT
+from penstock_cluster.nodes import NodeDeclaration
 from tests.scheduler.prometheus import answered, needs_prometheus, scraping
 from tests.scheduler.service.plane import GPU, Plane, plane, pod, until
 

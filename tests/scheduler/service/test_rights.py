@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from penstock.kube.errors import ApiRefusedError
-from penstock.local.nodes import NodeDeclaration
 from penstock.scheduler.manifests import render
 from penstock.scheduler.planner.decisions import Reason, SetDeletionCost, WriteScale
+from penstock_cluster.nodes import NodeDeclaration
 from tests.scheduler.service.plane import GPU, Plane, plane, pod, until
 
 NAME, SYSTEM = "penstock-scheduler", "penstock-system"

@@ -1,0 +1,13 @@
+"""The HTTP side of the embedded cluster: see :func:`serve`."""
+
+from __future__ import annotations
+
+from penstock_cluster.apiserver.server import (
+    RunningServer,
+    ServeOptions,
+    build_app,
+    kubeconfig,
+    serve,
+)
+
+__all__ = ["RunningServer", "ServeOptions", "build_app", "kubeconfig", "serve"]

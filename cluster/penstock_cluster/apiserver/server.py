@@ -1,0 +1,170 @@
+"""Serving an engine on a loopback port, with a kubeconfig for it.
+
+>>> async with serve(engine, ServeOptions()) as server:
+...     server.url, server.token, server.kubeconfig
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ipaddress
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+import yaml
+
+from penstock_cluster.apiserver.app import Application
+from penstock_cluster.apiserver.request import AsgiApp
+from penstock_cluster.apiserver.transport import GatheringProtocol
+from penstock_cluster.registry import Engine
+
+_START_SECONDS = 10.0
+_STOP_SECONDS = 5.0
+_BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where and how to serve."""
+
+    host: str = "127.0.0.1"
+    #: 0: a free one.
+    port: int = 0
+    #: Serve over TLS with a certificate made for this run.
+    tls: bool = False
+    #: Name of cluster, user and context in the kubeconfig.
+    name: str = "penstock"
+    #: Other ASGI applications by path prefix, reached by administrators only.
+    mounts: Mapping[str, AsgiApp] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that answers."""
+
+    engine: Engine
+    url: str
+    token: str
+    kubeconfig: str
+    #: The certificate authority to trust, with TLS.
+    ca_pem: bytes | None
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig, readable by its owner only."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(self.kubeconfig)
+        return path
+
+
+def build_app(engine: Engine, *, mounts: Mapping[str, AsgiApp] | None = None) -> Application:
+    """The bare ASGI application over an engine; ``mounts``: others by path prefix."""
+    return Application(engine, mounts=mounts)
+
+
+def kubeconfig(url: str, token: str, name: str, ca_pem: bytes | None = None) -> str:
+    """A kubeconfig with one cluster, user and context."""
+    cluster: dict[str, str] = {"server": url}
+    if ca_pem is not None:
+        cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}
+        ],
+        "current-context": name,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn inside a loop that belongs to somebody else: it leaves signals alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    engine: Engine | None = None, options: ServeOptions | None = None
+) -> AsyncIterator[RunningServer]:
+    """Serve until the block ends. Without an engine a fresh one is made, started and stopped.
+
+    An engine that is passed in must be running. ``OSError`` names the port when it is in use.
+    """
+    options = options or ServeOptions()
+    if engine is None:
+        async with Engine() as own, serve(own, options) as running:
+            yield running
+        return
+    listener = _listen(options)
+    port = listener.getsockname()[1]
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(listener))
+        config = uvicorn.Config(
+            "", loop="none", http=GatheringProtocol, ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, proxy_headers=False, date_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=3600, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        app = Application(engine, address=f"{shown}:{port}", mounts=options.mounts)
+        config.app = app
+        ca_pem: bytes | None = None
+        if options.tls:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+            # Imported here: a server without TLS starts a seventh faster.
+            from penstock_cluster.apiserver.certificates import make_certificate
+
+            ca_pem = make_certificate(folder, options.host)
+            config.ssl_certfile = str(folder / "server.pem")
+            config.ssl_keyfile = str(folder / "server.key")
+            engine.publish_authority(ca_pem.decode())
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="api-server")
+        try:
+            await _wait_started(server, task)
+            url = f"{'https' if options.tls else 'http'}://{shown}:{port}"
+            token = engine.tokens.admin
+            text = kubeconfig(url, token, options.name, ca_pem)
+            yield RunningServer(engine, url, token, text, ca_pem)
+        finally:
+            app.close()
+            server.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait_for(task, _STOP_SECONDS)
+
+
+def _listen(options: ServeOptions) -> socket.socket:
+    family = socket.AF_INET6 if ipaddress.ip_address(options.host).version == 6 else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((options.host, options.port))
+    except OSError as error:
+        listener.close()
+        raise OSError(
+            error.errno, f"cannot listen on {options.host}:{options.port}: {error.strerror}"
+        ) from error
+    return listener
+
+
+async def _wait_started(server: _Server, task: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(_START_SECONDS):
+        while not server.started:
+            if task.done():
+                task.result()
+                raise RuntimeError("the API server stopped before it was ready")
+            await asyncio.sleep(0.001)

@@ -1,0 +1,406 @@
+"""The life of one pod on its node, from admission to the last status.
+
+A worker is level-triggered: :meth:`PodWorker.update` hands it the newest object, and what it does
+next follows from that and from what its containers are doing. It ends when the pod has: finished,
+rejected, evicted, or deleted, and then leaves no process, address, core or scratch folder behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock_cluster.kubelet.container import ContainerRunner
+from penstock_cluster.kubelet.context import PodContext, Services
+from penstock_cluster.kubelet.folder import remove_scratch
+from penstock_cluster.kubelet.hosts import write_atomically
+from penstock_cluster.kubelet.launch import write_network_settings
+from penstock_cluster.kubelet.node import Node
+from penstock_cluster.kubelet.sources import PodSources
+from penstock_cluster.kubelet.status import (
+    ContainerRecord,
+    PodRecord,
+    Terminated,
+    Waiting,
+    phase,
+    status_patch,
+)
+from penstock_cluster.kubelet.volumes import VolumeError, VolumeManager
+from penstock_cluster.registry import ApiError, thaw
+
+Json = Mapping[str, Any]
+Verdict = tuple[str, str, str]
+
+_LOGGER = logging.getLogger(__name__)
+_FORCED_GRACE_SECONDS = 2.0
+_DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the pod: how fast, and with what verdict when it was not simply deleted."""
+
+    grace_seconds: float
+    verdict: Verdict | None = None
+    condition: Mapping[str, str] | None = None
+    """A further pod condition (DisruptionTarget) to report with it."""
+
+
+class PodWorker:
+    """Runs one pod."""
+
+    def __init__(self, services: Services, node: Node, pod: Json) -> None:
+        self.services = services
+        self.node = node
+        self.uid: str = pod["metadata"]["uid"]
+        self.context = self._context(pod)
+        self.runners: dict[str, ContainerRunner] = {}
+        self.is_finished = False
+        self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        self._is_gone = False
+        self._blocked: set[str] = set()
+        self._volumes = VolumeManager(
+            pod,
+            self.context.folder,
+            services.options.folder / "claims",
+            self.context.sources,
+            node.allocatable,
+        )
+
+    def _context(self, pod: Json) -> PodContext:
+        metadata, spec = pod["metadata"], pod["spec"]
+        on_host = bool(spec.get("hostNetwork"))
+        record = PodRecord(
+            pod_ip=self.node.address if on_host else self.services.addresses.assign(self.uid),
+            host_ip=self.node.address,
+            start_time=self.services.engine.timestamp(),
+            init_containers=[
+                ContainerRecord(each, is_init=True, state=Waiting("PodInitializing"))
+                for each in spec.get("initContainers") or ()
+            ],
+            containers=[
+                ContainerRecord(each, state=_first_state(spec)) for each in spec["containers"]
+            ],
+        )
+        folder = f"{metadata['namespace']}_{metadata['name']}_{self.uid}"
+        return PodContext(
+            services=self.services,
+            pod=pod,
+            folder=self.services.options.folder / folder,
+            record=record,
+            sources=PodSources(self.services.engine, self.services.api, metadata["namespace"]),
+            allocatable=self.node.allocatable,
+            report=self.report,
+            machine_percent=lambda: self.node.percent,
+        )
+
+    @property
+    def pod(self) -> Json:
+        return self.context.pod
+
+    @property
+    def record(self) -> PodRecord:
+        return self.context.record
+
+    async def update(self, pod: Json) -> None:
+        """Take over the newest object."""
+        self.context.pod = pod
+        self._volumes.update_pod(pod)
+        for spec in pod["spec"]["containers"]:
+            runner = self.runners.get(spec["name"])
+            if runner is not None and spec.get("resources") != runner.spec.get("resources"):
+                runner.apply_resources(spec)
+                self.node.recount(pod)
+                await self.report()
+        if pod["metadata"].get("deletionTimestamp"):
+            grace = pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
+            self.stop(Stop(grace))
+
+    def forget(self) -> None:
+        """The object is gone from the API: end at once, and write nothing more."""
+        self._is_gone = True
+        self.stop(Stop(_FORCED_GRACE_SECONDS))
+
+    def abandon(self) -> None:
+        """The machine is off: processes end at once, and nobody writes anything."""
+        self._is_gone = True
+        self.stop(Stop(0))
+        self._kill()
+
+    async def catch_up(self) -> None:
+        """The node is heard again: say what happened while it was not."""
+        await self.report()
+        if self.is_finished and self.pod["metadata"].get("deletionTimestamp"):
+            await self.finalize()
+
+    def stop(self, stop: Stop) -> None:
+        """Ask the pod to end; a later request may shorten the grace period, not lengthen it."""
+        loop = asyncio.get_running_loop()
+        if not self._stop.done():
+            self._stop.set_result(stop)
+        elif stop.grace_seconds < self._stop.result().grace_seconds:
+            loop.call_later(stop.grace_seconds, self._kill)
+
+    def _kill(self) -> None:
+        for runner in self.runners.values():
+            if runner.running is not None:
+                self.services.runtime.kill(runner.running.id)
+
+    def block(self, addresses: Iterable[str]) -> None:
+        """New connections from the pod to these go unanswered; ``pods`` stands for all pods."""
+        self._blocked.update(addresses)
+        write_atomically(self.context.folder / "blocked", "\n".join(sorted(self._blocked)))
+
+    def unblock(self, addresses: Iterable[str] | None = None) -> None:
+        """Answer them again; None: all."""
+        if not self._blocked or self.is_finished:
+            return
+        self._blocked.difference_update(self._blocked.copy() if addresses is None else addresses)
+        write_atomically(self.context.folder / "blocked", "\n".join(sorted(self._blocked)))
+
+    def writes_to(self, container: str, log: Path) -> bool:
+        """Whether a container is running whose output goes to this file."""
+        runner = self.runners.get(container)
+        return runner is not None and runner.running is not None and runner.log == log
+
+    async def run(self) -> None:
+        """Run the pod to its end."""
+        try:
+            refused = self.node.admit(self.pod)
+            if refused is not None:
+                self.record.verdict = refused
+                await self.report()
+                return
+            await self._run_admitted()
+        except Exception as error:
+            # A fault of the kubelet's own: whoever waits for the pod must learn of it.
+            _LOGGER.exception("pod %s failed in the kubelet", self.pod["metadata"]["name"])
+            self._kill()
+            self.record.is_terminating = True
+            self.record.verdict = ("Failed", "KubeletError", repr(error))
+            await self.report()
+        finally:
+            self.node.discharge(self.uid)
+            self.services.addresses.release(self.uid)
+            self.is_finished = True
+
+    async def _run_admitted(self) -> None:
+        write_folder(self.context)
+        await self.report()
+        main = asyncio.create_task(self._live(), name=f"pod-{self.pod['metadata']['name']}")
+        helpers = [asyncio.create_task(self._refresh_volumes())]
+        deadline = self.pod["spec"].get("activeDeadlineSeconds")
+        if deadline is not None:
+            helpers.append(asyncio.create_task(self._end_at_deadline(deadline)))
+        try:
+            either: tuple[asyncio.Future[Any], ...] = (main, self._stop)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.done():
+                await self._end(main, self._stop.result())
+            await main
+        except asyncio.CancelledError:
+            main.cancel()
+            await asyncio.gather(main, return_exceptions=True)
+            raise
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await asyncio.to_thread(remove_scratch, self.context.folder)
+        await self.report()
+        if self.pod["metadata"].get("deletionTimestamp"):
+            await self.finalize()
+
+    async def _end(self, main: asyncio.Task[None], stop: Stop) -> None:
+        record = self.record
+        record.is_terminating = True
+        if stop.verdict is not None:
+            record.verdict = stop.verdict
+            await self.report(stop.condition)
+        elif not self._is_gone:
+            for runner in self.runners.values():
+                if runner.running is not None:
+                    message = f"Stopping container {runner.record.name}"
+                    await self.context.event("Killing", message)
+        await asyncio.gather(*(runner.stop(stop.grace_seconds) for runner in self.runners.values()))
+        await asyncio.wait([main])
+
+    async def _live(self) -> None:
+        """Volumes, init containers in turn, then all containers at once.
+
+        Ends by itself when the pod is stopped: nothing here needs to be cancelled for that, so no
+        container is ever left half started.
+        """
+        if not await self._set_up_volumes():
+            return
+        self.record.is_set_up = True
+        sidecars: list[asyncio.Task[None]] = []
+        try:
+            for record in self.record.init_containers:
+                if self._stop.done():
+                    return
+                runner = self._runner(record)
+                task = asyncio.create_task(runner.run())
+                if record.is_sidecar:
+                    sidecars.append(task)
+                    await runner.became_started.wait()
+                else:
+                    await _finished(task)
+                if not record.is_done:
+                    return
+            if self._stop.done():
+                return
+            for record in self.record.containers:
+                record.state = Waiting("ContainerCreating")
+            runners = [self._runner(record) for record in self.record.containers]
+            async with asyncio.TaskGroup() as group:
+                for runner in runners:
+                    group.create_task(runner.run())
+            grace = self.pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
+            for record in reversed(self.record.init_containers):
+                if record.is_sidecar:
+                    await self.runners[record.name].stop(grace)
+            await asyncio.gather(*sidecars)
+        finally:
+            for task in sidecars:
+                task.cancel()
+            await asyncio.gather(*sidecars, return_exceptions=True)
+
+    def _runner(self, record: ContainerRecord) -> ContainerRunner:
+        runner = self.runners[record.name] = ContainerRunner(self.context, record)
+        return runner
+
+    async def _set_up_volumes(self) -> bool:
+        """Make the volumes, waiting for what is missing; False when stopped meanwhile."""
+        while not self._stop.done():
+            try:
+                self.context.volumes = await self._volumes.set_up()
+            except VolumeError as error:
+                await self.context.event("FailedMount", str(error), warning=True)
+                await asyncio.wait([self._stop], timeout=self.services.options.retry_seconds)
+            else:
+                return True
+        return False
+
+    async def _refresh_volumes(self) -> None:
+        while self._volumes.has_written_volumes:
+            await asyncio.sleep(self.services.options.refresh_seconds)
+            # What is there stays as it was while its source is missing, as with the kubelet.
+            with contextlib.suppress(VolumeError):
+                await self._volumes.refresh()
+
+    async def _end_at_deadline(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        message = "Pod was active on the node longer than the specified deadline"
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
+        self.stop(Stop(grace, ("Failed", "DeadlineExceeded", message)))
+
+    async def report(self, condition: Mapping[str, str] | None = None) -> None:
+        """Write the status when it differs from what is stored; a lost node writes nothing."""
+        if self._is_gone or self.node.is_silent:
+            return
+        if self.phase in {"Succeeded", "Failed"}:
+            # Before anybody is told: the binder may fill the room at once.
+            self.node.discharge(self.uid)
+        services, metadata = self.services, self.pod["metadata"]
+        try:
+            stored = await services.api.get("pods", metadata["name"], metadata["namespace"])
+            if stored["metadata"]["uid"] != self.uid:
+                self._is_gone = True
+                return
+            status = status_patch(stored, self.record, services.engine.timestamp)
+            if condition is not None:
+                now = {"lastTransitionTime": services.engine.timestamp()}
+                status["conditions"].append({**condition, **now})
+            await services.api.patch(
+                "pods",
+                metadata["name"],
+                {"status": status},
+                metadata["namespace"],
+                kind="strategic",
+                subresource="status",
+            )
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            self._is_gone = True
+
+    async def finalize(self) -> None:
+        """Everything has ended: let the object go."""
+        self.node.discharge(self.uid)
+        if self._is_gone or self.node.is_silent:
+            return
+        metadata = self.pod["metadata"]
+        with contextlib.suppress(ApiError):  # gone already, or another pod of that name
+            await self.services.api.delete(
+                "pods",
+                metadata["name"],
+                metadata["namespace"],
+                grace_period_seconds=0,
+                uid=self.uid,
+            )
+
+    @property
+    def phase(self) -> str:
+        return phase(self.pod["spec"].get("restartPolicy") or "Always", self.record)
+
+    def remove_folder(self) -> None:
+        """Remove what is left of the pod on disk: its logs."""
+        shutil.rmtree(self.context.folder, ignore_errors=True)
+
+
+def _first_state(spec: Json) -> Waiting:
+    return Waiting("PodInitializing" if spec.get("initContainers") else "ContainerCreating")
+
+
+def write_folder(context: PodContext) -> None:
+    """Make the pod's folder with its network settings."""
+    context.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_network_settings(context)
+
+
+async def _finished(task: asyncio.Task[None]) -> None:
+    """Wait for a task and end it when the waiter is cancelled."""
+    try:
+        await task
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+def lost_status(pod: Json, now: str) -> dict[str, Any]:
+    """The status of a pod whose processes ended while nobody watched, as a strategic patch."""
+    status = thaw(dict(pod.get("status") or {}))
+    terminated = Terminated(
+        exit_code=137,
+        reason="ContainerStatusUnknown",
+        started_at=now,
+        finished_at=now,
+        message="The container could not be located when the pod was terminated",
+    )
+    change: dict[str, Any] = {
+        "phase": "Failed",
+        "reason": "NodeLost",
+        "message": "The pod's processes ended while its node was away",
+        "conditions": [
+            {"type": kind, "status": "False", "reason": "PodFailed", "lastTransitionTime": now}
+            for kind in ("Ready", "ContainersReady")
+        ],
+    }
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        if kind in status:
+            change[kind] = [_lost_container(each, terminated) for each in status[kind]]
+    return {"status": change}
+
+
+def _lost_container(status: dict[str, Any], terminated: Terminated) -> dict[str, Any]:
+    if "terminated" in status["state"]:
+        return status
+    return {**status, "ready": False, "started": False, "state": terminated.as_json()}
