@@ -5,9 +5,9 @@
 ``examples/criteo/wide_deep.py`` trains on real servers and workers whose CPU is limited to
 milli-cores, as the embedded cluster limits it (`penstock_cluster.kubelet.shim.governor`); two
 processes that take what is left of both cores see to it that a core-second always does the same.
-The constants of `penstock.sim.ps.model` come from measurements apart: the CPU that the `FITTED`
-configurations use is the work of a step, one worker with nothing limited beside 1, 2 and 3 servers
-gives the time that a step waits, and the speeds of the `FITTED` ones how updates queue. All others
+The constants of `penstock.sim.ps.jobs.model` come from measurements apart: the CPU that the
+`FITTED` configurations use is the work of a step, one worker with nothing limited beside 1, 2 and
+3 servers gives the time that a step waits, and the speeds of the `FITTED` ones how updates queue. All others
 are predicted from these, and compared.
 
 Each configuration is measured in three passes, which are averaged: what a core gets done differs by
@@ -29,7 +29,7 @@ from statistics import fmean, linear_regression, median
 from typing import Any
 
 from benchmarks.parameters.quotas import Measured, QuotaJob, running_quota_job
-from penstock.sim.ps.model import PsConfig, PsJobModel, speed
+from penstock.sim.ps.jobs.model import PsConfig, PsJobModel, speed
 
 PROGRAM = ("examples/criteo/wide_deep.py", "--samples=100000000")
 SETTLE_SECONDS = 0.6

@@ -19,7 +19,7 @@ from penstock.crds.generated import command
 CLIENT: Final = Path(__file__).parent / "penstock" / "client"
 
 DERIVED: Final = {
-    "async_brain_client.py": "brain_client.py",
+    "brain/async_brain_client.py": "brain/brain_client.py",
     "async_sdk.py": "sdk.py",
 }
 
@@ -33,7 +33,7 @@ _WORDS: Final = {
     r"\bimport asyncio\b": "import time",
     r"\basyncio\.sleep\b": "time.sleep",
     r"\bauthorization_async\b": "authorization",
-    r"\bpenstock\.client\.async_": "penstock.client.",
+    r"\b(penstock\.client[.\w]*)\.async_": r"\1.",
     r"\bAsyncIterator\b": "Iterator",
     r"\bhttpx\.AsyncClient\b": "httpx.Client",
     r"\bhttpx\.AsyncBaseTransport\b": "httpx.BaseTransport",

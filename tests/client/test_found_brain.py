@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from penstock.client import BrainAddressError, NotAllowedError, Penstock
-from penstock.client.brain_address import BrainAddress
+from penstock.client.brain.brain_address import BrainAddress
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd

@@ -11,9 +11,9 @@ from tests.house.structure import Structure, cycles
 MOST_METHODS: Final = 20
 
 FACADES: Final = {
-    "penstock.client.async_brain_client.AsyncBrainClient": "one method for each of the "
+    "penstock.client.brain.async_brain_client.AsyncBrainClient": "one method for each of the "
     "Brain's calls",
-    "penstock.client.brain_client.BrainClient": "the same without an event loop",
+    "penstock.client.brain.brain_client.BrainClient": "the same without an event loop",
     "penstock.client.async_sdk.AsyncPenstock": "the SDK: a method for each thing done to a job",
     "penstock.client.sdk.Penstock": "the same without an event loop",
     "penstock.trainer.elastic.Session": "what a training script holds: attributes and verbs",

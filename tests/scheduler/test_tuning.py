@@ -16,7 +16,7 @@ from penstock.scheduler.tuning import (
     give_back_surplus,
     step,
 )
-from penstock.sim.cluster.tuning import measure, trace
+from penstock.sim.cluster.experiments.tuning import measure, trace
 
 LIMITS = Limits()
 

@@ -23,7 +23,8 @@ EVENTS_SHOWN: Final = 10
 def describe_(session: Session, job: JobName) -> None:
     """Show a job: its state, pods, recent events, and the timeline of its plans."""
     from penstock.cli import timeline
-    from penstock.client import errors, job_calls, resources
+    from penstock.client import errors, job_calls
+    from penstock.client.kubernetes import resources
     from penstock.crds import labels
 
     document = tidy(session.job(job))

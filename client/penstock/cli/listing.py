@@ -28,7 +28,7 @@ def list_(
     ] = "",
 ) -> None:
     """List jobs."""
-    from penstock.client.resources import JOBS
+    from penstock.client.kubernetes.resources import JOBS
 
     namespace = None if all_namespaces else session.namespace
     jobs = [tidy(each) for each in session.cluster.list(JOBS, namespace, labels=selector)]

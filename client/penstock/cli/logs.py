@@ -15,7 +15,7 @@ from penstock.cli import output
 from penstock.cli.session import JobName, Session, connected
 
 if TYPE_CHECKING:
-    from penstock.client.resources import ClusterCall
+    from penstock.client.kubernetes.resources import ClusterCall
 
 Json = dict[str, Any]
 MOST_STREAMS: Final = 64
@@ -38,7 +38,8 @@ def logs_(
     timestamps: Annotated[bool, typer.Option("--timestamps", help="With times.")] = False,
 ) -> None:
     """Show what a job's pods print; a line names its rank where there are several."""
-    from penstock.client import errors, resources
+    from penstock.client import errors
+    from penstock.client.kubernetes import resources
 
     document = session.job(job)
     pods = _pods(session, document, role, rank)
@@ -75,7 +76,7 @@ def logs_(
 def _pods(session: Session, job: Json, role: str, rank: int | None) -> list[Json]:
     """The newest pod of each rank that is asked for, by rank."""
     from penstock.cli.exits import UsageError
-    from penstock.client import resources
+    from penstock.client.kubernetes import resources
     from penstock.crds import labels
 
     names = {each.value: each.in_names for each in Role} | {TRAINER_ROLE: TRAINER_ROLE}
@@ -110,8 +111,8 @@ def _label(pod: Json) -> str:
 async def _print(session: Session, calls: dict[str, ClusterCall]) -> dict[str, Exception]:
     """Print all at once, line by line; the errors of those that gave none."""
     from penstock.client import errors
-    from penstock.client.async_cluster import AsyncClusterClient
-    from penstock.client.cluster import TIMEOUT_SECONDS
+    from penstock.client.kubernetes.async_cluster_client import AsyncClusterClient
+    from penstock.client.kubernetes.cluster_client import TIMEOUT_SECONDS
 
     failures: dict[str, Exception] = {}
     prefix = len(calls) > 1

@@ -123,7 +123,8 @@ def _write(
 
 def _outcome(session: Session, scale: Json, deadline: float) -> tuple[Json, str]:
     """The Scale when something came of it. Raises WaitTimeoutError or PenstockError."""
-    from penstock.client import errors, job_calls, resources
+    from penstock.client import errors, job_calls
+    from penstock.client.kubernetes import resources
     from penstock.client.waiting import Absence
 
     name = scale["metadata"]["name"]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from penstock.client import BrainClient, Penstock
-    from penstock.client.cluster import ClusterClient
-    from penstock.client.kubeconfig import Json
+    from penstock.client.kubernetes.cluster_client import ClusterClient
+    from penstock.client.kubernetes.kubeconfig import Json
 
 P = ParamSpec("P")
 _PANEL: Final = "Connection and output"
@@ -164,7 +164,7 @@ class Session:
 
     def job(self, name: str) -> Json:
         """A job as the cluster has it. Raises ObjectNotFoundError."""
-        from penstock.client import resources
+        from penstock.client.kubernetes import resources
 
         return self.cluster.send(resources.get(resources.JOBS, name, self.namespace))
 

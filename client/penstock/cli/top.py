@@ -130,7 +130,8 @@ def look(session: Session, name: str, everywhere: bool) -> tuple[list[Usage], in
 
     Each is a call to the Brain, so there is a bound; those that run come before those that wait.
     """
-    from penstock.client import errors, job_calls, resources
+    from penstock.client import errors, job_calls
+    from penstock.client.kubernetes import resources
 
     if name:
         jobs = [session.job(name)]

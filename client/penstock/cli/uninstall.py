@@ -19,7 +19,7 @@ from penstock.cli import output
 from penstock.cli.session import Session, UsageError, connected
 
 if TYPE_CHECKING:
-    from penstock.client.resources import Resource
+    from penstock.client.kubernetes.resources import Resource
 
 Json = dict[str, Any]
 PART_OF: Final = "app.kubernetes.io/part-of=penstock"
@@ -84,7 +84,8 @@ def uninstall_(
     ] = False,
 ) -> None:
     """Remove Penstock from the cluster; definitions, jobs and history stay unless asked for."""
-    from penstock.client import errors, resources
+    from penstock.client import errors
+    from penstock.client.kubernetes import resources
 
     found = list(_installed(session, history))
     wanted = list(_jobs(session)) if jobs or crds else []
@@ -129,7 +130,7 @@ def _confirm(session: Session, count: int, jobs: int) -> None:
 
 def _installed(session: Session, history: bool) -> Iterator[Found]:
     """What is in the cluster of the control plane itself. Raises ForbiddenError."""
-    from penstock.client.resources import Resource
+    from penstock.client.kubernetes.resources import Resource
 
     releases, namespaces = set(), set()
     kinds = [*_KINDS, ("v1", "persistentvolumeclaims", True)] if history else [*_KINDS]
@@ -158,7 +159,8 @@ def _installed(session: Session, history: bool) -> Iterator[Found]:
 
 def _key(session: Session, secrets: Resource, namespace: str) -> Iterator[Found]:
     """The key of the jobs' tokens, which lies beside the controller's Lease."""
-    from penstock.client import errors, resources
+    from penstock.client import errors
+    from penstock.client.kubernetes import resources
 
     with contextlib.suppress(errors.ObjectNotFoundError):
         found = session.cluster.send(resources.get(secrets, JOB_KEY, namespace))
@@ -184,14 +186,14 @@ def _all(session: Session, resource: Resource, labels: str = "") -> list[Json]:
 
 
 def _jobs(session: Session) -> Iterator[Found]:
-    from penstock.client.resources import JOBS
+    from penstock.client.kubernetes.resources import JOBS
 
     for document in _all(session, JOBS):
         yield Found(JOBS, document)
 
 
 def _definitions(session: Session) -> Iterator[Found]:
-    from penstock.client.resources import Resource
+    from penstock.client.kubernetes.resources import Resource
     from penstock.crds.group import GROUP
 
     definitions = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", False)

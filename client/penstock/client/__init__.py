@@ -6,11 +6,11 @@ error on purpose is a `PenstockError`.
 
 from __future__ import annotations
 
-from penstock.client.async_brain_client import AsyncBrainClient
 from penstock.client.async_sdk import AsyncPenstock
-from penstock.client.brain_client import BrainClient
-from penstock.client.buffer import SampleBuffer
-from penstock.client.calls import LedgerSnapshot, Tagged
+from penstock.client.brain.async_brain_client import AsyncBrainClient
+from penstock.client.brain.brain_client import BrainClient
+from penstock.client.brain.calls import LedgerSnapshot, Tagged
+from penstock.client.brain.sample_buffer import SampleBuffer
 from penstock.client.errors import (
     BrainAddressError,
     BrainError,

@@ -20,19 +20,20 @@ from typing import Any, Self
 
 from penstock.base.enums import Policy, Role
 from penstock.base.targets import RoleTarget
-from penstock.client import frames, job_calls, resources
-from penstock.client.async_brain_client import AsyncBrainClient
-from penstock.client.async_cluster import AsyncClusterClient
-from penstock.client.brain_address import BrainAddress
-from penstock.client.brain_finder import AsyncBrainFinder, BrainSearch
-from penstock.client.cluster import WHOLE_SECONDS
+from penstock.client import frames, job_calls
+from penstock.client.brain.async_brain_client import AsyncBrainClient
+from penstock.client.brain.brain_address import BrainAddress
+from penstock.client.brain.brain_finder import AsyncBrainFinder, BrainSearch
 from penstock.client.errors import (
     BrainUnavailableError,
     ClusterUnreachableError,
     ObjectNotFoundError,
 )
-from penstock.client.kubeconfig import Json, read_access
-from penstock.client.resources import JOBS, SCALES
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.async_cluster_client import AsyncClusterClient
+from penstock.client.kubernetes.cluster_client import WHOLE_SECONDS
+from penstock.client.kubernetes.kubeconfig import Json, read_access
+from penstock.client.kubernetes.resources import JOBS, SCALES
 from penstock.client.retry import RetryPolicy
 from penstock.client.token import Token
 from penstock.client.waiting import (

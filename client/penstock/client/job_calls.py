@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.base.enums import Policy, Role, Source
-from penstock.client import resources
 from penstock.client.errors import JobEndedError
-from penstock.client.resources import JOBS, SCALES, ClusterCall, Json
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.resources import JOBS, SCALES, ClusterCall, Json
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, SCALE_KIND
 

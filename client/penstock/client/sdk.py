@@ -21,18 +21,19 @@ from typing import Any, Self
 
 from penstock.base.enums import Policy, Role
 from penstock.base.targets import RoleTarget
-from penstock.client import frames, job_calls, resources
-from penstock.client.brain_address import BrainAddress
-from penstock.client.brain_client import BrainClient
-from penstock.client.brain_finder import BrainFinder, BrainSearch
-from penstock.client.cluster import WHOLE_SECONDS, ClusterClient
+from penstock.client import frames, job_calls
+from penstock.client.brain.brain_address import BrainAddress
+from penstock.client.brain.brain_client import BrainClient
+from penstock.client.brain.brain_finder import BrainFinder, BrainSearch
 from penstock.client.errors import (
     BrainUnavailableError,
     ClusterUnreachableError,
     ObjectNotFoundError,
 )
-from penstock.client.kubeconfig import Json, read_access
-from penstock.client.resources import JOBS, SCALES
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.cluster_client import WHOLE_SECONDS, ClusterClient
+from penstock.client.kubernetes.kubeconfig import Json, read_access
+from penstock.client.kubernetes.resources import JOBS, SCALES
 from penstock.client.retry import RetryPolicy
 from penstock.client.token import Token
 from penstock.client.waiting import (

@@ -12,7 +12,6 @@ from penstock.base import yaml_text as yamltext
 from penstock.base.enums import Role
 from penstock.base.targets import RoleTarget
 from penstock.client import job_calls
-from penstock.client.cluster import WHOLE_SECONDS
 from penstock.client.errors import (
     BrainUnavailableError,
     ClusterError,
@@ -21,7 +20,8 @@ from penstock.client.errors import (
     ObjectNotFoundError,
     WaitTimeoutError,
 )
-from penstock.client.kubeconfig import Json
+from penstock.client.kubernetes.cluster_client import WHOLE_SECONDS
+from penstock.client.kubernetes.kubeconfig import Json
 from penstock.crds.elasticjob import ElasticJob
 
 ACTIVE: Final = "Active"

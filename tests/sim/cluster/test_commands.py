@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.sim.cluster.arrivals import Filling
-from penstock.sim.cluster.fgd import Run
+from penstock.sim.cluster.experiments.fgd import Run
 from penstock.sim.cluster.show import fgd_panels
 from penstock.sim.commands import sim
 from penstock.sim.traces.openb import Published

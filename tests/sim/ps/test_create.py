@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.sim.ps.create import NOW, compare
-from penstock.sim.ps.past_jobs import generate
+from penstock.sim.ps.jobs.past_jobs import generate
 
 
 def test_the_generator_is_the_papers_cluster() -> None:

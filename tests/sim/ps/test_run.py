@@ -6,10 +6,10 @@ import pytest
 
 from penstock.base.enums import Role, Stage
 from penstock.sim.ps.experiments import paper_runs, straggler_runs, table_one
-from penstock.sim.ps.oracle import exhaustive, well_tuned
-from penstock.sim.ps.paper import PAPER_JOBS
+from penstock.sim.ps.jobs.oracle import exhaustive, well_tuned
+from penstock.sim.ps.jobs.paper import PAPER_JOBS
+from penstock.sim.ps.jobs.random_models import random_cases
 from penstock.sim.ps.planners import FITTED, BrainPlanner, Static, algorithms
-from penstock.sim.ps.random_models import random_cases
 from penstock.sim.ps.run import adjusted, completed, simulate
 
 

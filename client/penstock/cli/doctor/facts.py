@@ -14,10 +14,11 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from penstock.client import errors, resources
-from penstock.client.cluster import ClusterClient
-from penstock.client.kubeconfig import Json
-from penstock.client.resources import Resource
+from penstock.client import errors
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.cluster_client import ClusterClient
+from penstock.client.kubernetes.kubeconfig import Json
+from penstock.client.kubernetes.resources import Resource
 from penstock.client.sdk import Penstock
 from penstock.crds.group import GROUP, SYSTEM_NAMESPACE
 

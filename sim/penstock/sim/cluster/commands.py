@@ -45,7 +45,7 @@ def fgd(
     plot: PlotOption = None,
 ) -> None:
     """How full placement policies get a cluster, beside the published results of FGD."""
-    from penstock.sim.cluster import fgd as experiment
+    from penstock.sim.cluster.experiments import fgd as experiment
     from penstock.sim.cluster.show import fgd_panels, show_fgd
     from penstock.sim.traces import openb
 
@@ -88,8 +88,8 @@ def detach(
     plot: PlotOption = None,
 ) -> None:
     """What detaching a part of the jobs' CPU does to GPUs that are idle for lack of CPU."""
-    from penstock.sim.cluster import detach as experiment
-    from penstock.sim.cluster.fgd import load_workload
+    from penstock.sim.cluster.experiments import detach as experiment
+    from penstock.sim.cluster.experiments.fgd import load_workload
     from penstock.sim.cluster.show import detach_panels, show_detach
 
     with _errors_in_words():
@@ -134,7 +134,7 @@ def table5(
     plot: PlotOption = None,
 ) -> None:
     """GoldMiner's Table 5: job completion time with and without elastic data workers."""
-    from penstock.sim.cluster import table5 as experiment
+    from penstock.sim.cluster.experiments import table5 as experiment
     from penstock.sim.cluster.show import show_table5, table5_panels
 
     with _errors_in_words():
@@ -156,8 +156,8 @@ def table5(
 
 def tuning(as_json: JsonOption = False) -> None:
     """The three-step tuning of one job's data workers, as in GoldMiner's Fig. 13."""
+    from penstock.sim.cluster.experiments.tuning import trace
     from penstock.sim.cluster.show import show_tuning
-    from penstock.sim.cluster.tuning import trace
 
     lines = list(trace())
     if as_json:

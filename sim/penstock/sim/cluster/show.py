@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from penstock.sim.cluster.arrivals import Filling
-from penstock.sim.cluster.detach import Detachment
-from penstock.sim.cluster.fgd import MARKS, FgdSummary, Run
-from penstock.sim.cluster.table5 import NOT_PUBLISHED, PUBLISHED, Table5Row
-from penstock.sim.cluster.tuning import TraceLine
+from penstock.sim.cluster.experiments.detach import Detachment
+from penstock.sim.cluster.experiments.fgd import MARKS, FgdSummary, Run
+from penstock.sim.cluster.experiments.table5 import NOT_PUBLISHED, PUBLISHED, Table5Row
+from penstock.sim.cluster.experiments.tuning import TraceLine
 from penstock.sim.report.plot import Curve, Panel
 from penstock.sim.report.tables import beside, show
 from penstock.sim.traces.openb import Published

@@ -11,7 +11,7 @@ from penstock.base.enums import Role, Stage, Strategy
 from penstock.brain.planning import History, JobDescription, Limits, Plan, RoleSpec
 from penstock.brain.registry import Registry, load
 from penstock.brain.stages import DEFAULT_POLICIES
-from penstock.sim.ps.past_jobs import DAY, GeneratedJob, generate
+from penstock.sim.ps.jobs.past_jobs import DAY, GeneratedJob, generate
 
 NOW: Final = 30 * DAY
 

@@ -13,9 +13,10 @@ from statistics import median
 from typing import Any
 
 from penstock.base.enums import Role, Stage
-from penstock.sim.ps.model import PsConfig, linear_speed, speed
-from penstock.sim.ps.oracle import exhaustive, well_tuned
-from penstock.sim.ps.paper import PAPER_JOBS, SPARE_WORKERS, PaperJob
+from penstock.sim.ps.jobs.model import PsConfig, linear_speed, speed
+from penstock.sim.ps.jobs.oracle import exhaustive, well_tuned
+from penstock.sim.ps.jobs.paper import PAPER_JOBS, SPARE_WORKERS, PaperJob
+from penstock.sim.ps.jobs.random_models import PsCase, random_cases
 from penstock.sim.ps.planners import (
     DLROVER,
     FITTED,
@@ -27,7 +28,6 @@ from penstock.sim.ps.planners import (
     dlrover_algorithms,
     policy_of,
 )
-from penstock.sim.ps.random_models import PsCase, random_cases
 from penstock.sim.ps.run import Planned, Planner, RunOutcome, Straggler, simulate
 
 

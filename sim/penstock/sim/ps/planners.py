@@ -20,7 +20,7 @@ from penstock.brain.registry import AlgorithmSettings, Registry, load
 from penstock.brain.sizes import CORE
 from penstock.brain.stages import DEFAULT_POLICIES, Policy, names_to_ask, stages_to_ask
 from penstock.sim.errors import SimulationError
-from penstock.sim.ps.model import PsConfig
+from penstock.sim.ps.jobs.model import PsConfig
 
 _CREATE: Final = ("cold_create",)
 FITTED: Final = DEFAULT_POLICIES[Strategy.PARAMETER_SERVER]

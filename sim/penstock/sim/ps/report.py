@@ -20,7 +20,7 @@ from penstock.sim.ps.experiments import (
     random_summary,
     straggler_runs,
 )
-from penstock.sim.ps.paper import PAPER_JOBS
+from penstock.sim.ps.jobs.paper import PAPER_JOBS
 from penstock.sim.ps.run import RunOutcome
 from penstock.sim.report.plot import Curve, Panel, draw
 

@@ -32,8 +32,8 @@ from penstock.brain.planning import (
     Sample,
 )
 from penstock.brain.sizes import in_force
-from penstock.sim.ps.model import PsConfig, PsJobModel, PsSpeed, residence, speed
-from penstock.sim.ps.random_models import PsCase
+from penstock.sim.ps.jobs.model import PsConfig, PsJobModel, PsSpeed, residence, speed
+from penstock.sim.ps.jobs.random_models import PsCase
 
 Planner = Callable[[History, JobDescription, Limits], Plan | None]
 

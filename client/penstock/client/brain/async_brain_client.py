@@ -12,10 +12,17 @@ from typing import Literal, Self, TypeVar
 
 import httpx
 
-from penstock.client import calls
-from penstock.client.calls import MAX_ANSWER_BYTES, Answer, Call, LedgerSnapshot, ModelT, Tagged
+from penstock.client.brain import calls
+from penstock.client.brain.calls import (
+    MAX_ANSWER_BYTES,
+    Answer,
+    Call,
+    LedgerSnapshot,
+    ModelT,
+    Tagged,
+)
+from penstock.client.brain.event_stream import EventReader
 from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
-from penstock.client.events import EventReader
 from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
 from penstock.client.token import Token, authorization_async
 from penstock.wire import (

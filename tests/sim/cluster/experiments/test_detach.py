@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from penstock.scheduler.request import Request
 from penstock.sim.cluster.arrivals import build_columns
-from penstock.sim.cluster.detach import cpu_idle, detach, run
-from penstock.sim.cluster.fgd import Workload
+from penstock.sim.cluster.experiments.detach import cpu_idle, detach, run
+from penstock.sim.cluster.experiments.fgd import Workload
 from penstock.sim.errors import SimulationError
 from penstock.sim.traces.generator import generate_nodes, generate_pods
 from penstock.sim.traces.shapes import NodeShape

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.sim.ps.model import GIB, PsJobModel
+from penstock.sim.ps.jobs.model import GIB, PsJobModel
 
 MOST_WORKERS: Final = 100
 """``maxReplicas`` of the workers of every random job."""

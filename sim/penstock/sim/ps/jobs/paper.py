@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from penstock.sim.ps.model import GIB, PsConfig, PsJobModel, residence
-from penstock.sim.ps.random_models import PsCase
+from penstock.sim.ps.jobs.model import GIB, PsConfig, PsJobModel, residence
+from penstock.sim.ps.jobs.random_models import PsCase
 
 STEPS: Final = 5 * 45_840_617 * 9 // 10 // 512
 _SAMPLE_SERVER_CORES: Final = 32.0

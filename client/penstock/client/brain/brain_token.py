@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.client.cluster import ClusterClient
 from penstock.client.errors import (
     BrainAddressError,
     ClusterError,
@@ -22,8 +21,9 @@ from penstock.client.errors import (
     ObjectNotFoundError,
     PenstockError,
 )
-from penstock.client.kubeconfig import ClusterAccess
-from penstock.client.resources import ClusterCall, Resource
+from penstock.client.kubernetes.cluster_client import ClusterClient
+from penstock.client.kubernetes.kubeconfig import ClusterAccess
+from penstock.client.kubernetes.resources import ClusterCall, Resource
 from penstock.crds.environment import BRAIN_AUDIENCE
 
 PEOPLES_ACCOUNT: Final = "penstock-user"

@@ -12,10 +12,10 @@ from typing import Any, Final, Self
 
 import httpx
 
-from penstock.client import resources
 from penstock.client.errors import ClusterUnreachableError
-from penstock.client.kubeconfig import ClusterAccess, Json
-from penstock.client.resources import ClusterCall, Resource
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.kubeconfig import ClusterAccess, Json
+from penstock.client.kubernetes.resources import ClusterCall, Resource
 
 TIMEOUT_SECONDS: Final = 15.0
 """Most time without a sign of the server."""

@@ -8,7 +8,7 @@ off every request that it passes on, and the Brain then does not know who calls.
 
 Where the caller named the address, or a file of their own does, the Brain is shown the token of the
 kubeconfig. What was found by labels may be anybody's, and is shown a token that is good for a Brain
-alone (`penstock.client.brain_token`).
+alone (`penstock.client.brain.brain_token`).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import Final
 
 from penstock.base.ports import BRAIN
 from penstock.client.address import address
-from penstock.client.brain_token import (
+from penstock.client.brain.brain_token import (
     PEOPLES_ACCOUNT,
     Account,
     BrainToken,
     own_account,
     parsed,
 )
-from penstock.client.cluster import ClusterClient
 from penstock.client.errors import BrainAddressError, ClusterError
-from penstock.client.kubeconfig import ClusterAccess, Json
-from penstock.client.resources import SERVICES
+from penstock.client.kubernetes.cluster_client import ClusterClient
+from penstock.client.kubernetes.kubeconfig import ClusterAccess, Json
+from penstock.client.kubernetes.resources import SERVICES
 from penstock.client.token import Token, TokenFile
 from penstock.crds.environment import BRAIN_TOKEN_FILE
 from penstock.crds.group import SYSTEM_NAMESPACE

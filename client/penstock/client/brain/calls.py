@@ -1,7 +1,7 @@
 """Every call of the Brain's API as a value: what to send and how to read the answer.
 
-The two clients (`penstock.client.brain_client`, `penstock.client.async_brain_client`) only carry
-these out, so they cannot differ in what they say. Unknown fields of an answer are ignored: a
+The two clients (`brain_client` and `async_brain_client` beside this) only carry these out, so they
+cannot differ in what they say. Unknown fields of an answer are ignored: a
 trainer in an old image must be able to talk to a newer Brain.
 """
 

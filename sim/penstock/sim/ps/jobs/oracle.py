@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.sim.ps.model import PsConfig, PsJobModel, speed, think_seconds
-from penstock.sim.ps.random_models import PsCase
+from penstock.sim.ps.jobs.model import PsConfig, PsJobModel, speed, think_seconds
+from penstock.sim.ps.jobs.random_models import PsCase
 
 Floats = npt.NDArray[np.floating[Any]]
 

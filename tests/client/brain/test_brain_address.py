@@ -15,11 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.client import AsyncPenstock, BrainAddressError, brain_address, brain_finder
-from penstock.client.brain_address import BrainAddress, find_brain
-from penstock.client.brain_token import Account, BrainToken
-from penstock.client.cluster import ClusterClient
-from penstock.client.kubeconfig import ClusterAccess
+from penstock.client import AsyncPenstock, BrainAddressError
+from penstock.client.brain import brain_address, brain_finder
+from penstock.client.brain.brain_address import BrainAddress, find_brain
+from penstock.client.brain.brain_token import Account, BrainToken
+from penstock.client.kubernetes.cluster_client import ClusterClient
+from penstock.client.kubernetes.kubeconfig import ClusterAccess
 
 SERVICE = {
     "metadata": {"name": "penstock-brain", "namespace": "penstock-system"},

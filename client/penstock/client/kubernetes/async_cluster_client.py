@@ -1,4 +1,4 @@
-"""The Kubernetes API for asyncio: the same calls as `penstock.client.cluster`."""
+"""The Kubernetes API for asyncio: the same calls as `penstock.client.kubernetes.cluster_client`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from typing import Final, Self
 
 import httpx
 
-from penstock.client import resources
-from penstock.client.cluster import TIMEOUT_SECONDS, WHOLE_SECONDS, extensions, headers, unreachable
-from penstock.client.kubeconfig import ClusterAccess, Json
-from penstock.client.resources import ClusterCall, Resource
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.cluster_client import (
+    TIMEOUT_SECONDS,
+    WHOLE_SECONDS,
+    extensions,
+    headers,
+    unreachable,
+)
+from penstock.client.kubernetes.kubeconfig import ClusterAccess, Json
+from penstock.client.kubernetes.resources import ClusterCall, Resource
 
 _KEPT_ALIVE: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sim.ps.model import PsConfig, residence, speed, think_seconds
-from penstock.sim.ps.paper import PAPER_JOBS, WIDE_DEEP, XDEEPFM
-from penstock.sim.ps.random_models import random_cases
+from penstock.sim.ps.jobs.model import PsConfig, residence, speed, think_seconds
+from penstock.sim.ps.jobs.paper import PAPER_JOBS, WIDE_DEEP, XDEEPFM
+from penstock.sim.ps.jobs.random_models import random_cases
 
 
 def test_one_worker_is_as_fast_as_in_table_one() -> None:

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from penstock.sim.ps.model import PsConfig, speed
-from penstock.sim.ps.oracle import exhaustive, well_tuned
-from penstock.sim.ps.random_models import PsCase, random_cases
+from penstock.sim.ps.jobs.model import PsConfig, speed
+from penstock.sim.ps.jobs.oracle import exhaustive, well_tuned
+from penstock.sim.ps.jobs.random_models import PsCase, random_cases
 
 
 @pytest.mark.parametrize("index", range(6))

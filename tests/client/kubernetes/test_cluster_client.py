@@ -14,10 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.client import errors, resources
-from penstock.client.async_cluster import AsyncClusterClient
-from penstock.client.cluster import ClusterClient
-from penstock.client.kubeconfig import ClusterAccess
+from penstock.client import errors
+from penstock.client.kubernetes import resources
+from penstock.client.kubernetes.async_cluster_client import AsyncClusterClient
+from penstock.client.kubernetes.cluster_client import ClusterClient
+from penstock.client.kubernetes.kubeconfig import ClusterAccess
 
 ACCESS = ClusterAccess(server="http://api", namespace="team", context="here", token=lambda: "me")
 Handler = Callable[[httpx.Request], httpx.Response]

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.base.enums import Role, Strategy
 from penstock.brain.planning import PastJob, RoleUsage, Signature
-from penstock.sim.ps.model import GIB
+from penstock.sim.ps.jobs.model import GIB
 
 DAY: Final = 86_400.0
 

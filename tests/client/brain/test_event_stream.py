@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.events import MAX_EVENT_BYTES, EventReader, ServerSentEvent
+from penstock.client.brain.event_stream import MAX_EVENT_BYTES, EventReader, ServerSentEvent
 
 STREAM = (
     b': welcome\n\nevent: plan\nid: 1\ndata: {"a": 1}\n\n: still here\n\n'

@@ -1,6 +1,6 @@
 """The calls of the Kubernetes API that the client makes, as values: pure, nothing is sent here.
 
-The two clients (`penstock.client.cluster`, `penstock.client.async_cluster`) only carry these out.
+The two clients (`cluster_client` and `async_cluster_client` beside this) only carry these out.
 """
 
 from __future__ import annotations

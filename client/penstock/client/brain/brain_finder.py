@@ -10,12 +10,12 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.client.async_brain_client import AsyncBrainClient
-from penstock.client.brain_address import BrainAddress, find_brain
-from penstock.client.brain_client import BrainClient
-from penstock.client.cluster import ClusterClient
+from penstock.client.brain.async_brain_client import AsyncBrainClient
+from penstock.client.brain.brain_address import BrainAddress, find_brain
+from penstock.client.brain.brain_client import BrainClient
 from penstock.client.errors import PenstockError
-from penstock.client.kubeconfig import ClusterAccess
+from penstock.client.kubernetes.cluster_client import ClusterClient
+from penstock.client.kubernetes.kubeconfig import ClusterAccess
 from penstock.client.retry import RetryPolicy
 from penstock.client.token import Token
 

@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 
 from penstock.scheduler.policies.registry import make_allocation_policy
-from penstock.sim.cluster.job_mix import draw_jobs
-from penstock.sim.cluster.training import (
+from penstock.sim.cluster.experiments.training import (
     DATA_WORKER_MILLI_CPU,
     LEAST_TRAINING_WORKER_MILLI_CPU,
     TRAINING_WORKER_MILLI_CPU,
@@ -25,6 +24,7 @@ from penstock.sim.cluster.training import (
     Cluster,
     TrainingOutcome,
 )
+from penstock.sim.cluster.job_mix import draw_jobs
 from penstock.sim.traces import generator, philly
 from penstock.sim.traces.shapes import JobShape
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from penstock.client import BrainAddressError, KubeconfigError
-from penstock.client.kubeconfig import read_access
+from penstock.client.kubernetes.kubeconfig import read_access
 from penstock.client.token import authorization
 
 Json = dict[str, Any]

@@ -25,7 +25,7 @@ from penstock.scheduler.placement.fgd import typical_requests
 from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 from penstock.sim.cluster.arrivals import arrivals, build_columns
-from penstock.sim.cluster.fgd import OFFERED, Workload
+from penstock.sim.cluster.experiments.fgd import OFFERED, Workload
 from penstock.sim.errors import SimulationError
 
 LARGEST_DATA_WORKER_MILLI_CPU: Final = 8_000

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from penstock.scheduler.policies.registry import ALLOCATION_POLICY_NAMES, make_allocation_policy
+from penstock.sim.cluster.experiments.table5 import BASELINE, approaches, load_trace, simulate
+from penstock.sim.cluster.experiments.training import Approach, Cluster
 from penstock.sim.cluster.job_mix import Model, TrainingJob, draw_jobs
-from penstock.sim.cluster.table5 import BASELINE, approaches, load_trace, simulate
-from penstock.sim.cluster.training import Approach, Cluster
 from penstock.sim.errors import SimulationError
 
 HUNGRY = Model("hungry", 16_000)

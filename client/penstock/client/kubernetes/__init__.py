@@ -1,0 +1,1 @@
+"""The few calls of the Kubernetes API that the SDK and the command line make."""
