@@ -7,8 +7,8 @@ milli-cores, as the embedded cluster limits it (`penstock_cluster.kubelet.shim.g
 processes that take what is left of both cores see to it that a core-second always does the same.
 The constants of `penstock.sim.ps.jobs.model` come from measurements apart: the CPU that the
 `FITTED` configurations use is the work of a step, one worker with nothing limited beside 1, 2 and
-3 servers gives the time that a step waits, and the speeds of the `FITTED` ones how updates queue. All others
-are predicted from these, and compared.
+3 servers gives the time that a step waits, and the speeds of the `FITTED` ones how updates
+queue. All others are predicted from these, and compared.
 
 Each configuration is measured in three passes, which are averaged: what a core gets done differs by
 a tenth from one minute to the next, and how far the passes are apart is told.
