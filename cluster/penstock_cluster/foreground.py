@@ -1,4 +1,4 @@
-"""``penstock cluster``: the embedded cluster alone, until SIGINT or SIGTERM."""
+"""A cluster alone in the foreground, until SIGINT or SIGTERM: the command of both distributions."""
 
 from __future__ import annotations
 

@@ -1,37 +1,43 @@
-"""A running API server for tests, and a small synchronous client.
+"""Clusters beside a test, in a thread of their own, and a small synchronous client for them.
 
-    with running_cluster() as cluster:
-        cluster.apply(crd)
+    with embedded_cluster() as cluster:              # pods run
+        cluster.apply(manifest)
         cluster.get("pods", "name", "default")
 
-The server runs on an event loop in a thread of its own, so that kubectl, kopf and synchronous
-clients can be driven from the test's thread.
+    with api_server() as cluster:                    # pods stay as they are written
+        kubectl("--kubeconfig", cluster.kubeconfig_path, "get", "pods")
+
+Under pytest both are fixtures as well (:mod:`penstock_cluster.pytest_plugin`). The event loop is
+the thread's, so that kubectl, kopf and synchronous clients can be driven from the test's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import ssl
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock_cluster.apiserver import RunningServer, ServeOptions, serve
+from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
+from penstock_cluster.faults.catalogue import Faults
 from penstock_cluster.registry import Engine, EngineOptions
 
 Json = dict[str, Any]
 T = TypeVar("T")
-_START_SECONDS = 20.0
-_MERGE = "application/merge-patch+json"
+
+_START_SECONDS: Final = 20.0
+_MERGE: Final = "application/merge-patch+json"
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,12 @@ class Answer:
 
     status: int
     headers: dict[str, list[str]]
+    """By name in lower case."""
     text: str
 
     @property
     def json(self) -> Any:
+        """The body."""
         return json.loads(self.text)
 
 
@@ -56,21 +64,41 @@ class RefusedError(AssertionError):
 
 
 class RunningCluster:
-    """A server in a thread; every call is synchronous."""
+    """A server in a thread; every call is synchronous.
+
+    Resources are named by plural and group: ``pods``, ``deployments.apps``.
+    """
 
     def __init__(
-        self, server: RunningServer, loop: asyncio.AbstractEventLoop, folder: Path
+        self,
+        server: RunningServer,
+        loop: asyncio.AbstractEventLoop,
+        folder: Path,
+        whole: EmbeddedCluster | None = None,
     ) -> None:
+        """``whole``: the cluster of which the server is a part, if any is."""
         self.server = server
         self.engine: Engine = server.engine
         self.url = server.url
         self.token = server.token
         self.folder = folder
         self.kubeconfig_path = server.write_kubeconfig(folder / "kubeconfig")
+        self._whole = whole
         self._loop = loop
         self._tls: ssl.SSLContext | None = None
         if server.ca_pem is not None:
             self._tls = ssl.create_default_context(cadata=server.ca_pem.decode())
+
+    @property
+    def faults(self) -> Faults:
+        """Faults on demand, e.g. ``cluster.run(cluster.faults.kill_container(name="p"))``.
+
+        Raises:
+            LookupError: this is an API server alone.
+        """
+        if self._whole is None:
+            raise LookupError("an API server alone has no faults: use embedded_cluster()")
+        return self._whole.faults
 
     def run(self, work: Coroutine[Any, Any, T], timeout_seconds: float = 30) -> T:
         """Run a coroutine on the server's loop, e.g. of ``cluster.engine.api()``."""
@@ -88,33 +116,44 @@ class RunningCluster:
         headers: dict[str, str] | None = None,
         timeout_seconds: float = 30,
     ) -> Answer:
-        """One request; the answer whatever its status. ``body``: text, bytes or JSON data."""
-        url = self.url + path
-        if query:
-            url += ("&" if "?" in path else "?") + urllib.parse.urlencode(query)
-        data = None
-        if body is not None:
-            data = (
-                body
-                if isinstance(body, bytes)
-                else (body.encode() if isinstance(body, str) else json.dumps(body).encode())
-            )
+        """One request; the answer whatever its status.
+
+        Args:
+            method: ``GET`` and the like.
+            path: below the server's address.
+            body: text, bytes, or data to send as JSON.
+            content_type: that of the body.
+            token: None is the administrator's, and "" none.
+            query: further arguments of the path.
+            headers: further headers.
+            timeout_seconds: of connecting, and of each wait for the server.
+        """
         sent = {"Accept": "application/json", "User-Agent": "tests/1", **(headers or {})}
-        if data is not None:
+        if body is not None:
             sent["Content-Type"] = content_type
+            body = body if isinstance(body, bytes | str) else json.dumps(body)
+            body = body.encode() if isinstance(body, str) else body
         bearer = self.token if token is None else token
         if bearer:
             sent["Authorization"] = f"Bearer {bearer}"
-        request = urllib.request.Request(url, data=data, method=method, headers=sent)  # noqa: S310  its own server
-        try:
-            reply = urllib.request.urlopen(request, timeout=timeout_seconds, context=self._tls)  # noqa: S310
-        except urllib.error.HTTPError as error:
-            reply = error
-        with reply:
+        if query:
+            path += ("&" if "?" in path else "?") + urllib.parse.urlencode(query)
+        connection = self._connect(timeout_seconds)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, sent)
+            reply = connection.getresponse()
             found: dict[str, list[str]] = {}
-            for name, value in reply.headers.items():
+            for name, value in reply.getheaders():
                 found.setdefault(name.lower(), []).append(value)
             return Answer(reply.status, found, reply.read().decode("utf-8", "replace"))
+
+    def _connect(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        """A connection for one request, past every proxy that the environment names."""
+        address = urllib.parse.urlsplit(self.url)
+        host, port = str(address.hostname), address.port
+        if self._tls is None:
+            return http.client.HTTPConnection(host, port, timeout=timeout_seconds)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_seconds, context=self._tls)
 
     def ok(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         """One request that must succeed; its JSON."""
@@ -126,7 +165,7 @@ class RunningCluster:
     def path(
         self, resource: str, namespace: str = "", name: str = "", subresource: str = ""
     ) -> str:
-        """The path of ``pods`` or ``elasticjobs.penstock.dev``."""
+        """The path of a resource."""
         found = self.engine.registry.named(resource)
         parts = ["/apis", found.group, found.version] if found.group else ["/api", found.version]
         if found.namespaced and namespace:
@@ -135,31 +174,42 @@ class RunningCluster:
         return "/".join(parts)
 
     def get(self, resource: str, name: str, namespace: str = "") -> Json:
-        answer: Json = self.ok("GET", self.path(resource, namespace, name))
-        return answer
+        """An object that must be there."""
+        found: Json = self.ok("GET", self.path(resource, namespace, name))
+        return found
 
     def find(self, resource: str, name: str, namespace: str = "") -> Json | None:
+        """An object, or None."""
         answer = self.request("GET", self.path(resource, namespace, name))
         return None if answer.status == 404 else answer.json
 
     def list(self, resource: str, namespace: str = "", **query: str) -> list[Json]:
+        """The objects of a resource, in all namespaces or one; ``labelSelector=`` and the like."""
         items: list[Json] = self.ok("GET", self.path(resource, namespace), query=query)["items"]
         return items
 
     def create(self, resource: str, document: Json, namespace: str = "") -> Json:
+        """Create an object, by default in the namespace that it names; what is stored."""
         place = namespace or (document.get("metadata") or {}).get("namespace", "")
-        answer: Json = self.ok("POST", self.path(resource, place), document)
-        return answer
+        stored: Json = self.ok("POST", self.path(resource, place), document)
+        return stored
 
     def patch(
-        self, resource: str, name: str, body: Any, namespace: str = "", subresource: str = "",
+        self,
+        resource: str,
+        name: str,
+        body: Any,
+        namespace: str = "",
+        subresource: str = "",
         content_type: str = _MERGE,
-    ) -> Json:  # fmt: skip
+    ) -> Json:
+        """Patch an object; what is stored."""
         path = self.path(resource, namespace, name, subresource)
-        answer: Json = self.ok("PATCH", path, body, content_type=content_type)
-        return answer
+        stored: Json = self.ok("PATCH", path, body, content_type=content_type)
+        return stored
 
     def delete(self, resource: str, name: str, namespace: str = "", **query: str) -> Json:
+        """Delete an object; the server's answer."""
         answer: Json = self.ok("DELETE", self.path(resource, namespace, name), query=query)
         return answer
 
@@ -185,7 +235,7 @@ class RunningCluster:
         return any(r.plural == plural and r.group == group for r in self.engine.registry)
 
     def namespace(self, name: str) -> str:
-        """Create a namespace with its service account."""
+        """Create a namespace with its service account; its name."""
         self.create("namespaces", {"metadata": {"name": name}})
         self.wait(
             lambda: self.find("serviceaccounts", "default", name) is not None,
@@ -194,6 +244,7 @@ class RunningCluster:
         return name
 
     def account_token(self, namespace: str, name: str) -> str:
+        """A bearer token of a service account."""
         path = self.path("serviceaccounts", namespace, name, "token")
         token: str = self.ok("POST", path, {"spec": {}})["status"]["token"]
         return token
@@ -214,35 +265,67 @@ class RunningCluster:
 
 
 @contextlib.contextmanager
-def running_cluster(
+def embedded_cluster(options: ClusterOptions | None = None) -> Iterator[RunningCluster]:
+    """A whole cluster, whose pods run; stopped, with them, at the end of the block."""
+
+    @contextlib.asynccontextmanager
+    async def parts() -> AsyncIterator[_Parts]:
+        async with EmbeddedCluster(options) as cluster:
+            yield cluster.server, cluster
+
+    with _in_a_thread(parts) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def api_server(
     options: EngineOptions | None = None, serving: ServeOptions | None = None
 ) -> Iterator[RunningCluster]:
-    """A started server; stopped, with its thread, at the end of the block."""
+    """An API server with its controllers, and neither scheduler nor kubelet: pods stay Pending."""
+
+    @contextlib.asynccontextmanager
+    async def parts() -> AsyncIterator[_Parts]:
+        async with Engine(options) as engine, serve(engine, serving) as server:
+            yield server, None
+
+    with _in_a_thread(parts) as running:
+        yield running
+
+
+_Parts = tuple[RunningServer, EmbeddedCluster | None]
+
+
+@contextlib.contextmanager
+def _in_a_thread(
+    parts: Callable[[], AbstractAsyncContextManager[_Parts]],
+) -> Iterator[RunningCluster]:
+    """Runs them on a loop of their own; what fails there is raised here."""
     started: dict[str, Any] = {}
     ready, stop = threading.Event(), asyncio.Event()
 
     async def main() -> None:
-        async with Engine(options) as engine, serve(engine, serving) as server:
-            started["server"], started["loop"] = server, asyncio.get_running_loop()
+        async with parts() as (server, whole):
+            started.update(server=server, whole=whole, loop=asyncio.get_running_loop())
             ready.set()
             await stop.wait()
 
     def target() -> None:
         try:
             asyncio.run(main())
-        except BaseException as error:  # noqa: BLE001  (handed to the test's thread)
+        except BaseException as error:  # noqa: BLE001  handed to the test's thread
             started["error"] = error
             ready.set()
 
-    thread = threading.Thread(target=target, name="test-cluster", daemon=True)
+    thread = threading.Thread(target=target, name="penstock-cluster", daemon=True)
     thread.start()
     if not ready.wait(_START_SECONDS):
         raise AssertionError("the API server did not start")
     if "error" in started:
         raise started["error"]
     with tempfile.TemporaryDirectory(prefix="penstock-test-") as folder:
+        running = RunningCluster(started["server"], started["loop"], Path(folder), started["whole"])
         try:
-            yield RunningCluster(started["server"], started["loop"], Path(folder))
+            yield running
         finally:
             started["loop"].call_soon_threadsafe(stop.set)
             thread.join(_START_SECONDS)

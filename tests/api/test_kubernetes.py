@@ -13,7 +13,7 @@ from penstock.api.auth.kubernetes import KubernetesAuthenticator
 from penstock.api.cluster import connected_cluster
 from penstock.crds.environment import BRAIN_AUDIENCE
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.api.service import REGISTRATION, api, run
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -50,7 +50,7 @@ def account_token(cluster: RunningCluster, name: str, audience: str | None) -> s
 
 
 def test_trainers_people_and_strangers_of_a_cluster(sqlite_url: str) -> None:
-    with running_cluster(EngineOptions(rbac=True)) as cluster:
+    with api_server(EngineOptions(rbac=True)) as cluster:
         for name in ("elasticjob", "scale"):
             cluster.apply(yaml.safe_load((CRDS / f"{name}.crd.yaml").read_text()))
         uid = cluster.apply(JOB)["metadata"]["uid"]

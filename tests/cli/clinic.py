@@ -16,7 +16,7 @@ from penstock.cli.doctor.facts import COMPONENTS_NEED
 from penstock.local.install import manifests
 from penstock_cluster.faults.clock import SkewableClock
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.cli.terminal import Ran, Terminal
 from tests.client.embedded import Json, condition, job
 from tests.client.test_against_the_service import service
@@ -82,7 +82,7 @@ def clinic(database_url: str) -> Iterator[Clinic]:
     """A healthy cluster with everything that the doctor looks at."""
     clock = SkewableClock()
     with (
-        running_cluster(EngineOptions(rbac=True, clock=clock)) as cluster,
+        api_server(EngineOptions(rbac=True, clock=clock)) as cluster,
         service(database_url) as url,
     ):
         for manifest in manifests():

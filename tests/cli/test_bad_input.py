@@ -18,7 +18,7 @@ from penstock.client import Penstock
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.schema import crd
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.cli.terminal import Ran, Terminal
 from tests.client.embedded import cluster_with_definitions, job
 
@@ -34,7 +34,7 @@ def cluster() -> Iterator[RunningCluster]:
 @pytest.fixture(scope="module")
 def bare() -> Iterator[RunningCluster]:
     """A cluster without Penstock that enforces roles."""
-    with running_cluster(EngineOptions(rbac=True)) as running:
+    with api_server(EngineOptions(rbac=True)) as running:
         yield running
 
 
@@ -138,7 +138,7 @@ def test_a_cluster_without_definitions(command: tuple[str, ...], bare: RunningCl
 def test_definitions_of_an_old_version() -> None:
     old = copy.deepcopy(crd(ELASTICJOB))
     old["spec"]["versions"][0]["name"] = "v1alpha0"
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         cluster.apply(old)
         ran = Terminal(cluster.kubeconfig_path)("list")
     refused(ran, Exit.NOT_FOUND, "no ElasticJobs of version penstock.dev/v1alpha1")
@@ -150,7 +150,7 @@ def test_definitions_that_lack_a_field_of_this_client(tmp_path: Path) -> None:
     del schema["properties"]["spec"]["properties"]["signature"]
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(job("new", signature={"model": "m"})))
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         cluster.apply(old)
         ran = Terminal(cluster.kubeconfig_path)("submit", "-f", str(path))
     refused(ran, Exit.USAGE, 'unknown field "spec.signature"')

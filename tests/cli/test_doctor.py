@@ -268,9 +268,9 @@ def test_a_brain_that_is_away_is_a_fault(place: Clinic) -> None:
 
 
 def test_a_cluster_without_penstock_says_what_to_install(tmp_path: Any) -> None:
-    from penstock_cluster.testing import running_cluster
+    from penstock_cluster.testing import api_server
 
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         ran = Terminal(cluster.kubeconfig_path, "http://127.0.0.1:9")("doctor", "-o", "json")
     bad = {each["said"] for each in ran.json if each["verdict"] == "fault"}
     assert ran.code == Exit.FAILED

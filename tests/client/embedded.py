@@ -9,7 +9,7 @@ from typing import Any
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
@@ -18,7 +18,7 @@ NOW = "2026-01-01T00:00:00Z"
 @contextlib.contextmanager
 def cluster_with_definitions() -> Iterator[RunningCluster]:
     """The API server with both resources; nobody acts on them."""
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         for resource in (ELASTICJOB, SCALE):
             cluster.apply(crd(resource))
         yield cluster

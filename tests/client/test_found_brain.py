@@ -24,7 +24,7 @@ from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd
 from penstock.wire import JobRegistration
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.api.service import REGISTRATION
 from tests.api.test_command import running
 from tests.charts.rendering import SYSTEM, named, render
@@ -61,7 +61,7 @@ class Place:
 @pytest.fixture(scope="module")
 def running_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, str]]:
     folder = tmp_path_factory.mktemp("found")
-    with running_cluster(EngineOptions(rbac=True)) as cluster:
+    with api_server(EngineOptions(rbac=True)) as cluster:
         for resource in (ELASTICJOB, SCALE):
             cluster.apply(crd(resource))
         for name in (SYSTEM, TENANT, "team"):

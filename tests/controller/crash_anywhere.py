@@ -29,7 +29,7 @@ from penstock.controller.operator import Operator, Options
 from penstock.controller.reconcile import Settings, timing
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.controller.scripted_life import Trap, World, install
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ _STORYTELLER = ThreadPoolExecutor(1, thread_name_prefix="life")
 def stage() -> Iterator[RunningCluster]:
     """A server with the CRDs; counts are written often, so that a life is short."""
     interval = timing.STATUS_INTERVAL
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         cluster.run(install(cluster.engine))
         timing.STATUS_INTERVAL = timedelta(milliseconds=50)  # type: ignore[misc]
         try:

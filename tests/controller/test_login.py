@@ -17,7 +17,7 @@ from penstock.controller.reconcile import Settings
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
 from penstock_cluster.apiserver import ServeOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.controller.scripted_life import install
 from tests.controller.test_shell import make_job, until, workers
 from tests.kube.account import Account, mounted
@@ -45,7 +45,7 @@ def test_the_token_is_bare_and_the_renewed_one(
 
 @pytest.fixture
 def server() -> Iterator[RunningCluster]:
-    with running_cluster(serving=ServeOptions(tls=True)) as cluster:
+    with api_server(serving=ServeOptions(tls=True)) as cluster:
         cluster.run(install(cluster.engine))
         cluster.namespace("system")
         cluster.namespace("jobs")

@@ -24,7 +24,7 @@ from penstock.controller.reconcile import Settings
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
 from penstock_cluster.registry import errors
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.controller.scripted_life import World, install
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningCluster]:
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         cluster.run(install(cluster.engine))
         yield cluster
 

@@ -16,12 +16,12 @@ from penstock.kube.connection import connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
 from penstock_cluster.registry import errors
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as found:
+    with api_server() as found:
         yield found
 
 

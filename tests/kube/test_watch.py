@@ -14,7 +14,7 @@ from penstock.kube.api import Api, Page
 from penstock.kube.connection import connect
 from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
 from penstock.kube.watch import Watch
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 Json = dict[str, Any]
 
@@ -148,7 +148,7 @@ def test_others_get_a_turn_within_a_burst() -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as found:
+    with api_server() as found:
         yield found
 
 

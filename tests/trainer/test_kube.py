@@ -17,7 +17,7 @@ from penstock.job.settings import PodIdentity
 from penstock.trainer.job_view import scale_of, worker_pods
 from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
 from penstock.wire import Plan
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 JOB = {
     "apiVersion": "penstock.dev/v1alpha1",
@@ -37,7 +37,7 @@ JOB = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         for manifest in MANIFESTS:
             for item in manifest.objects():
                 running.apply(item)

@@ -20,7 +20,7 @@ from penstock.trainer.job_status import ProblemStatus, written
 from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
 from penstock.trainer.problems import Problems
 from penstock_cluster.registry.engine import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.trainer.test_kube import JOB
 
 JOBS = "elasticjobs.penstock.dev"
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster(EngineOptions(rbac=True)) as running:
+    with api_server(EngineOptions(rbac=True)) as running:
         for manifest in MANIFESTS:
             for item in manifest.objects():
                 running.apply(item)
@@ -216,7 +216,7 @@ def test_without_the_right_one_line_is_logged_and_the_trainer_goes_on(
 def test_a_cluster_whose_crd_lacks_the_field_is_named_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running_cluster() as old:
+    with api_server() as old:
         for manifest in MANIFESTS:
             for item in manifest.objects():
                 if item["metadata"]["name"] == JOBS:

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 
 @pytest.fixture
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def shared_cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         yield running

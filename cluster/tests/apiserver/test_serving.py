@@ -18,12 +18,12 @@ import yaml
 from cluster.tests.registry.samples import config_map, pod
 from penstock_cluster.apiserver import ServeOptions, serve
 from penstock_cluster.registry import ApiError, EngineOptions, RequestFacts, WatchEvent, errors
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[RunningCluster]:
-    with running_cluster(EngineOptions(rbac=True)) as cluster:
+    with api_server(EngineOptions(rbac=True)) as cluster:
         yield cluster
 
 
@@ -39,7 +39,7 @@ def test_a_port_in_use_is_named() -> None:
 
 
 def test_with_tls_the_kubeconfig_holds_the_authority_and_pods_get_it_too() -> None:
-    with running_cluster(serving=ServeOptions(tls=True)) as cluster:
+    with api_server(serving=ServeOptions(tls=True)) as cluster:
         config = yaml.safe_load(cluster.kubeconfig_path.read_text())
         assert config["clusters"][0]["cluster"]["certificate-authority-data"]
         assert cluster.kubeconfig_path.stat().st_mode & 0o077 == 0
@@ -60,7 +60,7 @@ def test_with_tls_the_kubeconfig_holds_the_authority_and_pods_get_it_too() -> No
 
 def test_stopping_ends_open_watches_at_once() -> None:
     seen: list[int] = []
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         request = urllib.request.Request(
             f"{cluster.url}/api/v1/pods?watch=1",
             headers={"Authorization": f"Bearer {cluster.token}"},
@@ -98,7 +98,7 @@ def test_what_is_mounted_is_for_administrators() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": scope["path"].encode()})
 
-    with running_cluster(serving=ServeOptions(mounts={"/extra": mounted})) as cluster:
+    with api_server(serving=ServeOptions(mounts={"/extra": mounted})) as cluster:
         assert cluster.request("GET", "/extra/x").text == "/extra/x"
         token = cluster.account_token("default", "default")
         assert cluster.request("GET", "/extra/x", token=token).status == 403
@@ -174,9 +174,9 @@ def test_metrics_count_objects_and_watches(cluster: RunningCluster) -> None:
 
 def test_state_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     options = EngineOptions(database=tmp_path / "state.sqlite")
-    with running_cluster(options) as cluster:
+    with api_server(options) as cluster:
         cluster.create("configmaps", config_map("kept", a="1"), "default")
         token = cluster.token
-    with running_cluster(options) as cluster:
+    with api_server(options) as cluster:
         assert cluster.token == token
         assert cluster.get("configmaps", "kept", "default")["data"] == {"a": "1"}

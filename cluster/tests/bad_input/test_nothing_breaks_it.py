@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock_cluster.testing import Answer, RunningCluster, running_cluster
+from penstock_cluster.testing import Answer, RunningCluster, api_server
 
 CRDS = Path(__file__).parents[3] / "crds"
 BROKEN = "the request failed; see the server's log"
@@ -124,7 +124,7 @@ ODD: list[Any] = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         for name in ("elasticjob.crd.yaml", "scale.crd.yaml"):
             running.apply(yaml.safe_load((CRDS / name).read_text(encoding="utf-8")))
         yield running

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -26,13 +26,13 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         yield running
 
 
 def test_a_token_is_good_until_it_expires() -> None:
     clock = Clock()
-    with running_cluster(EngineOptions(clock=clock)) as cluster:
+    with api_server(EngineOptions(clock=clock)) as cluster:
         path = cluster.path("serviceaccounts", "default", "default", "token")
         asked = {"spec": {"expirationSeconds": 600}}
         token = cluster.ok("POST", path, asked)["status"]["token"]
@@ -56,7 +56,7 @@ def test_a_token_that_is_none_is_unauthorized(cluster: RunningCluster, token: st
 
 @pytest.mark.parametrize("header", ["Bearer ", "Basic dTpw", "Bearer"])
 def test_a_request_without_a_bearer_token_is_anonymous(header: str) -> None:
-    with running_cluster(EngineOptions(rbac=True)) as cluster:
+    with api_server(EngineOptions(rbac=True)) as cluster:
         headers = {"Authorization": header}
         answer = cluster.request("GET", "/api/v1/namespaces", token="", headers=headers)
         assert answer.status == 403
@@ -64,7 +64,7 @@ def test_a_request_without_a_bearer_token_is_anonymous(header: str) -> None:
 
 
 def test_a_token_signed_by_another_cluster_is_unauthorized(cluster: RunningCluster) -> None:
-    with running_cluster() as other:
+    with api_server() as other:
         token = other.account_token("default", "default")
     assert cluster.request("GET", "/api/v1/namespaces", token=token).status == 401
 

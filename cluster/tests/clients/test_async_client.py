@@ -14,12 +14,12 @@ from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from cluster.tests.clients.notes import API_VERSION, GROUP, PLURAL, VERSION, crd, note
 from penstock_cluster.apiserver import ServeOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster(serving=ServeOptions(tls=True)) as running:
+    with api_server(serving=ServeOptions(tls=True)) as running:
         running.apply(crd())
         yield running
 

@@ -15,7 +15,7 @@ import pytest
 
 from cluster.tests.clients.notes import NOTES, crd, note
 from penstock_cluster.apiserver import ServeOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 LAST_HANDLED = "kopf.zalando.org/last-handled-configuration"
@@ -47,7 +47,7 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     folder = tmp_path_factory.mktemp("kopf")
     journal, log = folder / "journal", folder / "log"
     journal.touch()
-    with running_cluster(serving=ServeOptions(tls=True)) as cluster, log.open("w") as output:
+    with api_server(serving=ServeOptions(tls=True)) as cluster, log.open("w") as output:
         cluster.apply(crd())
         environment = {
             **os.environ,

@@ -14,7 +14,7 @@ from cluster.tests.golden.deviations import DEVIATIONS, listed
 from cluster.tests.golden.player import Outcome, Player, Target
 from cluster.tests.golden.recordings import load
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import running_cluster
+from penstock_cluster.testing import api_server
 
 
 def replay(name: str) -> list[Outcome]:
@@ -24,7 +24,7 @@ def replay(name: str) -> list[Outcome]:
         server = external.target(path)
         with external.cleared(server, load(name)):
             return Player(server, load(name)).play()
-    with running_cluster(EngineOptions(rbac=True)) as cluster:
+    with api_server(EngineOptions(rbac=True)) as cluster:
 
         async def compact() -> None:
             cluster.engine.store.compact_all()

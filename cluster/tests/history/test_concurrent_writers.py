@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from cluster.tests.history.connection import Connection, Watcher
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 WRITERS = 4
 INCREMENTS = 25
@@ -28,7 +28,7 @@ def increment(cluster: RunningCluster, conflicts: list[int]) -> None:
 
 
 def test_racing_replacements_lose_nothing_and_are_seen_in_one_order() -> None:
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         body = {"metadata": {"name": "counter", "labels": {"a": "b"}}, "data": {"value": "0"}}
         created = cluster.create("configmaps", body, "default")
         version = created["metadata"]["resourceVersion"]

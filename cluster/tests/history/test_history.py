@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from cluster.tests.history.connection import Connection, Watcher
 from cluster.tests.history.model import Expected, Held, Model
 from penstock_cluster.registry import RequestFacts, WatchEvent
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 FINALIZER = "tests.penstock.dev/hold"
 RED = ("colour", "red")
@@ -36,7 +36,7 @@ labels = st.sampled_from([None, RED])
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         yield running
 
 
@@ -262,7 +262,7 @@ class Forgetful:
 
 @pytest.mark.timeout(150)  # each try waits for an event that never comes
 def test_a_lost_event_would_be_noticed() -> None:
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         cluster.engine.interceptor = Forgetful()
         with pytest.raises(AssertionError):
             run(cluster, phases=[Phase.generate], database=None, report_multiple_bugs=False)

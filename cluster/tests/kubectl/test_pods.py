@@ -11,7 +11,7 @@ import pytest
 from cluster.tests.kubectl.kubectl import Kubectl, needs_kubectl
 from penstock_cluster.apiserver import ServeOptions
 from penstock_cluster.registry import EngineOptions, LogQuery
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 pytestmark = needs_kubectl
 
@@ -46,7 +46,7 @@ class Lines:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster(EngineOptions(rbac=True), ServeOptions(tls=True)) as running:
+    with api_server(EngineOptions(rbac=True), ServeOptions(tls=True)) as running:
         running.engine.logs = Lines()
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}
         running.create("nodes", {"metadata": {"name": "n1"}})

@@ -22,7 +22,7 @@ from cluster.tests.kubectl.sessions import (
     typed,
 )
 from penstock_cluster.apiserver import ServeOptions
-from penstock_cluster.testing import running_cluster
+from penstock_cluster.testing import api_server
 
 pytestmark = needs_kubectl
 
@@ -40,7 +40,7 @@ OWN = {
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Command]]]:
     """Every session, played in the recorded order on one cluster."""
     folder: Path = tmp_path_factory.mktemp("kubectl")
-    with running_cluster(serving=ServeOptions(tls=True)) as cluster:
+    with api_server(serving=ServeOptions(tls=True)) as cluster:
         cluster.apply(fixture("fixtures/crd-widgets.json"))
         cluster.apply(fixture("fixtures/crd-gadgets.json"))
         cluster.namespace(NAMESPACE)

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.tests.registry.running import run, settle
 from penstock_cluster.registry import Api, ApiError, Engine
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 PREFIX = "pod-security.kubernetes.io/"
 Json = dict[str, Any]
@@ -121,7 +121,7 @@ def _warnings(answer: Any) -> list[str]:
 
 
 def test_warnings() -> None:
-    with running_cluster() as cluster:
+    with api_server() as cluster:
         pods_are_warned_of(cluster)
         templates_are_warned_of_and_taken(cluster)
 

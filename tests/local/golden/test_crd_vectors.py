@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock_cluster.registry import EngineOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 from tests.crds.vectors import Vector, load
 from tests.local.golden.crd_replay import (
     Verdict,
@@ -24,14 +24,14 @@ POLICY_VECTORS = load("policy-vectors.json")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster() as running:
+    with api_server() as running:
         serve_resources(running)
         yield running
 
 
 @pytest.fixture(scope="module")
 def trainers() -> Iterator[tuple[RunningCluster, dict[str, str]]]:
-    with running_cluster(EngineOptions(rbac=True)) as running:
+    with api_server(EngineOptions(rbac=True)) as running:
         yield running, serve_policies(running)
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from cluster.tests.kubectl.kubectl import Kubectl, needs_kubectl
 from penstock_cluster.apiserver import ServeOptions
-from penstock_cluster.testing import RunningCluster, running_cluster
+from penstock_cluster.testing import RunningCluster, api_server
 
 pytestmark = needs_kubectl
 
@@ -48,7 +48,7 @@ def job(name: str, **changes: str) -> str:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
-    with running_cluster(serving=ServeOptions(tls=True)) as running:
+    with api_server(serving=ServeOptions(tls=True)) as running:
         yield running
 
 

@@ -1,0 +1,89 @@
+"""The command ``penstock-cluster``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+DEFAULT_PORT: Final = 8480
+DEFAULT_FOLDER: Final = Path(".penstock-cluster")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the script; the exit status."""
+    chosen = _parser().parse_args(arguments)
+    return _up(chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock-cluster", description="A Kubernetes cluster in one process, without Docker."
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"penstock-cluster {version('penstock-cluster')}"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    about = "Run a cluster in the foreground, until Ctrl-C."
+    up = commands.add_parser("up", help=about, description=about)
+    up.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        help="port of the API server; 0 takes a free one (%(default)s)",
+    )
+    up.add_argument(
+        "--kubeconfig",
+        type=Path,
+        default=DEFAULT_FOLDER / "kubeconfig",
+        help="where to write the kubeconfig (%(default)s)",
+    )
+    up.add_argument(
+        "--pods-folder",
+        type=Path,
+        default=DEFAULT_FOLDER / "pods",
+        help="where pods keep their files and logs (%(default)s)",
+    )
+    up.add_argument(
+        "--database", type=Path, help="SQLite file that keeps the objects; default: none does"
+    )
+    up.add_argument(
+        "--nodes", type=Path, help="YAML file with the nodes; default: one, with what this has"
+    )
+    up.add_argument("--rbac", action="store_true", help="enforce roles and bindings")
+    up.add_argument(
+        "--enforce-cpu-limits",
+        action="store_true",
+        help="pods get no more CPU than their limits, also below a core",
+    )
+    return parser
+
+
+def _up(chosen: argparse.Namespace) -> int:
+    from penstock_cluster.cluster import ClusterOptions
+    from penstock_cluster.foreground import run_cluster
+    from penstock_cluster.nodes import NodeDeclarationError, read_nodes_file
+
+    try:
+        options = ClusterOptions(
+            nodes=read_nodes_file(chosen.nodes) if chosen.nodes else (),
+            folder=chosen.pods_folder,
+            database=chosen.database,
+            port=chosen.port,
+            rbac=chosen.rbac,
+            enforces_cpu_limits=chosen.enforce_cpu_limits,
+        )
+        asyncio.run(run_cluster(options, chosen.kubeconfig, _say))
+    except (OSError, OverflowError, NodeDeclarationError) as error:
+        message = error.strerror if isinstance(error, OSError) else error
+        print(f"penstock-cluster: {message}", file=sys.stderr)  # noqa: T201  the command's answer
+        return 1
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  the command's answer
