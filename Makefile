@@ -18,7 +18,7 @@ GENERATORS := "-m penstock.api.openapi" "-m penstock.cli.reference" \
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The two distributions of this repository; the extra `local` of the first needs the second.
 PROJECTS := pyproject.toml cluster/pyproject.toml
@@ -62,6 +62,10 @@ test: $(STAMP) ## Run the whole test suite, or T="PATH [OPTIONS]" of it
 # Rooms and folders that decide: no PyTorch, no database, no cluster, no browser.
 FAST := tests/base tests/brain/algorithms tests/brain/control tests/brain/model tests/crds \
   tests/house tests/scheduler/placement tests/scheduler/planner tests/scheduler/policies tests/sim
+
+.PHONY: test-cluster
+test-cluster: $(CONTROL_STAMP) ## The tests of the embedded cluster alone, without PyTorch
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal cluster/tests
 
 .PHONY: test-fast
 test-fast: $(CONTROL_STAMP) ## The tests of decisions, under two minutes, without PyTorch

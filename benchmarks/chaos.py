@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
+from benchmarks.elastic.cluster import Cluster, api_server, result_in_logs, wait
 from benchmarks.elastic.steps import longest_gap, read_steps
 
 WORKERS = 3
@@ -178,7 +178,7 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
     done: Counter[str] = Counter()
     began = time.time()
     with ExitStack() as stack:
-        cluster = stack.enter_context(running_cluster(folder / "home", NODES))
+        cluster = stack.enter_context(api_server(folder / "home", NODES))
         cluster.apply(manifest(folder, epochs))
         chaos = Chaos(cluster, folder, random.Random(seed))
         wait(lambda: chaos._trains_since(began), 120, "the job trains")

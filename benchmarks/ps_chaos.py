@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos import NODES, Chaos, main, wait_for_end
-from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
+from benchmarks.elastic.cluster import Cluster, api_server, result_in_logs, wait
 from benchmarks.parameters.jobs import server_job
 from benchmarks.parameters.steplogs import StepLog, longest_gap
 
@@ -99,7 +99,7 @@ def run(faults: int, seed: int, folder: Path) -> dict[str, Any]:
     done: Counter[str] = Counter()
     began = time.time()
     with ExitStack() as stack:
-        cluster = stack.enter_context(running_cluster(folder / "home", NODES))
+        cluster = stack.enter_context(api_server(folder / "home", NODES))
         cluster.apply(manifest(folder, epochs))
         chaos = ServerChaos(cluster, folder, random.Random(seed))
         wait(lambda: chaos._trains_since(began), 120, "the job trains")

@@ -34,7 +34,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.elastic.cluster import Cluster, running_cluster
+from benchmarks.elastic.cluster import Cluster, api_server
 from benchmarks.parameters.loopplot import plot
 from benchmarks.parameters.steplogs import Step, speed
 from benchmarks.parameters.watched import Pods, Watched
@@ -281,7 +281,7 @@ def main() -> None:
             config = folder / "brain.yaml"
             config.write_text(yaml.safe_dump(BRAIN))
             more = ("--enforce-cpu-limits", f"--brain-config={config}")
-            with running_cluster(folder / "home", NODES, *more) as cluster:
+            with api_server(folder / "home", NODES, *more) as cluster:
                 rounds.append(run(cluster, folder, options.model, seed))
         if options.into is not None:
             with options.into.open("a") as file:

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.elastic.cluster import Cluster, running_cluster, wait
+from benchmarks.elastic.cluster import Cluster, api_server, wait
 from benchmarks.parameters.jobs import server_job
 from benchmarks.parameters.steplogs import longest_gap, read_steps
 
@@ -184,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        with running_cluster(folder / "home", NODES) as cluster:
+        with api_server(folder / "home", NODES) as cluster:
             figures = run(cluster, folder, options.rounds)
     print(json.dumps(figures) if options.json else json.dumps(figures, indent=2))
 

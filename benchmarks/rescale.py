@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.elastic.cluster import Cluster, result_in_logs, running_cluster, wait
+from benchmarks.elastic.cluster import Cluster, api_server, result_in_logs, wait
 from benchmarks.elastic.processes import Job, run_alone, running_job
 from benchmarks.elastic.steps import compare, longest_gap, read_steps
 from penstock.crds.environment import STEP_LOG
@@ -145,7 +145,7 @@ def pods(folder: Path, training: Training) -> Iterator[Workers]:
         "maxReplicas": 6,
         "template": {"spec": {"containers": [container]}},
     }
-    with running_cluster(folder / "home", NODES) as cluster:
+    with api_server(folder / "home", NODES) as cluster:
         cluster.apply(
             {
                 "apiVersion": "penstock.dev/v1alpha1",

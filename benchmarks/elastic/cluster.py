@@ -43,7 +43,7 @@ def administrators_client(kubeconfig: str) -> httpx.Client:
 
 
 class Cluster:
-    """Reads and disturbs a control plane that `running_cluster` started."""
+    """Reads and disturbs a control plane that `api_server` started."""
 
     def __init__(self, home: Path, process: subprocess.Popen[bytes]) -> None:
         self.home = home
@@ -191,7 +191,7 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(home: Path, nodes: list[Json], *options: str) -> Iterator[Cluster]:
+def api_server(home: Path, nodes: list[Json], *options: str) -> Iterator[Cluster]:
     """A control plane in a folder of its own, on free ports; gone at the end of the block.
 
     ``options``: further ones of ``penstock up``.

@@ -16,6 +16,8 @@ import pytest
         ("penstock.crds.scale", "penstock.base.targets", ["RoleTarget", "RankTarget"]),
         ("penstock.brain.measurement", "penstock.brain.model.measurement", ["settled"]),
         ("penstock.brain.planning", "penstock.base.enums", ["Trigger", "EventKind"]),
+        ("penstock.local.cluster", "penstock_cluster.cluster", ["EmbeddedCluster"]),
+        ("penstock.local.nodes", "penstock_cluster.nodes", ["NodeDeclaration", "read_nodes_file"]),
     ],
 )
 def test_an_old_name_is_the_new_one(old: str, new: str, names: list[str]) -> None:

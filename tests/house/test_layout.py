@@ -38,6 +38,12 @@ def test_every_package_is_typed() -> None:
     assert [str(folder) for folder in packages if not (folder / "py.typed").exists()] == []
 
 
+def test_the_embedded_cluster_is_beside_the_namespace_and_typed() -> None:
+    assert (ROOT / "cluster" / "penstock_cluster" / "py.typed").exists()
+    assert not (ROOT / "cluster" / "penstock").exists()
+    assert "cluster" not in ROOMS
+
+
 def test_every_room_is_in_the_wheel_and_in_the_editable_install() -> None:
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert sorted(hatch["dev-mode-dirs"]) == sorted(ROOMS)

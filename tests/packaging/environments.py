@@ -1,4 +1,4 @@
-"""Environments that hold the built wheel, what some extras need, and nothing else.
+"""Environments that hold built wheels, what some extras need, and nothing else.
 
 What they hold is what this environment has installed, found by following the requirements that the
 distributions declare; so no network is needed, and the versions are those of requirements.lock.
@@ -13,58 +13,62 @@ import venv
 from collections.abc import Iterable
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Final
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[2]
+PROJECTS: Final = {"penstock": ROOT, "penstock-cluster": ROOT / "cluster"}
+"""The distributions of this repository, and where each is built."""
 
 
-def build(kind: str, folder: Path) -> Path:
-    """The wheel, or the sdist, of this source tree."""
+def build(kind: str, folder: Path, name: str = "penstock") -> Path:
+    """The wheel, or the sdist, of a distribution of this source tree."""
     code = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
-        cwd=ROOT, capture_output=True, text=True, timeout=50, check=False,
+        cwd=PROJECTS[name], capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.strip().splitlines()[-1]
 
 
-def needed(extras: Iterable[str]) -> set[str]:
-    """Names of the distributions that penstock needs with these extras, itself left out."""
+def needed(extras: Iterable[str], name: str = "penstock") -> set[str]:
+    """Names of the distributions that one needs with these extras, itself left out."""
     found: set[str] = set()
-    waiting = [("penstock", frozenset(extras))]
+    waiting = [(name, frozenset(extras))]
     seen = set(waiting)
     while waiting:
-        name, wanted = waiting.pop()
-        for text in distribution(name).requires or ():
+        one, wanted = waiting.pop()
+        for text in distribution(one).requires or ():
             requirement = Requirement(text)
             marker = requirement.marker
-            if marker and not any(marker.evaluate({"extra": one}) for one in (*wanted, "")):
+            if marker and not any(marker.evaluate({"extra": each}) for each in (*wanted, "")):
                 continue
             step = (canonicalize_name(requirement.name), frozenset(requirement.extras))
             if step not in seen:
                 seen.add(step)
                 waiting.append(step)
             found.add(step[0])
-    return found - {"penstock"}
+    return found - {name}
 
 
 class Environment:
     """A virtual environment without pip."""
 
-    def __init__(self, folder: Path, wheel: Path, extras: Iterable[str]) -> None:
+    def __init__(self, folder: Path, wheels: Iterable[Path], needed: Iterable[str]) -> None:
+        """``needed``: names of the distributions to link, but for our own."""
         self.bin = folder / "bin"
         venv.create(folder, with_pip=False, symlinks=True)
         self.packages = next(folder.glob("lib/python*/site-packages"))
-        self.distributions = needed(extras)
-        for name in self.distributions:
+        for name in set(needed) - PROJECTS.keys():
             self._link(name)
         done = subprocess.run(
             [
                 sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install",
-                "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel),
+                "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check",
+                *map(str, wheels),
             ],
             capture_output=True, text=True, timeout=50, check=False,
         )  # fmt: skip

@@ -1,16 +1,18 @@
-"""The wheel and the sdist as others install them."""
+"""The wheels and sdists as others install them."""
 
 from __future__ import annotations
 
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.environments import ROOT, Environment, build, needed
+from tests.packaging.environments import PROJECTS, ROOT, Environment, build, needed
 
 FRAMEWORKS = {"kopf", "kubernetes", "fastapi", "sqlmodel", "sqlalchemy"}
+CONTROL = ["controller", "brain", "scheduler"]
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +23,36 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runtime(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """What the image ``runtime`` holds."""
-    return Environment(tmp_path_factory.mktemp("runtime") / "venv", wheel, ["runtime"])
+    folder = tmp_path_factory.mktemp("runtime") / "venv"
+    return Environment(folder, [wheel], needed(["runtime"]))
 
 
 @pytest.fixture(scope="module")
 def control(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """What the image ``control`` holds."""
     folder = tmp_path_factory.mktemp("control") / "venv"
-    return Environment(folder, wheel, ["controller", "brain", "scheduler"])
+    return Environment(folder, [wheel], needed(CONTROL))
+
+
+@pytest.fixture(scope="module")
+def cluster_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("wheel"), "penstock-cluster")
+
+
+@pytest.fixture(scope="module")
+def local(
+    wheel: Path, cluster_wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    """What `pip install 'penstock[local]'` brings."""
+    folder = tmp_path_factory.mktemp("local") / "venv"
+    return Environment(folder, [wheel, cluster_wheel], needed(["local"]))
+
+
+@pytest.fixture(scope="module")
+def cluster_alone(cluster_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """What `pip install penstock-cluster` brings."""
+    folder = tmp_path_factory.mktemp("cluster") / "venv"
+    return Environment(folder, [cluster_wheel], needed([], "penstock-cluster"))
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -47,7 +71,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
 def test_the_runtime_needs_no_framework_of_the_control_plane() -> None:
     assert not needed(["runtime"]) & FRAMEWORKS
-    assert needed(["controller", "brain", "scheduler"]) >= FRAMEWORKS
+    assert needed(CONTROL) >= FRAMEWORKS
     assert "torch" not in needed(["runtime"])
 
 
@@ -98,3 +122,99 @@ def test_the_input_pipeline_pulls_in_no_framework(control: Environment) -> None:
     code = f"import sys, penstock.data; print({FRAMEWORKS | {'torch'}} & set(sys.modules))"
     done = control.run("python", "-c", code)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_the_sdist_of_the_cluster_builds_the_same_wheel(
+    cluster_wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(build("sdist", tmp_path, "penstock-cluster")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(cluster_wheel) as archive:
+        modules = {name for name in archive.namelist() if name.startswith("penstock_cluster/")}
+    assert {name for name in names if name.startswith("penstock_cluster/")} == modules
+    assert {"pyproject.toml", "LICENSE", "README.md", "tests/test_nodes.py"} <= names
+
+
+def test_no_module_is_in_both_wheels(wheel: Path, cluster_wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [one for one in archive.namelist() if "cluster" in one.partition("/")[0]]
+    with zipfile.ZipFile(cluster_wheel) as archive:
+        tops = {one.partition("/")[0].partition("-")[0] for one in archive.namelist()}
+    assert tops == {"penstock_cluster"}
+
+
+def test_only_what_is_local_needs_the_cluster() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name in extras["optional-dependencies"]:
+        held = "penstock-cluster" in needed([name])
+        assert held == (name in {"local", "all"}), name
+
+
+def test_both_have_one_version() -> None:
+    projects = {
+        name: tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        for name, folder in PROJECTS.items()
+    }
+    version = projects["penstock"]["version"]
+    assert projects["penstock-cluster"]["version"] == version
+    local = projects["penstock"]["optional-dependencies"]["local"]
+    assert f"penstock-cluster=={version}" in local
+    licenses = {(folder / "LICENSE").read_text() for folder in PROJECTS.values()}
+    assert len(licenses) == 1
+
+
+@pytest.mark.parametrize("image", ["runtime", "control"])
+def test_no_image_holds_the_cluster(image: str, request: pytest.FixtureRequest) -> None:
+    found: Environment = request.getfixturevalue(image)
+    done = found.run("python", "-c", "import penstock_cluster")
+    assert "No module named 'penstock_cluster'" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "demo", "cluster"])
+def test_without_the_wheel_of_the_cluster_one_line_says_so(
+    control: Environment, command: str
+) -> None:
+    done = control.run("penstock", command)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert f"penstock {command} needs the wheel penstock-cluster" in line
+    assert "pip install penstock-cluster" in line
+    assert "pip install 'penstock[local]'" in line
+
+
+def test_without_the_wheel_the_help_is_the_same(control: Environment, local: Environment) -> None:
+    for command in ("up", "demo", "cluster"):
+        without, within = (one.run("penstock", command, "--help") for one in (control, local))
+        assert (without.returncode, without.stdout) == (0, within.stdout)
+
+
+POD = """
+from penstock_cluster.testing import embedded_cluster
+
+pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {
+    "restartPolicy": "Never",
+    "containers": [{"name": "main", "image": "any", "command": ["python", "-c", "print(6 * 7)"]}],
+}}
+with embedded_cluster() as cluster:
+    cluster.create("pods", pod)
+    ended = lambda: cluster.get("pods", "p", "default")["status"]["phase"] == "Succeeded"
+    cluster.wait(ended, "the pod to end", 30)
+    print(cluster.request("GET", "/api/v1/namespaces/default/pods/p/log").text)
+"""
+
+
+def test_the_cluster_alone_runs_a_pod(cluster_alone: Environment) -> None:
+    for name in ("penstock.base", "penstock.cli"):
+        assert "No module named" in cluster_alone.run("python", "-c", f"import {name}").stderr
+    done = cluster_alone.run("python", "-c", POD)
+    assert (done.returncode, done.stdout.strip()) == (0, "42"), done.stderr
+
+
+@pytest.mark.parametrize("command", [["penstock", "cluster"], ["penstock-cluster", "up"]])
+def test_both_commands_name_a_nodes_file_that_is_not_there(
+    local: Environment, command: list[str]
+) -> None:
+    done = local.run(*command, "--nodes", "nowhere.yaml")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No such file" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

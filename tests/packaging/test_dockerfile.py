@@ -97,6 +97,7 @@ def test_what_is_copied_is_there_and_let_through() -> None:
     rooms = {path.parents[2].name for path in ROOT.glob("*/penstock/*/py.typed")}
     assert rooms
     assert rooms <= sources
+    assert "cluster" not in sources  # a distribution of its own, and in no image
 
 
 def test_the_base_image_has_the_interpreter_of_the_lock_file() -> None:

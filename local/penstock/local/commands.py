@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -60,6 +61,7 @@ def up(
     ] = False,
 ) -> None:
     """Start a control plane on this machine and leave it running."""
+    _require("up", "kubernetes", *(() if external else ("penstock_cluster",)))
     from penstock.local import lifecycle
     from penstock.local.components import ANY_PORTS, Ports, Settings
     from penstock.local.home import Home
@@ -112,6 +114,7 @@ def demo(
     ] = False,
 ) -> None:
     """Train two real jobs end to end on an embedded cluster and show what happens."""
+    _require("demo", "kubernetes", "penstock_cluster")
     from penstock.local.demo.run import DemoOptions, run_demo
     from penstock.local.home import Home
 
@@ -143,6 +146,7 @@ def cluster(
     enforce_cpu_limits: CpuLimitsOption = False,
 ) -> None:
     """Run the embedded cluster alone, in the foreground."""
+    _require("cluster", "penstock_cluster")
     from penstock_cluster.cluster import ClusterOptions
     from penstock_cluster.foreground import run_cluster
     from penstock_cluster.nodes import NodeDeclarationError, read_nodes_file
@@ -161,6 +165,19 @@ def cluster(
         message = error.strerror if isinstance(error, OSError) else error
         typer.echo(f"penstock cluster: {message}", err=True)
         raise typer.Exit(1) from None
+
+
+def _require(command: str, *modules: str) -> None:
+    """End with one line that names the wheel, if one is missing; nothing is imported."""
+    for module in modules:
+        if find_spec(module) is None:
+            wheel = module.replace("_", "-")
+            typer.echo(
+                f"penstock {command} needs the wheel {wheel}, which is not installed: "
+                f"pip install {wheel}, or pip install 'penstock[local]' for all that it needs",
+                err=True,
+            )
+            raise typer.Exit(1)
 
 
 def _external_kubeconfig() -> Path:
