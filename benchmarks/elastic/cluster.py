@@ -21,7 +21,7 @@ import yaml
 
 from penstock.base import ports
 from penstock.crds import environment, labels
-from penstock.local.supervisor import die_with_parent
+from penstock.local.control_plane.supervisor import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0

@@ -18,8 +18,8 @@ from pathlib import Path
 import yaml
 
 from penstock.local.demo.feeding import Feeding
-from penstock.local.demo.observer import Connection
-from penstock.local.demo.report import Report
+from penstock.local.demo.observation.observer import Connection
+from penstock.local.demo.observation.report import Report
 from penstock.local.demo.run import BRAIN_CONFIG, IMAGES_TIMEOUT_SECONDS, NODES, observing
 from penstock.local.demo.scenario import Demo
 from penstock_cluster.nodes import NodeDeclaration, read_nodes_file

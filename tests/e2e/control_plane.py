@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from benchmarks.elastic.cluster import administrators_client
-from penstock.local.components import penstock
-from penstock.local.home import ControlPlaneState, Home
+from penstock.local.control_plane.components import penstock
+from penstock.local.control_plane.home import ControlPlaneState, Home
 from penstock_cluster.faults.client import FaultsClient
 
 ROOT = Path(__file__).parents[2]

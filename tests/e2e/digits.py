@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from penstock.local.demo.observer import result_in
+from penstock.local.demo.observation.observer import result_in
 from tests.e2e.control_plane import ROOT, ControlPlane, Json
 
 

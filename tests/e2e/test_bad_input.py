@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.components import penstock
+from penstock.local.control_plane.components import penstock
 from tests.e2e.control_plane import ROOT, ControlPlane, job_manifest, needs_kubectl, script
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

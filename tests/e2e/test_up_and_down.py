@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.elastic.cluster import administrators_client
-from penstock.local.components import penstock
-from penstock.local.home import Home
+from penstock.local.control_plane.components import penstock
+from penstock.local.control_plane.home import Home
 from tests.e2e.control_plane import KUBECTL, ROOT, job_manifest, needs_kubectl, script, until
 from tests.local.supervisor.test_supervisor import alive
 

@@ -63,8 +63,8 @@ def up(
     """Start a control plane on this machine and leave it running."""
     _require("up", "kubernetes", *(() if external else ("penstock_cluster",)))
     from penstock.local import lifecycle
-    from penstock.local.components import ANY_PORTS, Ports, Settings
-    from penstock.local.home import Home
+    from penstock.local.control_plane.components import ANY_PORTS, Ports, Settings
+    from penstock.local.control_plane.home import Home
 
     settings = Settings(
         home=Home(home),
@@ -90,7 +90,7 @@ def down(
 ) -> None:
     """Stop the control plane that "penstock up" started."""
     from penstock.local import lifecycle
-    from penstock.local.home import Home
+    from penstock.local.control_plane.home import Home
 
     with _errors_in_one_line():
         lifecycle.stop(Home(home), purge, typer.echo)
@@ -115,8 +115,8 @@ def demo(
 ) -> None:
     """Train two real jobs end to end on an embedded cluster and show what happens."""
     _require("demo", "kubernetes", "penstock_cluster")
+    from penstock.local.control_plane.home import Home
     from penstock.local.demo.run import DemoOptions, run_demo
-    from penstock.local.home import Home
 
     fed = DEMO_IMAGES if images else None
     options = DemoOptions(Home(home), job, fed, timeout_seconds, kill, json_output, keep)
@@ -195,9 +195,9 @@ class _errors_in_one_line:  # noqa: N801  reads as a statement
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from penstock.local.control_plane.home import HomeError
+        from penstock.local.control_plane.supervisor import StartError
         from penstock.local.demo.scenario import DemoError
-        from penstock.local.home import HomeError
-        from penstock.local.supervisor import StartError
 
         if isinstance(error, DemoError | HomeError | StartError):
             typer.echo(f"penstock: {error}", err=True)

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import yaml
 
-from penstock.local.components import penstock
-from penstock.local.supervisor import StartError
+from penstock.local.control_plane.components import penstock
+from penstock.local.control_plane.supervisor import StartError
 
 FIELD_MANAGER: Final = "penstock-install"
 COMMAND_TIMEOUT_SECONDS: Final = 60

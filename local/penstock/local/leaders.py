@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.crds.group import SYSTEM_NAMESPACE
-from penstock.local.supervisor import StartError
+from penstock.local.control_plane.supervisor import StartError
 
 COMPONENTS: Final = ("controller", "scheduler")
 LONGEST_SECONDS: Final = 30.0

@@ -15,11 +15,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from penstock.local.components import BRAIN, CLUSTER, Settings, control_plane, penstock
-from penstock.local.home import ControlPlaneState, Home, HomeError
+from penstock.local.control_plane.components import (
+    BRAIN,
+    CLUSTER,
+    Settings,
+    control_plane,
+    penstock,
+)
+from penstock.local.control_plane.home import ControlPlaneState, Home, HomeError
+from penstock.local.control_plane.supervisor import StartError, last_lines, supervised
 from penstock.local.install import install
 from penstock.local.leaders import refuse_beside_another
-from penstock.local.supervisor import StartError, last_lines, supervised
 
 UP_TIMEOUT_SECONDS: Final = 120.0
 DOWN_TIMEOUT_SECONDS: Final = 60.0

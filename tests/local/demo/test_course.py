@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from penstock.local.demo.observer import Observer
-from penstock.local.demo.report import PlanEntry
+from penstock.local.control_plane.home import Home
+from penstock.local.demo.observation.observer import Observer
+from penstock.local.demo.observation.report import PlanEntry
 from penstock.local.demo.run import where_to_look
 from penstock.local.demo.scenario import Demo, PodLine, View
 from penstock.local.demo.screen import Lines
-from penstock.local.home import Home
 
 
 class StuckObserver:

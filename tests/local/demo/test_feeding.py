@@ -9,8 +9,8 @@ from typing import Any, cast
 from rich.console import Console
 
 from penstock.local.demo.feeding import GPU_POD, Feeding, FeedView, settled, steps_of
-from penstock.local.demo.observer import Observer
-from penstock.local.demo.report import FeedReport, FeedStep, Throughput
+from penstock.local.demo.observation.observer import Observer
+from penstock.local.demo.observation.report import FeedReport, FeedStep, Throughput
 from penstock.local.demo.screen import Lines, draw
 
 Json = dict[str, Any]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.local.control_plane.home import Home
 from penstock.local.demo.run import DemoOptions, run_demo
 from penstock.local.demo.scenario import DemoError
-from penstock.local.home import Home
 
 JOB = "kind: ElasticJob\nmetadata: {name: mine}\n"
 

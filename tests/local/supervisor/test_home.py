@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.home import ControlPlaneState, Home, HomeError
+from penstock.local.control_plane.home import ControlPlaneState, Home, HomeError
 from penstock.local.lifecycle import stop
 
 

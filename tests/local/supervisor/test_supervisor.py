@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.local.components import Component
-from penstock.local.home import Home, HomeError
-from penstock.local.supervisor import StartError, supervised
+from penstock.local.control_plane.components import Component
+from penstock.local.control_plane.home import Home, HomeError
+from penstock.local.control_plane.supervisor import StartError, supervised
 
 ANNOUNCE = "print('listening on http://127.0.0.1:{port}', flush=True); import time; time.sleep(60)"
 
@@ -156,9 +156,9 @@ def test_components_die_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
-        "from penstock.local.components import Component\n"
-        "from penstock.local.home import Home\n"
-        "from penstock.local.supervisor import supervised\n"
+        "from penstock.local.control_plane.components import Component\n"
+        "from penstock.local.control_plane.home import Home\n"
+        "from penstock.local.control_plane.supervisor import supervised\n"
         f"component = Component('a', (sys.executable, '-c', {ANNOUNCE.format(port=81)!r}))\n"
         "async def main():\n"
         f"    async with supervised(Home(Path({str(tmp_path)!r})), [component]):\n"

@@ -19,8 +19,8 @@ from typing import Final
 import httpx
 
 from penstock.base.enums import JobState, Role
-from penstock.local.demo.observer import Json, Observer
-from penstock.local.demo.report import FeedReport, FeedStep, Throughput
+from penstock.local.demo.observation.observer import Json, Observer
+from penstock.local.demo.observation.report import FeedReport, FeedStep, Throughput
 from penstock.local.demo.scenario import (
     BLIND_TIMEOUT_SECONDS,
     ENDED,

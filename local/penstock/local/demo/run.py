@@ -13,19 +13,19 @@ from typing import Final
 import yaml
 from rich.console import Console
 
-from penstock.local.components import ANY_PORTS, BRAIN, Settings, control_plane
+from penstock.local.control_plane.components import ANY_PORTS, BRAIN, Settings, control_plane
+from penstock.local.control_plane.home import Home
+from penstock.local.control_plane.supervisor import supervised
 from penstock.local.demo.feeding import Feeding
-from penstock.local.demo.observer import Connection, Json, Observer
-from penstock.local.demo.report import Report
+from penstock.local.demo.observation.observer import Connection, Json, Observer
+from penstock.local.demo.observation.report import Report
 from penstock.local.demo.scenario import Demo, DemoError
 from penstock.local.demo.screen import (
     console_for,
     live_screen,
     print_report,
 )
-from penstock.local.home import Home
 from penstock.local.lifecycle import installer
-from penstock.local.supervisor import supervised
 
 BRAIN_CONFIG: Final = Path(__file__).with_name("brain.yaml")
 NODES: Final = Path(__file__).with_name("nodes.yaml")

@@ -18,8 +18,8 @@ import httpx
 from penstock.base.enums import JobState, Role
 from penstock.crds import labels
 from penstock.crds.conditions import ScaleCondition
-from penstock.local.demo.observer import Json, Observer, result_in
-from penstock.local.demo.report import (
+from penstock.local.demo.observation.observer import Json, Observer, result_in
+from penstock.local.demo.observation.report import (
     Audit,
     JobEnd,
     PlanEntry,

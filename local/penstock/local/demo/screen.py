@@ -14,7 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.local.demo.feeding import FeedView
-from penstock.local.demo.report import FeedReport, FeedStep, PlanEntry, Report, Throughput
+from penstock.local.demo.observation.report import (
+    FeedReport,
+    FeedStep,
+    PlanEntry,
+    Report,
+    Throughput,
+)
 from penstock.local.demo.scenario import PodLine, View
 
 _BARS: Final = "▁▂▃▄▅▆▇█"

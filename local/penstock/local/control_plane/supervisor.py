@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from penstock.local.components import Component
-from penstock.local.home import ComponentState, ControlPlaneState, Home
+from penstock.local.control_plane.components import Component
+from penstock.local.control_plane.home import ComponentState, ControlPlaneState, Home
 
 START_TIMEOUT_SECONDS: Final = 60.0
 STOP_TIMEOUT_SECONDS: Final = 15.0

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.local.demo.observer import result_in
-from penstock.local.demo.report import Audit, JobEnd, PlanEntry, Report, Throughput, speed_between
+from penstock.local.demo.observation.observer import result_in
+from penstock.local.demo.observation.report import (
+    Audit,
+    JobEnd,
+    PlanEntry,
+    Report,
+    Throughput,
+    speed_between,
+)
 
 SPEEDS = [Throughput(float(second), 100.0 + second, 1) for second in range(10)]
 

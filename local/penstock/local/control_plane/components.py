@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base import ports
-from penstock.local.home import Home
+from penstock.local.control_plane.home import Home
 
 CLUSTER: Final = "cluster"
 BRAIN: Final = "brain"
