@@ -40,7 +40,11 @@ class Cluster:
         self._objects = client.CustomObjectsApi(api)
 
     async def review_token(self, token: str, audiences: list[str]) -> dict[str, Any]:
-        """The status of a TokenReview. Raises ClusterUnavailableError."""
+        """The status of a TokenReview.
+
+        Raises:
+            ClusterUnavailableError: The cluster cannot be reached now.
+        """
         spec: dict[str, Any] = {"token": token}
         if audiences:
             spec["audiences"] = audiences
@@ -54,7 +58,11 @@ class Cluster:
         return status if isinstance(status, dict) else {}
 
     async def review_access(self, spec: dict[str, Any]) -> bool:
-        """Whether a SubjectAccessReview allows it. Raises ClusterUnavailableError."""
+        """Whether a SubjectAccessReview allows it.
+
+        Raises:
+            ClusterUnavailableError: The cluster cannot be reached now.
+        """
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -74,7 +82,10 @@ class Cluster:
     async def write(self, job: JobRow, plan: PlanRow) -> None:
         """Create the Scale of an override.
 
-        Raises ClusterRefusedError or ClusterUnavailableError.
+        Raises:
+            ClusterRefusedError: The cluster will not take a Scale, for a reason that trying again
+                does not change.
+            ClusterUnavailableError: The cluster cannot be reached now.
         """
         content = PlanContent.model_validate_json(plan.content)
         spec: dict[str, Any] = {
@@ -114,7 +125,10 @@ class Cluster:
     async def delete(self, job: JobRow, name: str) -> None:
         """Delete a Scale; one that is gone already is fine.
 
-        Raises ClusterRefusedError or ClusterUnavailableError.
+        Raises:
+            ClusterRefusedError: The cluster will not take a Scale, for a reason that trying again
+                does not change.
+            ClusterUnavailableError: The cluster cannot be reached now.
         """
         await self._call(
             self._objects.delete_namespaced_custom_object(
@@ -143,7 +157,8 @@ class Cluster:
 async def connected_cluster(kubeconfig: str | None) -> AsyncIterator[Cluster]:
     """The cluster of a kubeconfig (files as in ``$KUBECONFIG``), or the one this process runs in.
 
-    Raises ClusterConfigurationError where there is neither.
+    Raises:
+        ClusterConfigurationError: There is neither.
     """
     configuration = client.Configuration()
     try:

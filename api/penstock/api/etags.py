@@ -21,7 +21,10 @@ def etag(revision: int) -> str:
 def required_revision(if_match: str | None) -> int | None:
     """The revision that an ``If-Match`` asks for; None where any will do.
 
-    A tag that this service never gave matches nothing: -1. Raises EtagError.
+    A tag that this service never gave matches nothing: -1.
+
+    Raises:
+        EtagError: A header is not a list of entity tags.
     """
     if if_match is None or if_match.strip() == "*":
         return None

@@ -12,7 +12,11 @@ _LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def configure_logging(form: str, level: str) -> None:
-    """Set up the root logger. Raises ServerError for an unknown form or level."""
+    """Set up the root logger.
+
+    Raises:
+        ServerError: An unknown form or level.
+    """
     try:
         handler = stderr_handler(form)
     except ValueError as error:

@@ -32,7 +32,11 @@ def encode(*position: float | str) -> str:
 
 
 def decode(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:
-    """The position in a cursor: one value of each kind. Raises CursorError."""
+    """The position in a cursor: one value of each kind.
+
+    Raises:
+        CursorError: The cursor is not one that this service has given.
+    """
     if cursor is None:
         return None
     try:

@@ -56,7 +56,11 @@ class ServerOptions:
 
 
 async def serve(options: ServerOptions) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ServerError, or an error of one of the parts."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        ServerError: One of the parts fails.
+    """
     if options.auth == "none" and options.host not in _LOOPBACK:
         raise ServerError(
             f"--auth=none with --host={options.host}: a service that asks for no token listens "

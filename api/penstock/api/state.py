@@ -23,7 +23,11 @@ class JobNames:
     _known: OrderedDict[str, tuple[str, str]] = field(default_factory=OrderedDict)
 
     async def of(self, brain: Brain, uid: str) -> tuple[str, str]:
-        """Namespace and name. Raises JobNotFoundError."""
+        """Namespace and name.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         known = self._known.get(uid)
         if known is None:
             row = await brain.jobs.get(uid)
@@ -62,7 +66,11 @@ BrainDep = Annotated[Brain, Depends(brain_of)]
 
 
 async def caller_of(request: Request, state: State) -> Caller:
-    """Who calls. Raises UnauthenticatedError."""
+    """Who calls.
+
+    Raises:
+        UnauthenticatedError: There is no token, or nobody knows it.
+    """
     header = request.headers.get("authorization")
     if header is None:
         return await state.authenticator.authenticate(None)
@@ -82,12 +90,22 @@ async def _job_access(state: ApiState, caller: Caller, uid: str, verb: Verb) -> 
 
 
 async def job_reader(uid: Uid, caller: CallerDep, state: State) -> Caller:
-    """A caller who may read the job. Raises JobNotFoundError or ForbiddenError."""
+    """A caller who may read the job.
+
+    Raises:
+        JobNotFoundError: No job has this uid.
+        ForbiddenError: The caller is known and may not do this.
+    """
     return await _job_access(state, caller, uid, Verb.GET)
 
 
 async def job_writer(uid: Uid, caller: CallerDep, state: State) -> Caller:
-    """A caller who may change the job. Raises JobNotFoundError or ForbiddenError."""
+    """A caller who may change the job.
+
+    Raises:
+        JobNotFoundError: No job has this uid.
+        ForbiddenError: The caller is known and may not do this.
+    """
     return await _job_access(state, caller, uid, Verb.UPDATE)
 
 

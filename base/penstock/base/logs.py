@@ -40,7 +40,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def stderr_handler(log_format: str) -> logging.StreamHandler[TextIO]:
-    """A handler that writes to standard error. Raises ValueError for an unknown format."""
+    """A handler that writes to standard error.
+
+    Raises:
+        ValueError: An unknown format.
+    """
     if log_format not in list(LogFormat):
         raise ValueError(f"--log-format={log_format!r}: must be {' or '.join(LogFormat)}")
     handler = logging.StreamHandler(sys.stderr)

@@ -34,7 +34,11 @@ Loader.yaml_implicit_resolvers = {
 
 
 def documents(text: str, *, unique_keys: bool = True) -> list[Any]:
-    """The documents of a text that a person wrote. Raises ValueError, which names the line."""
+    """The documents of a text that a person wrote.
+
+    Raises:
+        ValueError: It is none; the line is named.
+    """
     try:
         check(text, unique_keys=unique_keys)
         return [as_json(each) for each in yaml.load_all(text, Loader=Loader)]
@@ -62,8 +66,9 @@ class _Open:
 def check(text: str | bytes, *, unique_keys: bool = False) -> None:
     """Read the events only, which takes no recursion.
 
-    Raises ValueError where the text is nested too deeply or grows too large with its aliases, and
-    ``yaml.YAMLError`` where it is no YAML or, if asked, names a key of one map twice.
+    Raises:
+        ValueError: The text is nested too deeply or grows too large with its aliases.
+        yaml.YAMLError: It is no YAML or, if asked, names a key of one map twice.
     """
     nodes = 0
     sizes: dict[str, int] = {}

@@ -140,7 +140,8 @@ class BrainSettings(Settings):
 def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> BrainSettings:
     """Read the file, lay `overrides` (dotted names) over it, and check the whole.
 
-    Raises ConfigurationError.
+    Raises:
+        ConfigurationError: The configuration cannot be used.
     """
     content: Any = {}
     origin = "options" if path is None else str(path)

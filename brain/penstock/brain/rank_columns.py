@@ -43,7 +43,11 @@ def pack(roles: Mapping[Role, RankColumns]) -> bytes:
 
 
 def unpack(packed: bytes) -> dict[Role, RankColumns]:
-    """What `pack` was given. Raises ValueError on anything else."""
+    """What `pack` was given.
+
+    Raises:
+        ValueError: It is anything else.
+    """
     if packed[:1] != _VERSION:
         raise ValueError(f"packed ranks of version {packed[:1]!r}: expected {_VERSION!r}")
     content = json.loads(zlib.decompress(packed[1:]))

@@ -115,7 +115,9 @@ class Registry:
     def with_settings(self, name: str, settings: AlgorithmSettings) -> Registry:
         """This registry with one algorithm's settings replaced.
 
-        Raises UnknownAlgorithmError or AlgorithmParametersError and changes nothing then.
+        Raises:
+            UnknownAlgorithmError: No plugin has this name.
+            AlgorithmParametersError: They are none of its; nothing is changed.
         """
         algorithm = self[name].algorithm
         entries = dict(self.entries)

@@ -56,7 +56,11 @@ _SPELT: Final = {
 
 
 def manifest(flags: Flags) -> Json:
-    """The job. Raises UsageError for a NAME=VALUE that is none."""
+    """The job.
+
+    Raises:
+        UsageError: A NAME=VALUE that is none.
+    """
     container: Json = {"name": "main", "image": flags.image, "command": [*AGENT, *flags.command]}
     if flags.environment:
         pairs = _pairs("--env", flags.environment)

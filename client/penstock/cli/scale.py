@@ -122,7 +122,12 @@ def _write(
 
 
 def _outcome(session: Session, scale: Json, deadline: float) -> tuple[Json, str]:
-    """The Scale when something came of it. Raises WaitTimeoutError or PenstockError."""
+    """The Scale when something came of it.
+
+    Raises:
+        WaitTimeoutError: What was waited for did not come about in the time allowed.
+        PenstockError: What the client was asked for did not come about.
+    """
     from penstock.client import errors, job_calls
     from penstock.client.kubernetes import resources
     from penstock.client.waiting import Absence

@@ -132,7 +132,11 @@ class Session:
 
     @functools.cached_property
     def penstock(self) -> Penstock:
-        """The SDK, connected as the options say. Raises KubeconfigError."""
+        """The SDK, connected as the options say.
+
+        Raises:
+            KubeconfigError: There is no kubeconfig, or it does not say how to reach a cluster.
+        """
         from penstock.client import Penstock, RetryPolicy
 
         return Penstock(
@@ -155,7 +159,11 @@ class Session:
 
     @property
     def brain(self) -> BrainClient:
-        """The Brain. Raises BrainAddressError."""
+        """The Brain.
+
+        Raises:
+            BrainAddressError: Nobody said where the Brain is, and it could not be found.
+        """
         return self.penstock.brain
 
     @functools.cached_property
@@ -163,7 +171,11 @@ class Session:
         return console()
 
     def job(self, name: str) -> Json:
-        """A job as the cluster has it. Raises ObjectNotFoundError."""
+        """A job as the cluster has it.
+
+        Raises:
+            ObjectNotFoundError: There is none (404).
+        """
         from penstock.client.kubernetes import resources
 
         return self.cluster.send(resources.get(resources.JOBS, name, self.namespace))

@@ -129,7 +129,11 @@ def _confirm(session: Session, count: int, jobs: int) -> None:
 
 
 def _installed(session: Session, history: bool) -> Iterator[Found]:
-    """What is in the cluster of the control plane itself. Raises ForbiddenError."""
+    """What is in the cluster of the control plane itself.
+
+    Raises:
+        ForbiddenError: The caller is known and may not do this.
+    """
     from penstock.client.kubernetes.resources import Resource
 
     releases, namespaces = set(), set()

@@ -7,7 +7,11 @@ from urllib.parse import urlsplit
 
 
 def address(given: Any) -> str:
-    """The URL without a slash at its end. Raises ValueError, which never quotes a password."""
+    """The URL without a slash at its end.
+
+    Raises:
+        ValueError: It is none; a password is never quoted.
+    """
     text = str(given or "").rstrip("/")
     rule = "an address http[s]://HOST[:PORT] expected"
     try:

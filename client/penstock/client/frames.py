@@ -36,7 +36,8 @@ def rows(samples: Iterable[SampleView]) -> list[dict[str, Any]]:
 def frame(samples: Iterable[SampleView]) -> Any:
     """A ``pandas.DataFrame`` of samples, indexed by time (UTC).
 
-    Raises ImportError, saying what to install, where pandas is not.
+    Raises:
+        ImportError: pandas is not installed; says what to install.
     """
     try:
         pd = importlib.import_module("pandas")

@@ -18,7 +18,11 @@ ENDED: Final = ("Succeeded", "Failed")
 
 
 def submit(manifest: Mapping[str, Any], namespace: str, *, dry_run: bool = False) -> ClusterCall:
-    """Create a job. The namespace of the manifest wins. Raises ValueError for another kind."""
+    """Create a job. The namespace of the manifest wins.
+
+    Raises:
+        ValueError: Another kind.
+    """
     if manifest.get("kind") != ELASTICJOB_KIND:
         raise ValueError(f"kind: {ELASTICJOB_KIND} expected, got {manifest.get('kind')!r}")
     body = copy.deepcopy(dict(manifest))
@@ -129,7 +133,8 @@ def holds(document: Json, kind: str) -> bool:
 def awaited(job: Json, wanted: str) -> bool:
     """Whether the condition that is waited for holds.
 
-    Raises JobEndedError where it never will: the job has ended otherwise.
+    Raises:
+        JobEndedError: It never will: the job has ended otherwise.
     """
     if holds(job, wanted):
         return True

@@ -69,12 +69,15 @@ class Penstock:
         system_namespace: str | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
-        """Without arguments: as kubectl would. Raises KubeconfigError; nothing is sent yet.
+        """Without arguments: as kubectl would.
 
         `brain_token`: what the Brain is shown, in place of what `find_brain` would choose.
         `brain_account`, `system_namespace`: as whom to call a Brain that is found, NAMESPACE/NAME
-        of a ServiceAccount, and where to look for it; see `find_brain`.
-        `retry`: how patient to be with the Brain.
+        of a ServiceAccount, and where to look for it; see `find_brain`. `retry`: how patient to be
+        with the Brain.
+
+        Raises:
+            KubeconfigError: There is none, or it cannot be read.
         """
         access = read_access(kubeconfig, context)
         self.namespace = namespace or access.namespace
@@ -104,7 +107,11 @@ class Penstock:
 
     @property
     def brain(self) -> BrainClient:
-        """The Brain's client; it is found on the first use. Raises BrainAddressError."""
+        """The Brain's client; it is found on the first use.
+
+        Raises:
+            BrainAddressError: Nobody said where the Brain is, and it could not be found.
+        """
         return self._finder.client()
 
     @property
@@ -115,13 +122,20 @@ class Penstock:
     def submit(self, job: ElasticJob | Mapping[str, Any] | Path) -> ElasticJob:
         """Create a job from a model, a manifest or a YAML file, and return it as it was stored.
 
-        Raises InvalidObjectError (its `fields` say what is wrong), ObjectConflictError where a job
-        of that name exists, ValueError where it is no ElasticJob, OSError where there is no file.
+        Raises:
+            InvalidObjectError: The API server refuses it; its `fields` say what is wrong.
+            ObjectConflictError: A job of that name exists.
+            ValueError: It is no ElasticJob.
+            OSError: There is no file.
         """
         return _job(self.cluster.send(job_calls.submit(manifest_of(job), self.namespace)))
 
     def job(self, name: str) -> ElasticJob:
-        """A job as it is. Raises ObjectNotFoundError."""
+        """A job as it is.
+
+        Raises:
+            ObjectNotFoundError: There is none (404).
+        """
         return _job(self._read(name))
 
     def jobs(self) -> list[ElasticJob]:
@@ -129,7 +143,11 @@ class Penstock:
         return [_job(each) for each in self.cluster.list(JOBS, self.namespace)]
 
     def delete(self, name: str) -> None:
-        """Delete a job, and with it all that belongs to it. Raises ObjectNotFoundError."""
+        """Delete a job, and with it all that belongs to it.
+
+        Raises:
+            ObjectNotFoundError: There is none (404).
+        """
         self.cluster.send(resources.delete(JOBS, name, self.namespace))
 
     def wait(
@@ -137,8 +155,10 @@ class Penstock:
     ) -> ElasticJob:
         """Wait until a condition of the job is True, and return the job.
 
-        Raises JobEndedError where the job ends otherwise or is deleted, WaitTimeoutError after
-        `timeout_seconds`, ClusterUnreachableError where the API server is away for 30 s.
+        Raises:
+            JobEndedError: The job ends otherwise or is deleted.
+            WaitTimeoutError: `timeout_seconds` have passed.
+            ClusterUnreachableError: The API server is away for 30 s.
         """
         patience = Patience(name, condition, timeout_seconds, time.monotonic)
         while True:
@@ -239,7 +259,11 @@ class Penstock:
         start: float | None = None,
         end: float | None = None,
     ) -> Any:
-        """The same as a ``pandas.DataFrame`` indexed by time. Raises ImportError without pandas."""
+        """The same as a ``pandas.DataFrame`` indexed by time.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
         return frames.frame(self.samples(name, resolution=resolution, start=start, end=end))
 
     def _read(self, name: str, seconds: float = WHOLE_SECONDS) -> Json:

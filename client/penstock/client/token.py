@@ -30,7 +30,11 @@ def is_token(text: str) -> bool:
 
 
 def authorization(token: Token) -> dict[str, str]:
-    """The header that carries the token. Raises BrainAddressError for what is none."""
+    """The header that carries the token.
+
+    Raises:
+        BrainAddressError: It is no token.
+    """
     if token is None:
         return {}
     text = token if isinstance(token, str) else token()

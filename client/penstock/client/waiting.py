@@ -73,7 +73,12 @@ class Patience:
         self._last = "it has no state yet"
 
     def seen(self, job: Json) -> bool:
-        """Whether the job, as it was just read, is what was waited for. Raises JobEndedError."""
+        """Whether the job, as it was just read, is what was waited for.
+
+        Raises:
+            JobEndedError: The job has ended, or was deleted, and what was waited for cannot come
+                about any more.
+        """
         self._absence.over()
         uid = str(job["metadata"]["uid"])
         if self._uid not in (None, uid):
@@ -99,7 +104,11 @@ class Patience:
         return min(WHOLE_SECONDS, max(0.1, left))
 
     def pause(self) -> float:
-        """Seconds until the next look. Raises WaitTimeoutError when the time is over."""
+        """Seconds until the next look.
+
+        Raises:
+            WaitTimeoutError: The time is over.
+        """
         if self._timeout is None:
             return POLL_SECONDS
         left = self._began + self._timeout - self._clock()
@@ -111,7 +120,12 @@ class Patience:
 
 
 def manifest_of(job: ElasticJob | Mapping[str, Any] | Path) -> Json:
-    """The manifest of a model, a mapping or a YAML file. Raises ValueError or OSError."""
+    """The manifest of a model, a mapping or a YAML file.
+
+    Raises:
+        ValueError: It is not of that form.
+        OSError: The system refuses.
+    """
     if isinstance(job, ElasticJob):
         return job.model_dump(by_alias=True, exclude_none=True, mode="json")
     if isinstance(job, Path):
@@ -120,7 +134,11 @@ def manifest_of(job: ElasticJob | Mapping[str, Any] | Path) -> Json:
 
 
 def one_manifest(text: str, where: str) -> Json:
-    """The one object in a YAML text. Raises ValueError, which names the line at fault."""
+    """The one object in a YAML text.
+
+    Raises:
+        ValueError: It is none; the line at fault is named.
+    """
     try:
         found = [each for each in yamltext.documents(text) if each is not None]
     except ValueError as error:
@@ -141,7 +159,11 @@ def targets(roles: Mapping[Role, RoleTarget]) -> dict[Role, Json]:
 
 
 def parsed(model: type[ModelT], document: Json) -> ModelT:
-    """An object of the cluster as its model. Raises ClusterError on one that it cannot read."""
+    """An object of the cluster as its model.
+
+    Raises:
+        ClusterError: It cannot be read.
+    """
     try:
         return model.model_validate(document)
     except ValidationError as error:

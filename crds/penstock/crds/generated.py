@@ -14,7 +14,11 @@ from pathlib import Path
 
 
 def drift(path: Path, text: str) -> str:
-    """What of a file is not this text, as a unified diff; empty: nothing. Raises OSError."""
+    """What of a file is not this text, as a unified diff; empty: nothing.
+
+    Raises:
+        OSError: The system refuses.
+    """
     lines = unified_diff(
         path.read_text(encoding="utf-8").splitlines(keepends=True),
         text.splitlines(keepends=True),

@@ -110,7 +110,11 @@ class Api:
     async def get(
         self, resource: str, namespace: str | None, name: str, *, metadata_only: bool = False
     ) -> Json:
-        """One object. Raises `ApiRefusedError` with code 404 where there is none."""
+        """One object.
+
+        Raises:
+            ApiRefusedError: Code 404, there is none.
+        """
         accept = _METADATA if metadata_only else _JSON
         return await self._call(_Request("GET", resource, namespace, name, accept=accept))
 
@@ -145,7 +149,11 @@ class Api:
                 return Page(items, page["metadata"]["resourceVersion"])
 
     async def create(self, resource: str, namespace: str, body: Mapping[str, Any]) -> Json:
-        """Create an object. Raises `ApiRefusedError` with code 409 where one of its name exists."""
+        """Create an object.
+
+        Raises:
+            ApiRefusedError: Code 409, one of its name exists.
+        """
         return await self._call(_Request("POST", resource, namespace, body=body))
 
     async def submit(self, resource: str, namespace: str | None, body: Mapping[str, Any]) -> None:

@@ -8,7 +8,11 @@ from penstock.base.logs import stderr_handler
 
 
 def set_up_logging(log_format: str) -> None:
-    """Send the log of the whole process to standard error. Raises ValueError for a wrong format."""
+    """Send the log of the whole process to standard error.
+
+    Raises:
+        ValueError: A wrong format.
+    """
     logging.basicConfig(level=logging.INFO, handlers=[stderr_handler(log_format)], force=True)
     for library in ("aiohttp", "httpx", "httpcore"):
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -37,7 +37,11 @@ class Series:
     """The files of one kind in a folder, each named by how much it has seen; the newest stay."""
 
     def __init__(self, folder: Path, noun: str, keep: int) -> None:
-        """``noun``: what the numbers count. Raises ValueError: ``keep`` is less than 1."""
+        """``noun``: what the numbers count.
+
+        Raises:
+            ValueError: ``keep`` is less than 1.
+        """
         if keep < 1:
             raise ValueError(f"keep: {keep}; at least one checkpoint must stay")
         self.folder = folder
@@ -50,9 +54,12 @@ class Series:
         return self.folder / f"{self._noun}-{number:012d}.penstock"
 
     def check_folder(self) -> None:
-        """Make the folder. Raises FolderError where it is of no use, and room alone will not help.
+        """Make the folder.
 
         A disk that is full now is none of this: there may be room by the time of the first file.
+
+        Raises:
+            FolderError: It is of no use, and room alone will not help.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -79,9 +86,12 @@ class Series:
         return sorted(found, key=lambda each: each[1], reverse=True)
 
     def discard_older(self, number: int) -> None:
-        """Remove those that are too old, now that this one has been written. Raises OSError.
+        """Remove those that are too old, now that this one has been written.
 
         What has seen more is damaged, or was passed over: it pushes out nothing newer.
+
+        Raises:
+            OSError: The system refuses.
         """
         older = [path for path, seen in self.list() if seen <= number]
         for path in older[self._keep :]:
@@ -94,9 +104,12 @@ def new_digest() -> Any:
 
 
 def write(path: Path, parts: Iterable[Any]) -> None:
-    """Write buffers one after the other, and their checksum. Raises OSError; nothing is left then.
+    """Write buffers one after the other, and their checksum.
 
     What ``parts`` itself raises comes through, and nothing is left either.
+
+    Raises:
+        OSError: It cannot be written; nothing is left then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -128,7 +141,11 @@ def _remove_abandoned(path: Path, temporary: Path) -> None:
 
 
 def verify(path: Path) -> None:
-    """Check the whole file against its checksum. Raises DamagedError."""
+    """Check the whole file against its checksum.
+
+    Raises:
+        DamagedError: A file that is missing, cut off or damaged.
+    """
     digest = new_digest()
     try:
         with path.open("rb") as file:

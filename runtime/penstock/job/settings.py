@@ -64,7 +64,11 @@ def trainer_address(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def checked_address(name: str, address: str) -> str:
-    """An address that was given under a name. Raises SettingsError unless it is HOST:PORT."""
+    """An address that was given under a name.
+
+    Raises:
+        SettingsError: It is not HOST:PORT.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise SettingsError(f"{name}: {address!r}; expected HOST:PORT")

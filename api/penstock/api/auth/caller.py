@@ -58,7 +58,11 @@ class Authenticator(Protocol):
     """Finds out who calls."""
 
     async def authenticate(self, token: str | None) -> Caller:
-        """The caller with this bearer token. Raises UnauthenticatedError."""
+        """The caller with this bearer token.
+
+        Raises:
+            UnauthenticatedError: There is no token, or nobody knows it.
+        """
 
 
 async def require(caller: Caller, permission: Permission) -> None:

@@ -86,7 +86,12 @@ class KubernetesAuthenticator:
         )
 
     async def authenticate(self, token: str | None) -> Caller:
-        """Who holds the token. Raises UnauthenticatedError or ClusterUnavailableError."""
+        """Who holds the token.
+
+        Raises:
+            UnauthenticatedError: There is no token, or nobody knows it.
+            ClusterUnavailableError: The cluster cannot be reached now.
+        """
         if token is None:
             raise UnauthenticatedError("no token: send 'Authorization: Bearer TOKEN'")
         key = hashlib.sha256(token.encode()).hexdigest()
@@ -102,7 +107,11 @@ class KubernetesAuthenticator:
         return known
 
     async def allowed(self, caller: KubernetesCaller, permission: Permission) -> bool:
-        """Whether the caller has the permission. Raises ClusterUnavailableError."""
+        """Whether the caller has the permission.
+
+        Raises:
+            ClusterUnavailableError: The cluster cannot be reached now.
+        """
         key = (caller.user, caller.groups, permission)
         known = self._allowed.get(key)
         if known is None:

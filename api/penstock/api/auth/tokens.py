@@ -68,7 +68,11 @@ class ApiTokens:
         self._by_hash = {token.sha256: TokenCaller(token) for token in tokens}
 
     async def authenticate(self, token: str | None) -> Caller:
-        """The holder of the token. Raises UnauthenticatedError."""
+        """The holder of the token.
+
+        Raises:
+            UnauthenticatedError: There is no token, or nobody knows it.
+        """
         if token is None:
             raise UnauthenticatedError("no token: send 'Authorization: Bearer TOKEN'")
         caller = self._by_hash.get(hash_of(token))

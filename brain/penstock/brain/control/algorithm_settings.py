@@ -60,7 +60,9 @@ class Algorithms:
     async def configure(self, settings: Mapping[str, AlgorithmSettings]) -> None:
         """Take over the settings of a file that has changed.
 
-        Raises UnknownAlgorithmError or AlgorithmParametersError, and changes nothing then.
+        Raises:
+            UnknownAlgorithmError: No plugin has this name.
+            AlgorithmParametersError: They are none of its; nothing is changed.
         """
         for name, own in settings.items():
             self._check(name, own)
@@ -88,7 +90,11 @@ class Algorithms:
                 self._apply(name, settings)
 
     def state(self, name: str) -> AlgorithmState:
-        """One algorithm. Raises UnknownAlgorithmError."""
+        """One algorithm.
+
+        Raises:
+            UnknownAlgorithmError: No plugin has this name.
+        """
         entry = self._known[name]
         settings = self._settings.get(name, AlgorithmSettings())
         params = entry.algorithm.params.model_validate(dict(settings.params))
@@ -111,7 +117,9 @@ class Algorithms:
     ) -> AlgorithmState:
         """Change what is given, leave the rest.
 
-        Raises UnknownAlgorithmError or AlgorithmParametersError, and changes nothing then.
+        Raises:
+            UnknownAlgorithmError: No plugin has this name.
+            AlgorithmParametersError: They are none of its; nothing is changed.
         """
         if name not in self._known:
             raise UnknownAlgorithmError(name, self._known)

@@ -84,7 +84,11 @@ class Planner:
         self._settings = settings
 
     async def plan(self, uid: str, trigger: Trigger) -> Decision:
-        """Decide for one job and put the plan in force. Raises JobNotFoundError."""
+        """Decide for one job and put the plan in force.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         loaded = await self.load(uid, trigger)
         decision = await self._optimizer.decide(loaded.case, self._algorithms.registry)
         self._metrics.decided(decision, trigger)
@@ -108,7 +112,9 @@ class Planner:
     ) -> tuple[Decision, PlanContent | None]:
         """What would be decided; changes nothing.
 
-        Raises JobNotFoundError, or UnknownAlgorithmError for an algorithm that is not there.
+        Raises:
+            JobNotFoundError: No job has this uid.
+            UnknownAlgorithmError: There is no such algorithm.
         """
         loaded = await self.load(uid, Trigger.PROPOSED, limits)
         registry = self._algorithms.registry
@@ -128,7 +134,11 @@ class Planner:
     async def load(
         self, uid: str, trigger: Trigger, limits: Callable[[Limits], Limits] = lambda own: own
     ) -> LoadedCase:
-        """Everything that a plan for the job may be based on. Raises JobNotFoundError."""
+        """Everything that a plan for the job may be based on.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         now = self._clock()
         async with self._database.read() as session:
             job = await Jobs(self._database, session).get(uid)

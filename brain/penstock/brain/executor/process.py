@@ -36,7 +36,11 @@ class ExecutorProcess:
 
     @classmethod
     async def start(cls, settings: ExecutorSettings) -> ExecutorProcess:
-        """Start a child and wait until it is ready. Raises OSError where it does not come up."""
+        """Start a child and wait until it is ready.
+
+        Raises:
+            OSError: It does not come up.
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -79,7 +79,11 @@ class TaskRunner(Protocol):
 
 
 def encode_plan(plan: Plan | None) -> bytes:
-    """The answer of an algorithm that returned. Raises ValueError where it cannot be written."""
+    """The answer of an algorithm that returned.
+
+    Raises:
+        ValueError: It cannot be written.
+    """
     content = None if plan is None else _PLAN.dump_python(plan, mode="json")
     return json.dumps({"plan": content}, allow_nan=False).encode()
 

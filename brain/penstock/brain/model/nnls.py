@@ -25,7 +25,10 @@ def nnls(rows: Floats, values: Floats) -> tuple[Floats, Floats]:
 
     `rows` has shape (problems, observations, n), `values` (problems, observations); rows are
     weighted already. Gives the coefficients, (problems, n), and the losses, (problems,). A
-    coefficient that the rows do not determine comes out as 0. Raises ValueError for n > 6.
+    coefficient that the rows do not determine comes out as 0.
+
+    Raises:
+        ValueError: N > 6.
     """
     count = rows.shape[-1]
     if count > MOST_COEFFICIENTS:

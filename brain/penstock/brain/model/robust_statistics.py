@@ -18,8 +18,10 @@ _MAD_TO_SIGMA: Final = 1.4826
 def tightest_half_mean(values: Sequence[float]) -> float:
     """Mean of the half of `values` nearest to their median (the middle value counts).
 
-    Up to half of the values may be arbitrary without moving it beyond the rest. Raises ValueError
-    on an empty sequence.
+    Up to half of the values may be arbitrary without moving it beyond the rest.
+
+    Raises:
+        ValueError: The sequence is empty.
     """
     if not values:
         raise ValueError("tightest_half_mean needs at least one value")

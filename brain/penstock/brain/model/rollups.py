@@ -86,7 +86,11 @@ def of_sample(
 
 
 def merge(parts: Iterable[Rollup]) -> Rollup:
-    """The sum of several roll-ups. Raises ValueError where there is none."""
+    """The sum of several roll-ups.
+
+    Raises:
+        ValueError: There is none.
+    """
     rows = list(parts)
     if not rows:
         raise ValueError("merge needs at least one roll-up")

@@ -48,7 +48,10 @@ class JobService:
         """Store the job and make its first plan, unless it has one.
 
         When this returns, the plan exists or the job's message says why there is none. A job that
-        has ended is returned as it is. Raises JobConflictError.
+        has ended is returned as it is.
+
+        Raises:
+            JobConflictError: The uid belongs to a job of another name, namespace or strategy.
         """
         job = registration.description
         async with self._database.write() as session:
@@ -66,7 +69,11 @@ class JobService:
         return row
 
     async def get(self, uid: str) -> JobRow:
-        """One job. Raises JobNotFoundError."""
+        """One job.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         async with self._database.read() as session:
             return await Jobs(self._database, session).get(uid)
 
@@ -103,7 +110,9 @@ class JobService:
     async def finish(self, uid: str, phase: JobPhase, message: str) -> JobRow:
         """Note how the job ended, and what it used. Saying the same again changes nothing.
 
-        Raises JobNotFoundError, or JobFinishedError where it ended otherwise.
+        Raises:
+            JobNotFoundError: No job has this uid.
+            JobFinishedError: It ended otherwise.
         """
         async with self._database.read() as session:
             row = await Jobs(self._database, session).get(uid)

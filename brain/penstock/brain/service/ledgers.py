@@ -20,7 +20,13 @@ class LedgerService:
         self._clock = clock
 
     async def put(self, uid: str, sequence: int, content: bytes) -> None:
-        """Store a ledger. Raises JobNotFoundError, JobFinishedError or StaleLedgerError."""
+        """Store a ledger.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+            JobFinishedError: The job has ended and takes nothing more.
+            StaleLedgerError: The stored ledger is newer.
+        """
         async with self._database.write() as session:
             jobs = Jobs(self._database, session)
             row = await jobs.get(uid)
@@ -30,7 +36,12 @@ class LedgerService:
             await jobs.heard(uid, self._clock())
 
     async def get(self, uid: str) -> LedgerRow:
-        """The newest ledger. Raises JobNotFoundError or NoLedgerError."""
+        """The newest ledger.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+            NoLedgerError: No ledger has been stored for the job.
+        """
         async with self._database.read() as session:
             await Jobs(self._database, session).get(uid)
             row = await Ledgers(self._database, session).get(uid)

@@ -130,7 +130,12 @@ class PlanService:
         self._watchers.wake_all()
 
     async def current(self, uid: str) -> CurrentPlan:
-        """The plan in force. Raises JobNotFoundError or NoPlanError."""
+        """The plan in force.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+            NoPlanError: The job has no plan in force.
+        """
         async with self._database.read() as session:
             job = await Jobs(self._database, session).get(uid)
             row = await Plans(session).current(uid)
@@ -139,13 +144,22 @@ class PlanService:
         return CurrentPlan(row, job.revision)
 
     async def page(self, uid: str, *, after: int, limit: int) -> Sequence[PlanRow]:
-        """Plans in the order in which they were made. Raises JobNotFoundError."""
+        """Plans in the order in which they were made.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         async with self._database.read() as session:
             await Jobs(self._database, session).get(uid)
             return await Plans(session).page(uid, after=after, limit=limit)
 
     async def detail(self, uid: str, number: int) -> PlanDetail:
-        """One plan with what came of it. Raises JobNotFoundError or PlanNotFoundError."""
+        """One plan with what came of it.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+            PlanNotFoundError: The job has no plan of this id.
+        """
         async with self._database.read() as session:
             await Jobs(self._database, session).get(uid)
             plans = Plans(session)
@@ -155,13 +169,21 @@ class PlanService:
         return PlanDetail(row, outcome, shadows)
 
     async def runs(self, uid: str, *, before: int | None, limit: int) -> Sequence[RunRow]:
-        """Algorithms that were asked, newest first. Raises JobNotFoundError."""
+        """Algorithms that were asked, newest first.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         async with self._database.read() as session:
             await Jobs(self._database, session).get(uid)
             return await Runs(session).page(uid, before=before, limit=limit)
 
     async def count(self, uid: str) -> int:
-        """How many plans the job has had. Raises JobNotFoundError."""
+        """How many plans the job has had.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         async with self._database.read() as session:
             return (await Jobs(self._database, session).get(uid)).plan_count
 
@@ -175,15 +197,21 @@ class PlanService:
     ) -> tuple[Decision, PlanContent | None]:
         """What would be planned; changes nothing.
 
-        Raises JobNotFoundError or UnknownAlgorithmError.
+        Raises:
+            JobNotFoundError: No job has this uid.
+            UnknownAlgorithmError: No plugin has this name.
         """
         return await self._planner.propose(uid, algorithm=algorithm, stage=stage, limits=limits)
 
     async def override(self, uid: str, request: OverrideRequest) -> CurrentPlan:
         """Put a person's targets in force, and write them into the cluster where there is one.
 
-        Raises JobNotFoundError, JobFinishedError, PlanRefusedError (the job's spec or limits do
-        not allow it), PreconditionFailedError, or IdempotencyConflictError.
+        Raises:
+            JobNotFoundError: No job has this uid.
+            JobFinishedError: The job has ended and takes nothing more.
+            PlanRefusedError: The job's spec or limits do not allow it.
+            PreconditionFailedError: The plan in force is not the one that the caller has read.
+            IdempotencyConflictError: The key was used for something else.
         """
         now = self._clock()
         scope, digest = f"{request.author}:{uid}", _digest(request)
@@ -245,8 +273,12 @@ class PlanService:
     async def lift(self, uid: str, author: str) -> CurrentPlan | None:
         """Return the job to the Brain: what it planned last comes into force again.
 
-        None where it never planned. Raises JobNotFoundError or NoOverrideError, or
-        ClusterUnavailableError where the pin cannot be deleted from the cluster.
+        None where it never planned.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+            NoOverrideError: No override stands that could be lifted.
+            ClusterUnavailableError: The pin cannot be deleted from the cluster.
         """
         async with self._database.read() as session:
             jobs, plans = Jobs(self._database, session), Plans(session)
@@ -299,7 +331,10 @@ class PlanService:
     async def watch(self, uid: str, after: int) -> AsyncIterator[PlanRow | None]:
         """Plans as they come into force, from the one after number `after`; None now and then.
 
-        Ends when the job has ended or the Brain stops. Raises JobNotFoundError.
+        Ends when the job has ended or the Brain stops.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
         """
         with self._watchers.subscribed(uid) as changed:
             while True:

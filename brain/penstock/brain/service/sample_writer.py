@@ -64,7 +64,10 @@ class SampleWriter:
     async def write(self, batch: Batch) -> Written:
         """Write a batch and wait until it is committed.
 
-        Raises JobNotFoundError, JobFinishedError or OverloadedError.
+        Raises:
+            JobNotFoundError: No job has this uid.
+            JobFinishedError: The job has ended and takes nothing more.
+            OverloadedError: More batches wait than can be written soon.
         """
         if len(self._waiting) >= MOST_WAITING:
             raise OverloadedError(f"{MOST_WAITING} batches wait to be written: send it again later")

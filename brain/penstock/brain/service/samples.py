@@ -85,8 +85,12 @@ class SampleService:
     ) -> Receipt:
         """Store a batch; samples and events that are there already are left as they are.
 
-        `sent_seconds`: the sender's clock as it sent the batch. Raises JobNotFoundError,
-        JobFinishedError or OverloadedError.
+        `sent_seconds`: the sender's clock as it sent the batch.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+            JobFinishedError: The job has ended and takes nothing more.
+            OverloadedError: More batches wait than can be written soon.
         """
         now = self._clock()
         offset = _offset(now, sent_seconds, readings)
@@ -137,7 +141,11 @@ class SampleService:
         after: float | None,
         limit: int,
     ) -> Sequence[RollupRow]:
-        """Roll-ups of a time range by the server's clock, oldest first. Raises JobNotFoundError."""
+        """Roll-ups of a time range by the server's clock, oldest first.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         async with self._database.read() as session:
             await Jobs(self._database, session).get(uid)
             return await Rollups(self._database, session).page(
@@ -152,7 +160,11 @@ class SampleService:
     async def page(
         self, uid: str, *, start: float | None, end: float | None, after: float | None, limit: int
     ) -> Sequence[SampleRow]:
-        """Samples of a time range by the trainer's clock, oldest first. Raises JobNotFoundError."""
+        """Samples of a time range by the trainer's clock, oldest first.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         async with self._database.read() as session:
             await Jobs(self._database, session).get(uid)
             return await Samples(self._database, session).page(

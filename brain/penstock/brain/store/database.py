@@ -34,7 +34,8 @@ class Database:
     def __init__(self, url: str, *, pool_size: int = 16) -> None:
         """`url` as for SQLAlchemy: ``sqlite+aiosqlite:///FILE`` or ``postgresql+asyncpg://...``.
 
-        Raises DatabaseError for any other.
+        Raises:
+            DatabaseError: Any other trouble with it.
         """
         try:
             parsed = make_url(url)

@@ -52,7 +52,11 @@ class Jobs:
         self._session = session
 
     async def get(self, uid: str) -> JobRow:
-        """One job. Raises JobNotFoundError."""
+        """One job.
+
+        Raises:
+            JobNotFoundError: No job has this uid.
+        """
         row = await self.find(uid)
         if row is None:
             raise JobNotFoundError(uid)

@@ -24,7 +24,8 @@ class Ledgers:
     async def put(self, uid: str, sequence: int, content: bytes, now: float) -> None:
         """Store a ledger, unless a newer one is there; the same one again changes nothing.
 
-        Raises StaleLedgerError.
+        Raises:
+            StaleLedgerError: The stored ledger is newer.
         """
         insert = self._database.insert(LedgerRow).values(
             job_uid=uid, sequence=sequence, content=content, stored_seconds=now

@@ -24,7 +24,11 @@ class Plans:
         self._session.add(row)
 
     async def get(self, uid: str, number: int) -> PlanRow:
-        """One plan. Raises PlanNotFoundError."""
+        """One plan.
+
+        Raises:
+            PlanNotFoundError: The job has no plan of this id.
+        """
         row = await self._session.get(PlanRow, (uid, number))
         if row is None:
             raise PlanNotFoundError(f"job {uid} has no plan {number}")

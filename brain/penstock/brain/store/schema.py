@@ -22,7 +22,8 @@ _ADVISORY_LOCK: Final = 0x70656E73  # "pens"
 async def upgrade(database: Database, revision: str = "head") -> None:
     """Apply what is missing, up to `revision`.
 
-    Raises DatabaseError where the database was made by a newer version.
+    Raises:
+        DatabaseError: The database was made by a newer version.
     """
     async with database.engine.connect() as connection:
         await connection.run_sync(_upgrade, revision, database.is_sqlite)

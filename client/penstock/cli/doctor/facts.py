@@ -139,7 +139,11 @@ class Facts:
 
 
 def gather(penstock: Penstock, clock: Callable[[], float] = time.time) -> Facts:
-    """Look once. Raises ClusterError where the cluster does not answer or does not know us."""
+    """Look once.
+
+    Raises:
+        ClusterError: The cluster does not answer or does not know us.
+    """
     cluster = penstock.cluster
     server = cluster.send(resources.ClusterCall(method="GET", path="/version"))
     user, clock_seconds = _who(cluster, clock)

@@ -94,7 +94,11 @@ class AsyncBrainClient:
         return await self._send(calls.register(uid, registration))
 
     async def job(self, uid: str) -> Job:
-        """One job. Raises NotFoundError."""
+        """One job.
+
+        Raises:
+            NotFoundError: There is none (404).
+        """
         return await self._send(calls.job(uid))
 
     def jobs(self, **filters: str | float | None) -> AsyncIterator[Job]:
@@ -130,13 +134,18 @@ class AsyncBrainClient:
         return self._pages(calls.plans(uid))
 
     async def plan(self, uid: str, plan_id: int) -> Plan:
-        """One plan. Raises NotFoundError."""
+        """One plan.
+
+        Raises:
+            NotFoundError: There is none (404).
+        """
         return await self._send(calls.plan(uid, plan_id))
 
     async def current_plan(self, uid: str, etag: str | None = None) -> Tagged[Plan] | None:
         """The plan in force with its ETag; None where it is still the one that has `etag`.
 
-        Raises NotFoundError where the job has no plan.
+        Raises:
+            NotFoundError: The job has no plan.
         """
         return await self._send(calls.current_plan(uid, etag))
 
@@ -145,8 +154,10 @@ class AsyncBrainClient:
     ) -> Tagged[Plan]:
         """Put a person's targets in force. With `etag`, only if that plan still is in force.
 
-        Raises PreconditionFailedError where it is not. `key` names this override, so that calling
-        again with the same one changes nothing more.
+        `key` names this override, so that calling again with the same one changes nothing more.
+
+        Raises:
+            PreconditionFailedError: It is not.
         """
         return await self._send(calls.override(uid, override, etag, key or uuid.uuid4().hex))
 
@@ -159,7 +170,11 @@ class AsyncBrainClient:
         return await self._send(calls.propose(uid, request or ProposalRequest()))
 
     async def put_ledger(self, uid: str, sequence: int, content: bytes) -> None:
-        """Store the trainer's ledger. Raises ConflictError where a newer one is stored."""
+        """Store the trainer's ledger.
+
+        Raises:
+            ConflictError: A newer one is stored.
+        """
         await self._send(calls.put_ledger(uid, sequence, content))
 
     async def ledger(self, uid: str) -> LedgerSnapshot | None:

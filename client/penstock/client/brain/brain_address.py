@@ -80,7 +80,7 @@ def find_brain(
     account: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> BrainAddress:
-    """The Brain of the cluster that the client reaches. Raises BrainAddressError.
+    """The Brain of the cluster that the client reaches.
 
     Args:
         cluster: the client.
@@ -90,6 +90,9 @@ def find_brain(
         account: NAMESPACE/NAME of the ServiceAccount as which to call a Brain that was found; else
             $PENSTOCK_BRAIN_ACCOUNT, else the caller's own, else that of the chart for people.
         environ: the variables.
+
+    Raises:
+        BrainAddressError: Nobody said where the Brain is, and it could not be found.
     """
     access = cluster.access
     token = token or environ.get(TOKEN_VARIABLE) or _token_file(environ)
@@ -152,7 +155,8 @@ def _cluster_token(access: ClusterAccess) -> Token:
 def _beside(access: ClusterAccess) -> str | None:
     """The address in the state file of ``penstock up``, if it wrote this very kubeconfig.
 
-    Raises BrainAddressError where another user could have written it.
+    Raises:
+        BrainAddressError: Another user could have written it.
     """
     first = (access.kubeconfig or "").split(os.pathsep)[0]
     if not first:

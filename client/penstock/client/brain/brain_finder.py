@@ -32,7 +32,12 @@ class BrainSearch:
     retry: RetryPolicy | None = None
 
     def find(self) -> BrainAddress:
-        """Look for it. Raises BrainAddressError, ClusterError."""
+        """Look for it.
+
+        Raises:
+            BrainAddressError: Nobody said where the Brain is, and it could not be found.
+            ClusterError: A call to the Kubernetes API did not succeed.
+        """
         with ClusterClient(self.access) as cluster:
             return find_brain(
                 cluster,
@@ -52,7 +57,11 @@ class BrainFinder:
         self._client: BrainClient | None = None
 
     def client(self) -> BrainClient:
-        """The client. Raises BrainAddressError where no Brain is found."""
+        """The client.
+
+        Raises:
+            BrainAddressError: No Brain is found.
+        """
         if self._client is None:
             self.address = self._search.find()
             self._client = BrainClient(
@@ -78,7 +87,11 @@ class AsyncBrainFinder:
         self._finding = asyncio.Lock()
 
     async def client(self) -> AsyncBrainClient:
-        """The client. Raises BrainAddressError where no Brain is found."""
+        """The client.
+
+        Raises:
+            BrainAddressError: No Brain is found.
+        """
         async with self._finding:
             if self._client is None:
                 address = await self._found()

@@ -50,7 +50,11 @@ class Account:
 
 
 def parsed(text: str, which: str) -> Account:
-    """``NAMESPACE/NAME``. Raises BrainAddressError, which names where the text is from."""
+    """``NAMESPACE/NAME``.
+
+    Raises:
+        BrainAddressError: It is none; where the text is from is named.
+    """
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
         raise BrainAddressError(f"{which}: {text!r} is not NAMESPACE/NAME of a ServiceAccount")
@@ -81,7 +85,11 @@ class BrainToken:
         self._expires_at = 0.0
 
     def __call__(self) -> str:
-        """The present token. Raises BrainAddressError where there is none, and none is given."""
+        """The present token.
+
+        Raises:
+            BrainAddressError: There is none, and none is given.
+        """
         with self._lock:
             if self._clock() >= self._renew_at:
                 try:
@@ -95,7 +103,11 @@ class BrainToken:
             return self._token
 
     def take(self, cluster: ClusterClient) -> None:
-        """Ask for a token now. Raises BrainAddressError."""
+        """Ask for a token now.
+
+        Raises:
+            BrainAddressError: Nobody said where the Brain is, and it could not be found.
+        """
         asked = self._clock()
         spec = {"audiences": [BRAIN_AUDIENCE], "expirationSeconds": _LIFETIME_SECONDS}
         call = ClusterCall(
@@ -121,7 +133,11 @@ class BrainToken:
 
 
 def own_account(cluster: ClusterClient) -> Account | None:
-    """The ServiceAccount that the caller is; None: a person. Raises BrainAddressError."""
+    """The ServiceAccount that the caller is; None: a person.
+
+    Raises:
+        BrainAddressError: Nobody said where the Brain is, and it could not be found.
+    """
     body = {"apiVersion": _AUTHENTICATION, "kind": "SelfSubjectReview"}
     try:
         found = cluster.send(ClusterCall(method="POST", path=_WHO.path(), body=body))

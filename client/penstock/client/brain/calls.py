@@ -70,7 +70,12 @@ class Call(Generic[T]):
         return f"{self.method} {self.path}"
 
     def result(self, answer: Answer) -> T:
-        """What the answer says. Raises BrainRefusedError or ProtocolError."""
+        """What the answer says.
+
+        Raises:
+            BrainRefusedError: The Brain understood the call and refused it.
+            ProtocolError: A message that is not what it should be.
+        """
         if answer.status not in self.expected:
             raise refusal(self.name, _problem(answer))
         try:
@@ -228,7 +233,8 @@ def following(
 ) -> Call[ListResource[ModelT]] | None:
     """The call for the page after `page`, the answer to `call`; None after the last one.
 
-    Raises ProtocolError where the server leads back to the same page: that would never end.
+    Raises:
+        ProtocolError: The server leads back to the same page: that would never end.
     """
     if page.continue_ is None:
         return None

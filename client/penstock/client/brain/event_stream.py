@@ -28,7 +28,11 @@ class EventReader:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """The events that `chunk` completes. Raises ValueError when one grows past the bound."""
+        """The events that `chunk` completes.
+
+        Raises:
+            ValueError: One grows past the bound.
+        """
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > MAX_EVENT_BYTES:
             raise ValueError(f"an event is longer than {MAX_EVENT_BYTES} bytes")

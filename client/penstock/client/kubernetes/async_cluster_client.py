@@ -69,7 +69,11 @@ class AsyncClusterClient:
         await self._http.aclose()
 
     async def send(self, call: ClusterCall, *, seconds: float = WHOLE_SECONDS) -> Json:
-        """Carry out one call within this time. Raises ClusterError."""
+        """Carry out one call within this time.
+
+        Raises:
+            ClusterError: A call to the Kubernetes API did not succeed.
+        """
         # A credential plugin may take its time, and a file may lie on a slow disk.
         sent = await asyncio.to_thread(headers, self.access, call)
         try:

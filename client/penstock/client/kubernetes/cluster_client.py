@@ -56,7 +56,11 @@ class ClusterClient:
         self._http.close()
 
     def send(self, call: ClusterCall, *, seconds: float = WHOLE_SECONDS) -> Json:
-        """Carry out one call within this time. Raises ClusterError."""
+        """Carry out one call within this time.
+
+        Raises:
+            ClusterError: A call to the Kubernetes API did not succeed.
+        """
         end = time.monotonic() + seconds
         body = bytearray()
         try:

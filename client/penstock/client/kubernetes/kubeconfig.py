@@ -61,7 +61,8 @@ def read_access(
 ) -> ClusterAccess:
     """The access that an option, ``$KUBECONFIG``, ``~/.kube/config`` or a pod's account give.
 
-    Raises KubeconfigError.
+    Raises:
+        KubeconfigError: There is no kubeconfig, or it does not say how to reach a cluster.
     """
     files = named_or_home(kubeconfig)
     present = [Path(each) for each in files.split(os.pathsep) if each and Path(each).exists()]
@@ -231,7 +232,11 @@ def _token(user: Json, file: Path) -> Callable[[], str | None]:
 
 
 def _checked(token: str, whose: str) -> str:
-    """The token. Raises KubeconfigError, without a word of it, where no header can carry it."""
+    """The token.
+
+    Raises:
+        KubeconfigError: No header can carry it; no word of it is quoted.
+    """
     if not is_token(token):
         raise KubeconfigError(f"{whose} has spaces, line ends or characters that no token has")
     return token

@@ -47,7 +47,8 @@ class Resource:
     ) -> str:
         """The path of one object, of those of a namespace, or (None) of all.
 
-        Raises InvalidObjectError for a name that would make it the path of something else.
+        Raises:
+            InvalidObjectError: A name that would make it the path of something else.
         """
         parts = ["/api/v1" if self.api_version == "v1" else f"/apis/{self.api_version}"]
         if self.namespaced and namespace is not None:
@@ -96,8 +97,11 @@ class ClusterCall:
     def result(self, status: int, content: bytes) -> Json:
         """The object of the answer.
 
-        Raises ClusterRefusedError, ClusterUnreachableError where the server is too busy or starts,
-        or ClusterError where this is no answer of an API server.
+        Raises:
+            ClusterRefusedError: The cluster will not take a Scale, for a reason that trying again
+                does not change.
+            ClusterUnreachableError: The server is too busy or starts.
+            ClusterError: This is no answer of an API server.
         """
         if status >= 400:
             raise refused(self, status, content)

@@ -11,8 +11,6 @@ A path costs one comparison of its beginning (a tenth of a microsecond) more tha
 code that opens files by itself is not covered.
 """
 
-from __future__ import annotations
-
 import builtins
 import io
 import os

@@ -18,8 +18,6 @@ machine's resolver, so look a name up in Python and hand on the address. A ``sit
 user's own is run afterwards. Written to add one millisecond beside importing ``socket``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -76,7 +76,8 @@ class Home:
     def create(self) -> None:
         """Make the folder, readable by its owner only: it will hold tokens.
 
-        Raises HomeError where it cannot be made or written to.
+        Raises:
+            HomeError: It cannot be made or written to.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -92,8 +93,11 @@ class Home:
     def purge(self) -> list[str]:
         """Remove what control planes left in the folder, and the folder if nothing else is in it.
 
-        Returns the names of what is not theirs and stays. Raises HomeError where there is no sign
-        of a control plane: ``--home`` may have been meant for something else.
+        Returns the names of what is not theirs and stays.
+
+        Raises:
+            HomeError: There is no sign of a control plane: ``--home`` may have been meant for
+                something else.
         """
         if self.read_state() is None:
             raise HomeError(

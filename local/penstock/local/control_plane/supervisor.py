@@ -198,7 +198,9 @@ async def supervised(
 
     ``started`` is called with the name of each component that has announced its address, after
     ``prepare`` (which may, for instance, wait for something that the next component needs).
-    Raises StartError, with everything stopped again, when one of them does not start.
+
+    Raises:
+        StartError: One of them does not start; everything is stopped again.
     """
     home.create()
     addresses: dict[str, str] = {}

@@ -77,7 +77,8 @@ class Feeding:
     async def run(self) -> FeedReport:
         """Run to the end of the job, or for as long as it may take.
 
-        Raises DemoError when the job cannot be seen.
+        Raises:
+            DemoError: The job cannot be seen.
         """
         self._began, self._epoch_seconds = time.monotonic(), time.time()
         await self.observer.apply(self.manifest)

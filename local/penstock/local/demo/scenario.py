@@ -88,7 +88,8 @@ class Demo:
     async def run(self) -> Report:
         """Run to the end of the job, or for as long as it may take: the report says which.
 
-        Raises DemoError when the job was never seen.
+        Raises:
+            DemoError: The job was never seen.
         """
         self._began = time.monotonic()
         self._epoch_seconds = time.time()

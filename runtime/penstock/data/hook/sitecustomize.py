@@ -5,8 +5,6 @@ and must not fail: a program that never imports PyTorch runs as if this were not
 ``sitecustomize`` that this one hides is run afterwards.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -19,14 +17,14 @@ if TYPE_CHECKING:
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _serve_loaders(module: ModuleType) -> None:
+def _serve_loaders(module: "ModuleType") -> None:
     from penstock.data.interception import install
 
     install(module.DataLoader)
 
 
-def _tell_agent(module: ModuleType) -> None:
-    from penstock.trainer.training_evidence import install
+def _tell_agent(module: "ModuleType") -> None:
+    from penstock.trainer.evidence import install
 
     install(module)
 
@@ -52,8 +50,8 @@ class _Watch:
         self._searching = ""
 
     def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+        self, name: str, path: "Any" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         if name not in _WATCHED or name == self._searching:
             return None
         from importlib.util import find_spec
@@ -67,7 +65,7 @@ class _Watch:
             return spec
         execute = spec.loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
+        def exec_module(module: "ModuleType") -> None:
             variable, act = _WATCHED.pop(name, ("", None))
             if not _WATCHED and self in sys.meta_path:
                 sys.meta_path.remove(self)

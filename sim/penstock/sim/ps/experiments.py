@@ -148,7 +148,8 @@ def random_summary(
 ) -> dict[str, ExperimentSummary]:
     """Every planner over `count` random jobs; the same whatever the number of processes.
 
-    Raises SimulationError where `also` is no algorithm that plans a running job.
+    Raises:
+        SimulationError: `also` is no algorithm that plans a running job.
     """
     if also is not None:
         policy_of(also)

@@ -44,7 +44,8 @@ def algorithms() -> Registry:
 def policy_of(name: str) -> Policy:
     """The Brain's default, with one algorithm alone in the place of all that follow sampling.
 
-    Raises SimulationError where it is not installed or not made for these stages.
+    Raises:
+        SimulationError: It is not installed or not made for these stages.
     """
     registry = algorithms()
     if name not in registry:
