@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -225,18 +226,22 @@ def test_whoever_asks_a_server_that_is_killed_gets_an_error(
     trainer: Trainer, servers: Servers
 ) -> None:
     layout = trainer.fill(1, servers.start(0), random_model(SPEC))
-    connections = [Connection.connect(layout.servers[0].address, TOKEN, "worker") for _ in range(2)]
-    servers.children[0].send_signal(signal.SIGSTOP)
-    for connection in connections:
-        connection.send(BEGIN, [1, 7, None])
-    servers.kill(0)
-    for connection in connections:
-        with pytest.raises(FrameError, match=r"went away|closed the connection"):
-            connection.receive()
-    with pytest.raises(FrameError, match="refused"):
-        Connection.connect(layout.servers[0].address, TOKEN, "worker")
-    with pytest.raises(FrameError, match="the parameter server at"):
-        connections[0].ask(BEGIN, [1, 7, None])
+    address = layout.servers[0].address
+    with (
+        closing(Connection.connect(address, TOKEN, "worker")) as first,
+        closing(Connection.connect(address, TOKEN, "worker")) as second,
+    ):
+        servers.children[0].send_signal(signal.SIGSTOP)
+        for connection in (first, second):
+            connection.send(BEGIN, [1, 7, None])
+        servers.kill(0)
+        for connection in (first, second):
+            with pytest.raises(FrameError, match=r"went away|closed the connection"):
+                connection.receive()
+        with pytest.raises(FrameError, match="refused"):
+            Connection.connect(address, TOKEN, "worker")
+        with pytest.raises(FrameError, match="the parameter server at"):
+            first.ask(BEGIN, [1, 7, None])
 
 
 def test_a_worker_killed_in_the_middle_of_a_push_changes_nothing(
