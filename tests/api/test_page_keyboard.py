@@ -18,6 +18,7 @@ import pytest
 from tests.api.service import Api, run, server
 from tests.api.test_page import populated
 from tests.brain.brains import START, Clock
+from tests.patience import patient
 
 FOCUSED = """(() => {
   const own = document.activeElement, style = getComputedStyle(own);
@@ -60,7 +61,7 @@ class Tab:
         return dict(await self.value(FOCUSED))
 
     async def until(self, expression: str) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(patient(15)):
             while not await self.value(expression):  # noqa: ASYNC110 - the page has no event
                 await asyncio.sleep(0.05)
 

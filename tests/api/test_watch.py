@@ -13,6 +13,7 @@ from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, BrainUnavailableError, NotFoundError, RetryPolicy
 from penstock.wire import JobRegistration, Override, Plan
 from tests.api.service import REGISTRATION, run, server
+from tests.patience import patient
 
 JOB = JobRegistration.model_validate(
     {**REGISTRATION, "roles": {"worker": {"max_replicas": 99}}, "resource_limits": {}}
@@ -30,7 +31,7 @@ async def collect(client: AsyncBrainClient, seen: list[int], after: int) -> None
 
 
 async def until(seen: list[int], wanted: list[int]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         while seen != wanted:  # noqa: ASYNC110 - it grows in another task
             await asyncio.sleep(0.01)
 

@@ -27,6 +27,7 @@ from penstock_cluster.registry.escalation import parts
 from penstock_cluster.registry.rbac import Attributes
 from penstock_cluster.registry.strategy import User
 from tests.charts.rendering import CHART, SYSTEM, Json
+from tests.patience import patient
 
 COMPONENTS = ("brain", "controller", "scheduler")
 RBAC = "rbac.authorization.k8s.io"
@@ -213,7 +214,7 @@ class Installed:
 async def until(what: str, probe: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
     """Poll until the probe gives something true, and return it."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patient(seconds)):
             while not (found := await probe()):  # noqa: ASYNC110  the server says nothing
                 await asyncio.sleep(0.05)
             return found

@@ -22,6 +22,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from tests.patience import patient
+
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +54,7 @@ class Cluster:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patient(60),
         )
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
@@ -82,7 +84,9 @@ class Cluster:
 
     def wait(self, what: str, condition: str, seconds: int = 30) -> None:
         """``kubectl wait --for=condition=...``."""
-        self.kubectl("wait", f"--for=condition={condition}", what, f"--timeout={seconds}s")
+        self.kubectl(
+            "wait", f"--for=condition={condition}", what, f"--timeout={patient(seconds):.0f}s"
+        )
 
     def uid(self, job: str) -> str:
         return str(self.get("elasticjob", job)["metadata"]["uid"])
@@ -90,7 +94,7 @@ class Cluster:
 
 def until(what: str, probe: Callable[[], Any], seconds: float = 30) -> Any:
     """Poll until ``probe`` gives something true; its value."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patient(seconds)
     while not (found := probe()):
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(0.1)

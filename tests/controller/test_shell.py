@@ -26,6 +26,7 @@ from penstock.kube.connection import connect
 from penstock_cluster.registry import errors
 from penstock_cluster.testing import RunningCluster, api_server
 from tests.controller.scripted_life import World, install
+from tests.patience import patient
 
 Json = dict[str, Any]
 
@@ -64,7 +65,7 @@ async def operating(server: RunningCluster, namespace: str) -> AsyncIterator[Ope
 
 async def until(what: str, probe: Callable[[], Any], seconds: float = 20) -> Any:
     loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
+    end = loop.time() + patient(seconds)
     while not (found := probe()):
         assert loop.time() < end, f"not within {seconds} s: {what}"
         await asyncio.sleep(0.02)

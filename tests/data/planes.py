@@ -17,6 +17,7 @@ import numpy as np
 from penstock.data.consumer import Consumer
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.worker import DataWorker
+from tests.patience import patient
 
 SCRIPT = textwrap.dedent(
     """
@@ -46,6 +47,7 @@ SCRIPT = textwrap.dedent(
     print("all", digest.hexdigest())
     """
 )
+
 """A training script that knows nothing of Penstock; prints digests of what it was given."""
 
 TOKEN = "the job's token"
@@ -89,7 +91,7 @@ class Plain(Noise):
 
 def eventually(true: Callable[[], Any], seconds: float = 20.0) -> None:
     """Wait until it is true; an AssertionError if that never comes."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while not true():
         assert time.monotonic() < deadline, "it never became true"
         time.sleep(0.01)

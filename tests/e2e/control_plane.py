@@ -23,6 +23,7 @@ from benchmarks.elastic.cluster import administrators_client
 from penstock.local.control_plane.components import penstock
 from penstock.local.control_plane.home import ControlPlaneState, Home
 from penstock_cluster.faults.client import FaultsClient
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
 KUBECTL = shutil.which("kubectl")
@@ -98,7 +99,7 @@ class ControlPlane:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patient(60),
             env={**os.environ, "KUBECONFIG": str(self.home.kubeconfig)},
         )
         if check and done.returncode:
@@ -116,7 +117,10 @@ class ControlPlane:
     def wait_for(self, job: str, condition: str, timeout_seconds: int = 50) -> None:
         """``kubectl wait --for=condition=...``."""
         self.kubectl(
-            "wait", f"--for=condition={condition}", f"ej/{job}", f"--timeout={timeout_seconds}s"
+            "wait",
+            f"--for=condition={condition}",
+            f"ej/{job}",
+            f"--timeout={patient(timeout_seconds):.0f}s",
         )
 
     def fault(self, fault: str, /, **arguments: Any) -> None:
@@ -138,7 +142,7 @@ class ControlPlane:
 
 def until(condition: Callable[[], Any], timeout_seconds: float = 30.0) -> Any:
     """Poll until the condition gives something true, and return it."""
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + patient(timeout_seconds)
     while not (found := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.1)
@@ -172,7 +176,7 @@ def control_plane(folder: Path, *options: str, where: Path = ROOT) -> Iterator[C
         plane.close()
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(timeout=40)
+            process.wait(timeout=patient(40))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(timeout=10)

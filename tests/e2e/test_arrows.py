@@ -159,7 +159,6 @@ def test_the_page_and_the_walk_have_the_same_arrows() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == WALKED
 
 
-@pytest.mark.timeout(150)
 @walks(
     "apply", "objects", "pods", "status", "register", "plan", "scale", "session", "agent",
     "sample", "ledger", "problem", "override", "token", "summary", "probe", "finish", "metrics",
@@ -248,7 +247,6 @@ def test_of_processes_on_their_own(plane: ControlPlane, tmp_path: Path) -> None:
     plane.kubectl("delete", "ej", "shards", "--wait=false")
 
 
-@pytest.mark.timeout(120)
 @walks("consent", "parameter-server", "parameter-worker", "parameters")
 def test_of_parameter_servers(plane: ControlPlane, tmp_path: Path) -> None:
     plane.apply(claim("served"))
@@ -269,7 +267,6 @@ def test_of_parameter_servers(plane: ControlPlane, tmp_path: Path) -> None:
     finished(plane, "served")  # arrow "parameters": every row is what was trained into it
 
 
-@pytest.mark.timeout(150)
 @walks("consumer", "data-worker", "batch", "snapshot", "queue", "tuning", "placement")
 def test_of_data_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_SCHEDULER_INTERVAL", "2")

@@ -203,7 +203,6 @@ def test_a_job_outlives_its_node(own_plane: ControlPlane) -> None:
     assert incarnation(own_plane, "moved") == 1
 
 
-@pytest.mark.timeout(100)  # pods of a node that is gone are collected after a while
 def test_a_job_outlives_the_end_of_its_node(own_plane: ControlPlane) -> None:
     own_plane.apply(sleeper("bereft", 4))
     node = worker(own_plane, "bereft")["spec"]["nodeName"]

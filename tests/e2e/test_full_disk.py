@@ -11,7 +11,7 @@ from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kube
 from tests.e2e.digits import final_result
 from tests.trainer.small_disk import FILLER, fill, small_disk
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150), needs_kubectl]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
 PROGRAM = """
 import time

@@ -93,7 +93,7 @@ class Job:
     def wait_for_scale(self, name: str) -> None:
         """Until it is applied: its pods are Ready, and those that go are gone."""
         self.plane.kubectl(
-            "wait", "--for=condition=Applied", f"scales.penstock.dev/{name}", "--timeout=60s"
+            "wait", "--for=condition=Applied", f"scales.penstock.dev/{name}", "--timeout=360s"
         )
 
     def servers(self) -> Sequence[str]:

@@ -27,7 +27,7 @@ from tests.e2e.control_plane import (
     until,
 )
 
-pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow]
 
 GPU = "nvidia.com/gpu"
 INTERVAL_SECONDS = 2

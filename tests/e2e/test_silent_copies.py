@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.control_plane import KUBECTL, ROOT, ControlPlane, Json, job_manifest, needs_kubectl
 from tests.e2e.control_plane import until as wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150), needs_kubectl]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
 PROGRAMS = ROOT / "tests/trainer/programs"
 WITHIN_SECONDS = 60.0

@@ -15,6 +15,7 @@ from penstock.kube.connection import connect
 from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
 from penstock.kube.watch import Watch
 from penstock_cluster.testing import RunningCluster, api_server
+from tests.patience import patient
 
 Json = dict[str, Any]
 
@@ -180,7 +181,7 @@ class Kept:
         self.changed.set()
 
     async def until(self, names: set[str]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while self.names != names:
                 self.changed.clear()
                 await self.changed.wait()

@@ -69,7 +69,6 @@ def start_trainer(job: Job) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_random_faults_lose_and_repeat_nothing(tmp_path: Path) -> None:
     chance = random.Random(7)
     with running_job(tmp_path) as job:

@@ -15,6 +15,7 @@ import pytest
 from penstock.local.control_plane.components import Component
 from penstock.local.control_plane.home import Home, HomeError
 from penstock.local.control_plane.supervisor import StartError, supervised
+from tests.patience import patient
 
 ANNOUNCE = "print('listening on http://127.0.0.1:{port}', flush=True); import time; time.sleep(60)"
 
@@ -33,7 +34,7 @@ def alive(pid: int) -> bool:
 
 def wait_until(condition: object, timeout_seconds: float = 10.0) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + patient(timeout_seconds)
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.05)

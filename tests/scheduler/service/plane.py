@@ -15,6 +15,7 @@ from penstock.scheduler.service.metrics import Metrics
 from penstock.scheduler.service.process import USER_AGENT
 from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
 from penstock_cluster.nodes import NodeDeclaration
+from tests.patience import patient
 
 Json = dict[str, Any]
 GATE = {"name": "penstock.dev/placement"}
@@ -94,7 +95,7 @@ async def plane(folder: Path, *nodes: NodeDeclaration, rbac: bool = False) -> As
 async def until(what: str, probe: Callable[[], Awaitable[Any]], seconds: float = 15.0) -> Any:
     """Poll until the probe gives something true, and return it."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patient(seconds)):
             while not (found := await probe()):  # noqa: ASYNC110  the server says nothing
                 await asyncio.sleep(0.02)
             return found
