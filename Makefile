@@ -103,7 +103,8 @@ format: $(STAMP) ## Format the code and sort its imports
 lock: $(STAMP) ## Pin the newest versions that the project's ranges allow
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
-	  --no-emit-index-url --no-annotate --no-header pyproject.toml --output-file requirements.lock
+	  --no-emit-index-url --no-emit-package penstock-cluster --no-annotate --no-header \
+	  pyproject.toml --output-file requirements.lock
 
 .PHONY: clean
 clean: ## Remove everything that the other targets made
