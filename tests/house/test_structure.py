@@ -63,9 +63,7 @@ CIRCLES_LEFT: Final = [
     ],
     [
         "penstock_cluster.registry.deletion",
-        "penstock_cluster.registry.kinds",
         "penstock_cluster.registry.operations",
-        "penstock_cluster.registry.strategy",
     ],
 ]
 """Modules that name each other's types under ``TYPE_CHECKING``; the same rule as above."""

@@ -35,13 +35,13 @@ from penstock_cluster.apiserver.request import (
 )
 from penstock_cluster.apiserver.watching import WatchStream
 from penstock_cluster.registry import ApiError, Engine, errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.deletion import Deleted
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
 from penstock_cluster.registry.rbac import Attributes, explain
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.shape import Shape
 from penstock_cluster.registry.store import Version
-from penstock_cluster.registry.strategy import Call
 from penstock_cluster.registry.subresources import SUCCESS, not_available
 from penstock_cluster.registry.tokens import TokenError
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock_cluster.registry.documents import read
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 
 _UNKNOWN = "<unknown>"
 _NONE = "<none>"

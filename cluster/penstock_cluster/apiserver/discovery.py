@@ -6,7 +6,8 @@ import platform
 from typing import Any
 
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Registry, Resource
+from penstock_cluster.registry.kinds import Registry
+from penstock_cluster.registry.resource import Resource
 
 MINOR = 36
 #: The order in which a real server lists its groups; others follow in order of appearance.

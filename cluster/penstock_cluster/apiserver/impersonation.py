@@ -9,8 +9,8 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import User
 from penstock_cluster.registry.rbac import Attributes, Authorizer, explain
-from penstock_cluster.registry.strategy import User
 
 _PREFIX = b"impersonate-"
 _EXTRA = "extra-"

@@ -13,7 +13,7 @@ import orjson
 from penstock_cluster.apiserver.parameters import ListOptions
 from penstock_cluster.registry import Engine, errors
 from penstock_cluster.registry.errors import ApiError
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Key, Version, version_number
 
 #: How long a list from the future is waited for.

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Registry, Resource
+from penstock_cluster.registry.kinds import Registry
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.shape import CoreTypes
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."

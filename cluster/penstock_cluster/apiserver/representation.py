@@ -15,7 +15,7 @@ from penstock_cluster.apiserver.lists import Page
 from penstock_cluster.apiserver.negotiation import Form
 from penstock_cluster.registry import Engine, errors, managed
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Version
 
 _INCLUDES = ("", "Metadata", "Object", "None")

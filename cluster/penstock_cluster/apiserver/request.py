@@ -10,7 +10,7 @@ from penstock_cluster.apiserver import bodies, parameters, paths
 from penstock_cluster.apiserver.paths import Target
 from penstock_cluster.apiserver.watching import WatchStream
 from penstock_cluster.registry import RequestFacts, errors
-from penstock_cluster.registry.strategy import User
+from penstock_cluster.registry.call import User
 from penstock_cluster.registry.tokens import ANONYMOUS
 
 Scope = MutableMapping[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock_cluster.registry import Engine, errors
+from penstock_cluster.registry.call import User
 from penstock_cluster.registry.errors import FieldFault, Json, ResourceName
-from penstock_cluster.registry.kinds import Resource
 from penstock_cluster.registry.rbac import Attributes
-from penstock_cluster.registry.strategy import User
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.tokens import AUDIENCE, TokenError
 from penstock_cluster.registry.typed import DecodeError, decode
 

@@ -12,7 +12,7 @@ from penstock_cluster.apiserver.parameters import ListOptions
 from penstock_cluster.apiserver.representation import Writer
 from penstock_cluster.registry import ApiError, Engine, RequestFacts, WatchEvent
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import version_number
 from penstock_cluster.registry.watch import StoredEvent, Subscription, bookmark
 

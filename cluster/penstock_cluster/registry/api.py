@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from penstock_cluster.registry.call import Call, User
 from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
 from penstock_cluster.registry.errors import ApiError, Json
-from penstock_cluster.registry.kinds import Resource
-from penstock_cluster.registry.strategy import Call, User
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.watch import Subscription, WatchEvent, bookmark
 
 if TYPE_CHECKING:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import names, objectmeta, quantity
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.documents import compact, read
 from penstock_cluster.registry.errors import Faults, Json
 from penstock_cluster.registry.limit_ranges import LimitRangeStrategy
 from penstock_cluster.registry.pod_defaults import default_spec
 from penstock_cluster.registry.pods import PodStrategy, check_spec
 from penstock_cluster.registry.policy_strategy import AdmissionPolicyStrategy
-from penstock_cluster.registry.strategy import Call, Strategy
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.kinds import Resource
-    from penstock_cluster.registry.operations import Operations
+from penstock_cluster.registry.resource import Resource, Strategy
+from penstock_cluster.registry.store import Store
 
 _DATA_LIMIT_BYTES = 2**20
 
@@ -40,7 +37,7 @@ class NamespaceStrategy(Strategy):
             own = {"kubernetes.io/metadata.name": metadata["name"]}
             metadata["labels"] = {**(metadata.get("labels") or {}), **own}
 
-    def prepare_create(self, document: Json, call: Call, operations: Operations) -> None:
+    def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         finalizers = list((document.get("spec") or {}).get("finalizers") or ())
         if "kubernetes" not in finalizers:
             finalizers.append("kubernetes")
@@ -150,11 +147,11 @@ class ServiceStrategy(Strategy):
     def name_faults(self, name: str) -> list[str]:
         return names.label_1035_faults(name)
 
-    def prepare_create(self, document: Json, call: Call, operations: Operations) -> None:
+    def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         spec = document.setdefault("spec", {})
         kind = spec.get("type") or "ClusterIP"
         if kind != "ExternalName" and not spec.get("clusterIP"):
-            spec["clusterIP"] = free_address(operations)
+            spec["clusterIP"] = free_address(store)
         document["status"] = {"loadBalancer": {}}
         self._complete(spec)
 
@@ -215,11 +212,11 @@ class ServiceStrategy(Strategy):
             faults.invalid("spec.clusterIPs[0]", shown, "may not change once set")
 
 
-def free_address(operations: Operations) -> str:
+def free_address(store: Store) -> str:
     """The lowest service address that no Service has (10.96.0.0/16)."""
     used = {
         read(version.object, ("spec", "clusterIP"))
-        for version in operations.store.table("services").items.values()
+        for version in store.table("services").items.values()
     }
     for number in range(2, 65_535):
         address = f"10.96.{number // 256}.{number % 256}"
@@ -248,9 +245,7 @@ class EventStrategy(Strategy):
 
     creates_on_update = True
 
-    def validate_create(
-        self, document: Json, faults: Faults, call: Call, operations: Operations
-    ) -> None:
+    def validate_create(self, document: Json, faults: Faults, call: Call, store: Store) -> None:
         # The metadata of events are not checked: names such as "job." with a suffix are common.
         check_event_place(document, faults)
 
@@ -298,11 +293,9 @@ class NewEventStrategy(EventStrategy):
         stored.setdefault("reportingInstance", "")
         return stored, unknown
 
-    def validate_create(
-        self, document: Json, faults: Faults, call: Call, operations: Operations
-    ) -> None:
+    def validate_create(self, document: Json, faults: Faults, call: Call, store: Store) -> None:
         objectmeta.check(document["metadata"], self.name_faults, faults, custom=False)
-        super().validate_create(document, faults, call, operations)
+        super().validate_create(document, faults, call, store)
         if not document.get("eventTime"):
             faults.required("eventTime")
             return
@@ -327,7 +320,7 @@ class PriorityClassStrategy(Strategy):
 class DisruptionBudgetStrategy(WithStatus):
     requires_version = False
 
-    def prepare_create(self, document: Json, call: Call, operations: Operations) -> None:
+    def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         document["status"] = {
             "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
         }  # fmt: skip

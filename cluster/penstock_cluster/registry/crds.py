@@ -12,20 +12,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from penstock_cluster.registry import cel, names, typed
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.custom import CustomStrategy
 from penstock_cluster.registry.deletion import DeleteOptions
 from penstock_cluster.registry.documents import compact, read
 from penstock_cluster.registry.errors import ApiError, Faults, Json
-from penstock_cluster.registry.kinds import Registry, Resource, Subresource
+from penstock_cluster.registry.kinds import Registry
+from penstock_cluster.registry.resource import Resource, Strategy, Subresource
 from penstock_cluster.registry.shape import Shape
-from penstock_cluster.registry.strategy import Call, Strategy
 from penstock_cluster.registry.structural import Schema, Validation, go_pattern
 from penstock_cluster.registry.workqueue import WorkQueue
 
 if TYPE_CHECKING:
     from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.operations import Operations
-    from penstock_cluster.registry.store import Change, Version
+    from penstock_cluster.registry.store import Change, Store, Version
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 _LINGER_SECONDS = 5.0
@@ -61,7 +61,7 @@ class CrdStrategy(Strategy):
             wanted.setdefault("listKind", f"{wanted['kind']}List")
         spec.setdefault("conversion", {"strategy": "None"})
 
-    def prepare_create(self, document: Json, call: Call, operations: Operations) -> None:
+    def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         document.pop("status", None)
         self.default(document)
         stored = [

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock_cluster.registry import objectmeta, typed
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.cel import RuleSet
 from penstock_cluster.registry.documents import read
 from penstock_cluster.registry.errors import Faults, FieldFault, Json, ResourceName, invalid
+from penstock_cluster.registry.resource import Resource, Strategy, wrong_version
 from penstock_cluster.registry.shape import Shape
 from penstock_cluster.registry.sharing import identical
-from penstock_cluster.registry.strategy import Call, Strategy, wrong_version
+from penstock_cluster.registry.store import Store
 from penstock_cluster.registry.structural import NOT_CHECKED, Schema, Validation
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.kinds import Resource
-    from penstock_cluster.registry.operations import Operations
 
 _TOP = ("apiVersion", "kind", "metadata")
 
@@ -87,15 +85,13 @@ class CustomStrategy(Strategy):
             if "status" in old:
                 new["status"] = old["status"]
 
-    def validate_create(
-        self, document: Json, faults: Faults, call: Call, operations: Operations
-    ) -> None:
+    def validate_create(self, document: Json, faults: Faults, call: Call, store: Store) -> None:
         complete = objectmeta.check(document["metadata"], self.name_faults, faults, custom=True)
         call.warnings.extend(objectmeta.finalizer_warnings(document["metadata"]))
         self._check(document, None, "", faults, complete=complete)
 
     def validate_update(
-        self, new: Json, old: Json, subresource: str, faults: Faults, operations: Operations
+        self, new: Json, old: Json, subresource: str, faults: Faults, store: Store
     ) -> None:
         complete = True
         if subresource != "status":

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import ApiError, Json
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Version
-from penstock_cluster.registry.strategy import Call
 
 if TYPE_CHECKING:
     from penstock_cluster.registry.operations import Operations

@@ -16,6 +16,7 @@ from typing import Self
 
 from penstock_cluster.registry import errors
 from penstock_cluster.registry.api import Api
+from penstock_cluster.registry.call import Call, User
 from penstock_cluster.registry.controllers import Controllers
 from penstock_cluster.registry.core_strategies import core_strategies, new_event_form
 from penstock_cluster.registry.crds import CRDS, CrdStrategy, deletion_mark
@@ -23,7 +24,7 @@ from penstock_cluster.registry.documents import read
 from penstock_cluster.registry.errors import Json
 from penstock_cluster.registry.escalation import Escalation
 from penstock_cluster.registry.hooks import Interceptor, LogSource, OpenWatch, RequestFacts
-from penstock_cluster.registry.kinds import CORE_KINDS, Registry, Resource, core_resource
+from penstock_cluster.registry.kinds import CORE_KINDS, Registry, core_resource
 from penstock_cluster.registry.limit_ranges import LimitRanges
 from penstock_cluster.registry.namespaces import namespace_mark
 from penstock_cluster.registry.operations import Operations
@@ -32,10 +33,10 @@ from penstock_cluster.registry.pod_security import PodSecurity
 from penstock_cluster.registry.policies import Policies
 from penstock_cluster.registry.quotas import Quotas
 from penstock_cluster.registry.rbac import Attributes, Authorizer, bootstrap_objects, explain
+from penstock_cluster.registry.resource import Resource, Strategy
 from penstock_cluster.registry.selectors import FieldReader, FieldSelector, LabelSelector
 from penstock_cluster.registry.shape import CoreTypes
 from penstock_cluster.registry.store import Store, Version
-from penstock_cluster.registry.strategy import Call, Strategy, User
 from penstock_cluster.registry.subresources import Subresources
 from penstock_cluster.registry.tokens import Tokens
 from penstock_cluster.registry.watch import Match

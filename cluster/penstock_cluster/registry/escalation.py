@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Registry, Resource
+from penstock_cluster.registry.kinds import Registry
 from penstock_cluster.registry.rbac import Attributes, Authorizer, allows
-from penstock_cluster.registry.strategy import Call
+from penstock_cluster.registry.resource import Resource
 
 _GROUP = "rbac.authorization.k8s.io"
 _MASTERS = "system:masters"

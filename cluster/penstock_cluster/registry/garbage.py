@@ -15,7 +15,7 @@ from penstock_cluster.registry.workqueue import WorkQueue
 
 if TYPE_CHECKING:
     from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.kinds import Resource
+    from penstock_cluster.registry.resource import Resource
     from penstock_cluster.registry.store import Change, Key, Table, Version
 
 _FOREGROUND = "foregroundDeletion"

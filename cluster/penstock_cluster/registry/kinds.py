@@ -2,98 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from penstock_cluster.registry.errors import Json, ResourceName, page_not_found
-from penstock_cluster.registry.shape import CoreTypes, Shape
+from penstock_cluster.registry.errors import page_not_found
+from penstock_cluster.registry.resource import ALL_VERBS, Resource, Strategy, Subresource
+from penstock_cluster.registry.shape import CoreTypes
 
-if TYPE_CHECKING:
-    from penstock_cluster.registry.store import Version
-    from penstock_cluster.registry.strategy import Strategy
-
-_ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS = ("get", "patch", "update")
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    """One path below an object, e.g. ``status`` or ``binding``."""
-
-    name: str
-    kind: str
-    verbs: tuple[str, ...]
-    group: str = ""
-    version: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class Resource:
-    """One kind in one version, as it is served."""
-
-    group: str
-    version: str
-    kind: str
-    plural: str
-    singular: str
-    namespaced: bool
-    shape: Shape
-    strategy: Strategy
-    list_kind: str = ""
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = _ALL
-    subresources: dict[str, Subresource] = field(default_factory=dict)
-    #: Name of the table; kinds that are two views of one store share it.
-    storage: str = ""
-    custom: bool = False
-    #: Name of the type in the OpenAPI document.
-    definition: str = ""
-    #: Gives a stored object this version's form (``None``: stored as it is served).
-    view: Callable[[Version], Json] | None = None
-    #: Whether objects of this kind are stored at all (reviews are not).
-    stored: bool = True
-    #: Changes when a version's form does: part of cache keys.
-    epoch: int = 0
-    #: The store keeps another form than this one (its strategy converts when decoding).
-    stored_elsewhere: bool = False
-    #: Objects of an older schema may be there: defaults show when they are read.
-    outlived: bool = False
-    #: Is being removed: no creates.
-    terminating: bool = False
-    storage_version: str = ""
-    #: The version's entry in its CRD (columns, scale paths); empty for built-in kinds.
-    crd_version: Json = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.list_kind = self.list_kind or f"{self.kind}List"
-        self.storage = self.storage or self.name.qualified
-
-    @property
-    def name(self) -> ResourceName:
-        return ResourceName(self.group, self.plural, self.kind)
-
-    @property
-    def fault_name(self) -> ResourceName:
-        """What faults of content name: events of both groups are checked as those of ``v1``."""
-        return ResourceName("", self.plural, self.kind) if self.stored_elsewhere else self.name
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def storage_version_hash(self) -> str:
-        version = self.storage_version or self.version
-        text = f"{self.group}/{version}/{self.kind}"
-        return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
-
-    @property
-    def cache_view(self) -> str:
-        return f"{self.api_version}/{self.kind}/{self.epoch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +24,7 @@ class CoreKind:
     namespaced: bool = True
     short: str = ""
     categories: str = ""
-    verbs: tuple[str, ...] = _ALL
+    verbs: tuple[str, ...] = ALL_VERBS
     #: ``name:kind:verbs`` or just ``status``.
     subresources: tuple[str, ...] = ()
     stored: bool = True
@@ -127,7 +43,7 @@ CORE_KINDS: tuple[CoreKind, ...] = (
     CoreKind("", "v1", "LimitRange", "limitranges", _CORE, short="limits"),
     CoreKind(
         "", "v1", "Namespace", "namespaces", _CORE, namespaced=False, short="ns",
-        verbs=tuple(verb for verb in _ALL if verb != "deletecollection"),
+        verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
         subresources=("finalize:Namespace:update", "status"),
     ),
     CoreKind(

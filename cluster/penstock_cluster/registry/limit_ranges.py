@@ -7,17 +7,13 @@ at afterwards, for new pods and for resizes. Limits for whole pods and for claim
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
 from penstock_cluster.registry.quantity import value_of
+from penstock_cluster.registry.resource import Resource, Strategy
 from penstock_cluster.registry.store import Store
-from penstock_cluster.registry.strategy import Call, Strategy
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.operations import Operations
 
 LIMIT_RANGES = "limitranges"
 _ANNOTATION = "kubernetes.io/limit-ranger"
@@ -38,9 +34,9 @@ class LimitRangeStrategy(Strategy):
                 item["defaultRequest"] = requests
 
 
-def fill_in(pod: Json, namespace: str, operations: Operations) -> None:
+def fill_in(pod: Json, namespace: str, store: Store) -> None:
     """Give the containers of a new pod the defaults of the namespace, in place."""
-    table = operations.store.table(LIMIT_RANGES)
+    table = store.table(LIMIT_RANGES)
     notes: list[str] = []
     for item in _for_containers(version.object for version in table.in_namespace(namespace)):
         for field, noun in (("containers", "container"), ("initContainers", "init container")):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.deletion import DeleteOptions
 from penstock_cluster.registry.errors import ApiError, Json
-from penstock_cluster.registry.strategy import Call
 from penstock_cluster.registry.workqueue import WorkQueue
 
 if TYPE_CHECKING:

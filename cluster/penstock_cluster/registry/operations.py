@@ -14,14 +14,15 @@ from typing import Any, Protocol
 
 from penstock_cluster.registry import apply as server_side_apply
 from penstock_cluster.registry import errors, managed, names, objectmeta, patch, strategic, typed
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.deletion import Deleted, DeleteOptions, Deletion
 from penstock_cluster.registry.documents import MISSING, compact, dumps
 from penstock_cluster.registry.errors import ApiError, Faults, FieldFault, Json
-from penstock_cluster.registry.kinds import Registry, Resource
+from penstock_cluster.registry.kinds import Registry
 from penstock_cluster.registry.managed import Entries
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.sharing import identical
 from penstock_cluster.registry.store import Key, Store, Version
-from penstock_cluster.registry.strategy import Call
 
 _NAME_ATTEMPTS = 8
 _GRPC_LIMIT_BYTES = 2 * 2**20
@@ -56,11 +57,6 @@ class Operations:
         if version is None:
             raise errors.not_found(resource.name, name)
         return version
-
-    def find(self, plural: str, namespace: str, name: str) -> Json | None:
-        """A built-in object by its table, for admission and controllers."""
-        version = self.store.table(plural).items.get((namespace, name))
-        return None if version is None else version.object
 
     def form(self, resource: Resource, version: Version) -> Json:
         """A stored object in the form of ``resource``, without managed fields."""
@@ -134,10 +130,10 @@ class Operations:
                 manager=call.manager, api_version=resource.api_version, subresource="",
                 now=call.now,
             )  # fmt: skip
-        strategy.admit_create(new, namespace, call, self)
-        strategy.prepare_create(new, call, self)
+        strategy.admit_create(new, namespace, call, self.store)
+        strategy.prepare_create(new, call, self.store)
         faults = Faults()
-        strategy.validate_create(new, faults, call, self)
+        strategy.validate_create(new, faults, call, self.store)
         name = metadata.get("name", "")
         if faults:
             raise errors.invalid(resource.fault_name, name, faults.items)
@@ -235,7 +231,7 @@ class Operations:
         if strategy.counts_generation and strategy.desired_changed(new, old):
             metadata["generation"] = old["metadata"].get("generation", 0) + 1
         faults = Faults()
-        strategy.validate_update(new, old, subresource, faults, self)
+        strategy.validate_update(new, old, subresource, faults, self.store)
         if faults:
             raise errors.invalid(resource.fault_name, current.key[1], faults.items)
         for admit in self.admission:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.documents import compact, read
 from penstock_cluster.registry.errors import Faults, Json
-from penstock_cluster.registry.kinds import Resource
 from penstock_cluster.registry.pod_standards import LEVELS, PRIVILEGED, Standard, parse_version
 from penstock_cluster.registry.pod_standards import violations as found_by
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Store
-from penstock_cluster.registry.strategy import Call
 
 _PREFIX = "pod-security.kubernetes.io/"
 _RESTRICTED = LEVELS[-1]

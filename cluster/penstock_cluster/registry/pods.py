@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock_cluster.registry import errors, limit_ranges, names, objectmeta, quantity
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.documents import compact, read
 from penstock_cluster.registry.errors import Faults, Json
 from penstock_cluster.registry.pod_defaults import add_tolerations, default_spec, quality_class
-from penstock_cluster.registry.strategy import Call, Strategy
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.operations import Operations
+from penstock_cluster.registry.resource import Strategy
+from penstock_cluster.registry.store import Store
 
 _POD = errors.ResourceName("", "pods", "Pod")
 TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -45,29 +44,25 @@ class PodStrategy(Strategy):
 
     # Admission
 
-    def admit_create(
-        self, document: Json, namespace: str, call: Call, operations: Operations
-    ) -> None:
+    def admit_create(self, document: Json, namespace: str, call: Call, store: Store) -> None:
         spec = document["spec"]
         name = document["metadata"].get("name", "")
-        limit_ranges.fill_in(document, namespace, operations)
-        self._admit_priority(spec, name, operations)
-        self._admit_account(spec, namespace, name, operations)
+        limit_ranges.fill_in(document, namespace, store)
+        self._admit_priority(spec, name, store)
+        self._admit_account(spec, namespace, name, store)
         add_tolerations(spec)
 
-    def _admit_priority(self, spec: Json, name: str, operations: Operations) -> None:
+    def _admit_priority(self, spec: Json, name: str, store: Store) -> None:
         wanted = spec.get("priorityClassName")
         value, policy = 0, "PreemptLowerPriority"
         if not wanted:
-            for version in operations.store.table(
-                "priorityclasses.scheduling.k8s.io"
-            ).items.values():
+            for version in store.table("priorityclasses.scheduling.k8s.io").items.values():
                 if version.object.get("globalDefault"):
                     wanted = spec["priorityClassName"] = version.key[1]
         if wanted in _PRIORITY_CLASSES:
             value = _PRIORITY_CLASSES[wanted]
         elif wanted:
-            found = operations.find("priorityclasses.scheduling.k8s.io", "", wanted)
+            found = store.find("priorityclasses.scheduling.k8s.io", "", wanted)
             if found is None:
                 raise errors.forbidden(_POD, name, f"no PriorityClass with name {wanted} was found")
             value = found.get("value", 0)
@@ -82,10 +77,10 @@ class PodStrategy(Strategy):
         spec["priority"] = value
         spec.setdefault("preemptionPolicy", policy)
 
-    def _admit_account(self, spec: Json, namespace: str, name: str, operations: Operations) -> None:
+    def _admit_account(self, spec: Json, namespace: str, name: str, store: Store) -> None:
         account = spec.get("serviceAccountName") or "default"
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-        found = operations.find("serviceaccounts", namespace, account)
+        found = store.find("serviceaccounts", namespace, account)
         if found is None:
             raise errors.forbidden(
                 _POD, name,
@@ -109,7 +104,7 @@ class PodStrategy(Strategy):
         if mounted:
             spec["volumes"] = [*(spec.get("volumes") or ()), _token_volume(volume)]
 
-    def prepare_create(self, document: Json, call: Call, operations: Operations) -> None:
+    def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         spec = document["spec"]
         status: Json = {"phase": "Pending"}
         if spec.get("schedulingGates"):
@@ -130,7 +125,7 @@ class PodStrategy(Strategy):
         check_spec(spec, "spec", faults)
 
     def validate_update(
-        self, new: Json, old: Json, subresource: str, faults: Faults, operations: Operations
+        self, new: Json, old: Json, subresource: str, faults: Faults, store: Store
     ) -> None:
         objectmeta.check_update(new["metadata"], old["metadata"], faults, custom=False)
         if subresource == "status":

@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 from penstock_cluster.registry import cel, errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.selectors import LabelSelector
 from penstock_cluster.registry.store import Store
-from penstock_cluster.registry.strategy import Call
 
 _GROUP = "admissionregistration.k8s.io"
 _EXEMPT = (_GROUP,)

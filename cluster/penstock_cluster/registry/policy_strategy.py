@@ -8,7 +8,7 @@ from typing import Any
 from penstock_cluster.registry import cel
 from penstock_cluster.registry.documents import compact
 from penstock_cluster.registry.errors import Faults, Json
-from penstock_cluster.registry.strategy import Strategy
+from penstock_cluster.registry.resource import Strategy
 
 _DECLARED = frozenset(
     ["authorizer", "namespaceObject", "object", "oldObject", "params", "request", "variables"]

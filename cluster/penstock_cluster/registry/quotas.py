@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Resource
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Store
-from penstock_cluster.registry.strategy import Call
 from penstock_cluster.registry.workqueue import WorkQueue
 from penstock_cluster.requests import (
     Amounts,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock_cluster.registry.call import User
 from penstock_cluster.registry.errors import Json
 from penstock_cluster.registry.store import Store
-from penstock_cluster.registry.strategy import User
 
 _GROUP = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]

@@ -164,6 +164,11 @@ class Store:
             table = self._tables[name] = Table(name, self._floor)
         return table
 
+    def find(self, table: str, namespace: str, name: str) -> Json | None:
+        """An object as it is stored, by the name of its table."""
+        version = self.table(table).items.get((namespace, name))
+        return None if version is None else version.object
+
     def tables(self) -> list[Table]:
         return list(self._tables.values())
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock_cluster.registry import errors, managed, typed
+from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.crds import json_path
 from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
 from penstock_cluster.registry.documents import compact, dumps, read, with_value
 from penstock_cluster.registry.errors import ApiError, FieldFault, Json, ResourceName
-from penstock_cluster.registry.kinds import Resource
 from penstock_cluster.registry.operations import storage_key
+from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.selectors import LabelSelector
 from penstock_cluster.registry.store import Version
-from penstock_cluster.registry.strategy import Call
 
 if TYPE_CHECKING:
     from penstock_cluster.registry.engine import Engine

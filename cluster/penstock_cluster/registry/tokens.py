@@ -19,11 +19,11 @@ from typing import Any
 import orjson
 
 from penstock_cluster.registry import errors, typed
+from penstock_cluster.registry.call import User
 from penstock_cluster.registry.documents import Json, compact
 from penstock_cluster.registry.errors import FieldFault, ResourceName
 from penstock_cluster.registry.shape import CoreTypes
 from penstock_cluster.registry.store import Store
-from penstock_cluster.registry.strategy import User
 
 AUDIENCE = "https://kubernetes.default.svc"
 _DEFAULT_SECONDS = 3600

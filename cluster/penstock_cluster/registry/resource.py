@@ -1,47 +1,112 @@
-"""What is special about a kind: decoding, defaults, checks, and which path may write which field.
+"""A kind as it is served, and what is special about it.
 
-:class:`Strategy` is that of a plain built-in kind; kinds with rules of their own derive from it
-(:mod:`core_strategies`, :mod:`pods`), custom kinds have :class:`penstock_cluster.registry.custom`.
+That is decoding, defaults, checks, and which path may write which field. :class:`Strategy` is that
+of a plain built-in kind; kinds with rules of their own derive from it (:mod:`core_strategies`,
+:mod:`pods`), custom kinds have :class:`penstock_cluster.registry.custom`.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from penstock_cluster.registry import names, objectmeta, typed
-from penstock_cluster.registry.errors import ApiError, Faults, Json, bad_request
+from penstock_cluster.registry.call import Call
+from penstock_cluster.registry.errors import ApiError, Faults, Json, ResourceName, bad_request
+from penstock_cluster.registry.shape import Shape
 from penstock_cluster.registry.sharing import identical
+from penstock_cluster.registry.store import Store, Version
 
-if TYPE_CHECKING:
-    from penstock_cluster.registry.kinds import Resource
-    from penstock_cluster.registry.operations import Operations
+ALL_VERBS: Final = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class User:
-    """Who sends a request."""
+class Subresource:
+    """One path below an object, e.g. ``status`` or ``binding``."""
 
     name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: dict[str, list[str]] = field(default_factory=dict, hash=False)
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = ""
 
 
-@dataclass(slots=True)
-class Call:
-    """Everything about one request that is not the object."""
+@dataclass(slots=True, eq=False)
+class Resource:
+    """One kind in one version, as it is served."""
 
-    user: User
-    manager: str
-    now: str
-    dry_run: bool = False
-    field_validation: str = "Warn"
-    warnings: list[str] = field(default_factory=list)
-    #: Bytes of the request body, when it came over HTTP.
-    size: int = 0
-    #: The verb as RBAC and admission see it.
-    verb: str = ""
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    shape: Shape
+    strategy: Strategy
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: dict[str, Subresource] = field(default_factory=dict)
+    #: Name of the table; kinds that are two views of one store share it.
+    storage: str = ""
+    custom: bool = False
+    #: Name of the type in the OpenAPI document.
+    definition: str = ""
+    #: Gives a stored object this version's form (``None``: stored as it is served).
+    view: Callable[[Version], Json] | None = None
+    #: Whether objects of this kind are stored at all (reviews are not).
+    stored: bool = True
+    #: Changes when a version's form does: part of cache keys.
+    epoch: int = 0
+    #: The store keeps another form than this one (its strategy converts when decoding).
+    stored_elsewhere: bool = False
+    #: Objects of an older schema may be there: defaults show when they are read.
+    outlived: bool = False
+    #: Is being removed: no creates.
+    terminating: bool = False
+    storage_version: str = ""
+    #: The version's entry in its CRD (columns, scale paths); empty for built-in kinds.
+    crd_version: Json = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.list_kind = self.list_kind or f"{self.kind}List"
+        self.storage = self.storage or self.name.qualified
+
+    @property
+    def name(self) -> ResourceName:
+        return ResourceName(self.group, self.plural, self.kind)
+
+    @property
+    def fault_name(self) -> ResourceName:
+        """What faults of content name: events of both groups are checked as those of ``v1``."""
+        return ResourceName("", self.plural, self.kind) if self.stored_elsewhere else self.name
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def storage_version_hash(self) -> str:
+        version = self.storage_version or self.version
+        text = f"{self.group}/{version}/{self.kind}"
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
+
+    @property
+    def cache_view(self) -> str:
+        return f"{self.api_version}/{self.kind}/{self.epoch}"
 
 
 class Strategy:
@@ -82,7 +147,7 @@ class Strategy:
         body.update(decoded)
         return body, unknown
 
-    def prepare_create(self, document: Json, call: Call, operations: Operations) -> None:
+    def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         """Set defaults and drop what a create may not set, in place."""
         if self.has_status and not self.keeps_status_on_create:
             document.pop("status", None)
@@ -91,14 +156,10 @@ class Strategy:
     def default(self, document: Json) -> None:
         """Fill in defaults, in place."""
 
-    def admit_create(
-        self, document: Json, namespace: str, call: Call, operations: Operations
-    ) -> None:
+    def admit_create(self, document: Json, namespace: str, call: Call, store: Store) -> None:
         """Mutating admission of a create, in place; raises :class:`ApiError`."""
 
-    def validate_create(
-        self, document: Json, faults: Faults, call: Call, operations: Operations
-    ) -> None:
+    def validate_create(self, document: Json, faults: Faults, call: Call, store: Store) -> None:
         objectmeta.check(document["metadata"], self.name_faults, faults, custom=False)
         self.check(document, faults)
 
@@ -131,7 +192,7 @@ class Strategy:
         return metadata
 
     def validate_update(
-        self, new: Json, old: Json, subresource: str, faults: Faults, operations: Operations
+        self, new: Json, old: Json, subresource: str, faults: Faults, store: Store
     ) -> None:
         objectmeta.check_update(new["metadata"], old["metadata"], faults, custom=False)
         self.check(new, faults)
