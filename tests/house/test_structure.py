@@ -30,7 +30,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.data.reorder_buffer.ReorderBuffer",
         "penstock_cluster.apiserver.app.Application",
         "penstock_cluster.registry.engine.Engine",
-        "penstock_cluster.registry.operations.Operations",
         "penstock_cluster.kubelet.container.ContainerRunner",
         "penstock_cluster.kubelet.kubelet.Kubelet",
         "penstock_cluster.kubelet.runtime.Runtime",
@@ -60,10 +59,6 @@ CIRCLES_LEFT: Final = [
         "penstock_cluster.registry.namespaces",
         "penstock_cluster.registry.quotas",
         "penstock_cluster.registry.subresources",
-    ],
-    [
-        "penstock_cluster.registry.deletion",
-        "penstock_cluster.registry.operations",
     ],
 ]
 """Modules that name each other's types under ``TYPE_CHECKING``; the same rule as above."""

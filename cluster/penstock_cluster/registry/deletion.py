@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import ApiError, Json
 from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Version
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.operations import Operations
+from penstock_cluster.registry.writing import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +43,19 @@ class Deleted:
 
 
 class Deletion:
-    """Carries out deletions on behalf of :class:`Operations`."""
+    """Deletes objects with a :class:`Writer`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
 
     def delete(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, call: Call
     ) -> Deleted:
-        current = self._operations.get(resource, namespace, name)
+        current = self._writer.get(resource, namespace, name)
         self._check_preconditions(resource, current, options.preconditions)
-        for admit in self._operations.admission:
+        for admit in self._writer.admission:
             admit(resource, "DELETE", "", None, current.object, call)
-        hook = self._operations.deletion_hooks.get(resource.storage)
+        hook = self._writer.deletion_hooks.get(resource.storage)
         if hook is not None:
             return self._delete_by_hook(resource, current, hook, call)
         return self._delete(resource, current, options, call)
@@ -87,18 +84,18 @@ class Deletion:
         if "deletionTimestamp" in current.object["metadata"]:
             return Deleted(current, gone=False)
         new = hook(current.object, call)
-        version = self._operations.settle(resource, current, new, current.managed, call)
+        version = self._writer.settle(resource, current, new, current.managed, call)
         return Deleted(version, gone=version.number == 0 and not call.dry_run)
 
     def _delete(
         self, resource: Resource, current: Version, options: DeleteOptions, call: Call
     ) -> Deleted:
-        old = self._operations.stored_form(resource, current)
+        old = self._writer.stored_form(resource, current)
         metadata = old["metadata"]
         marked = "deletionTimestamp" in metadata
         grace = resource.strategy.grace_seconds(old, options.grace_seconds)
         finalizers = _deletion_finalizers(metadata.get("finalizers") or [], options.propagation)
-        table = self._operations.store.table(resource.storage)
+        table = self._writer.store.table(resource.storage)
         if grace is None:
             if not finalizers:
                 return self._remove(resource, current, call)
@@ -129,16 +126,16 @@ class Deletion:
             return Deleted(Version(current.key, 0, new, current.managed), gone=False)
         version = current
         if changed != metadata:
-            version = self._operations.store.put(table, current.key, new, current.managed)
+            version = self._writer.store.put(table, current.key, new, current.managed)
         if grace == 0 and not finalizers:
-            return Deleted(self._operations.store.remove(table, current.key), gone=True)
+            return Deleted(self._writer.store.remove(table, current.key), gone=True)
         return Deleted(version, gone=False)
 
     def _remove(self, resource: Resource, current: Version, call: Call) -> Deleted:
         if call.dry_run:
             return Deleted(current, gone=True)
-        table = self._operations.store.table(resource.storage)
-        return Deleted(self._operations.store.remove(table, current.key), gone=True)
+        table = self._writer.store.table(resource.storage)
+        return Deleted(self._writer.store.remove(table, current.key), gone=True)
 
     def delete_collection(
         self,

@@ -132,7 +132,7 @@ class Engine:
             history_changes=self.options.history_changes,
         )
         self.registry = Registry()
-        self.operations = Operations(self.store, self.registry, self.timestamp)
+        self.operations = Operations(self.store)
         self._register_core()
         self._journal = Journal(self.options.database) if self.options.database else None
         secrets = self._journal.secrets() if self._journal else {}

@@ -10,10 +10,11 @@ from penstock_cluster.registry.crds import json_path
 from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
 from penstock_cluster.registry.documents import compact, dumps, read, with_value
 from penstock_cluster.registry.errors import ApiError, FieldFault, Json, ResourceName
-from penstock_cluster.registry.operations import storage_key
+from penstock_cluster.registry.patching import patched
 from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.selectors import LabelSelector
 from penstock_cluster.registry.store import Version
+from penstock_cluster.registry.writing import storage_key
 
 if TYPE_CHECKING:
     from penstock_cluster.registry.engine import Engine
@@ -112,7 +113,7 @@ class Subresources:
                 )
             scale = self.scale_of(resource, current)
             shape = self._engine.types.shape("io.k8s.api.autoscaling.v1.Scale")
-            wanted = self._operations.patched(shape, scale, kind, body)
+            wanted = patched(shape, scale, kind, body)
             try:
                 return self._scale(resource, current, wanted, call), False
             except typed.DecodeError as error:
@@ -199,8 +200,7 @@ class Subresources:
         )
         asked = (
             kind != "apply"
-            and self._operations.patched(resource.shape, current.object, kind, body)
-            != current.object
+            and patched(resource.shape, current.object, kind, body) != current.object
         )
         if version is current and asked and not call.dry_run:
             # The real server writes when more was asked for than it takes.
