@@ -6,6 +6,7 @@ import uuid
 from typing import Final
 
 from penstock_cluster.registry import errors, managed, names, objectmeta
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.decoding import decode, given_owners, place
 from penstock_cluster.registry.errors import Faults, Json
@@ -79,8 +80,7 @@ class Creation:
         name = metadata.get("name", "")
         if faults:
             raise errors.invalid(resource.fault_name, name, faults.items)
-        for admit in self._writer.admission:
-            admit(resource, "CREATE", "", new, None, call)
+        self._writer.admit(AdmissionRequest(resource, "CREATE", "", new, None, call))
         existing = table.items.get((namespace, name))
         if existing is not None:
             if generated:

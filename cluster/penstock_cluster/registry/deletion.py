@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import ApiError, Json
 from penstock_cluster.registry.resource import Resource
@@ -53,8 +54,7 @@ class Deletion:
     ) -> Deleted:
         current = self._writer.get(resource, namespace, name)
         self._check_preconditions(resource, current, options.preconditions)
-        for admit in self._writer.admission:
-            admit(resource, "DELETE", "", None, current.object, call)
+        self._writer.admit(AdmissionRequest(resource, "DELETE", "", None, current.object, call))
         hook = self._writer.deletion_hooks.get(resource.storage)
         if hook is not None:
             return self._delete_by_hook(resource, current, hook, call)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.errors import Json
 from penstock_cluster.registry.kinds import Registry
@@ -31,20 +32,13 @@ class Escalation:
         self._authorizer = authorizer
         self._registry = registry
 
-    def __call__(
-        self,
-        resource: Resource,
-        verb: str,
-        subresource: str,
-        new: Json | None,
-        old: Json | None,
-        call: Call,
-    ) -> None:
-        if new is None or subresource or _MASTERS in call.user.groups:
+    def __call__(self, request: AdmissionRequest) -> None:
+        new, old, call = request.new, request.old, request.call
+        if new is None or request.subresource or _MASTERS in call.user.groups:
             return
-        if resource.group == _GROUP:
-            self._check_rights(resource, new, old, call)
-        self._check_owners(resource, new, old, call)
+        if request.resource.group == _GROUP:
+            self._check_rights(request.resource, new, old, call)
+        self._check_owners(request.resource, new, old, call)
 
     def _check_rights(self, resource: Resource, new: Json, old: Json | None, call: Call) -> None:
         namespace = new["metadata"].get("namespace", "")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock_cluster.registry import errors
-from penstock_cluster.registry.call import Call
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.errors import Json
 from penstock_cluster.registry.quantity import value_of
-from penstock_cluster.registry.resource import Resource, Strategy
+from penstock_cluster.registry.resource import Strategy
 from penstock_cluster.registry.store import Store
 
 LIMIT_RANGES = "limitranges"
@@ -72,22 +72,13 @@ class LimitRanges:
     def __init__(self, store: Store) -> None:
         self._ranges = store.table(LIMIT_RANGES)
 
-    def __call__(
-        self,
-        resource: Resource,
-        verb: str,
-        subresource: str,
-        new: Json | None,
-        old: Json | None,
-        call: Call,
-    ) -> None:
-        if resource.name.qualified != "pods" or new is None or not self._ranges.items:
+    def __call__(self, request: AdmissionRequest) -> None:
+        pod = request.sized_pod
+        if pod is None or not self._ranges.items:
             return
-        if not (verb == "CREATE" or subresource == "resize"):
-            return
-        metadata, spec = new["metadata"], new["spec"]
+        spec = pod["spec"]
         containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-        for version in self._ranges.in_namespace(metadata["namespace"]):
+        for version in self._ranges.in_namespace(request.namespace):
             faults = [
                 fault
                 for item in _for_containers(iter((version.object,)))
@@ -97,7 +88,7 @@ class LimitRanges:
             if faults:
                 listed = list(dict.fromkeys(faults))
                 why = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
-                raise errors.forbidden(resource.name, metadata.get("name", ""), why)
+                raise errors.forbidden(request.resource.name, request.name, why)
 
 
 def out_of_bounds(resources: Json, item: Json) -> Iterator[str]:

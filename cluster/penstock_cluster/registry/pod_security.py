@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock_cluster.registry import errors
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.documents import compact, read
 from penstock_cluster.registry.errors import Faults, Json
@@ -82,24 +83,17 @@ class PodSecurity:
         self._namespaces = store.table("namespaces")
         self._pods = store.table("pods")
 
-    def __call__(
-        self,
-        resource: Resource,
-        verb: str,
-        subresource: str,
-        new: Json | None,
-        old: Json | None,
-        call: Call,
-    ) -> None:
+    def __call__(self, request: AdmissionRequest) -> None:
+        new, old, call = request.new, request.old, request.call
         if new is None:
             return
-        kind = resource.name.qualified
-        if kind == "namespaces" and not subresource:
-            self._admit_namespace(resource, new, old, call)
-        elif kind == "pods" and subresource not in _OTHER_PATHS:
+        kind = request.resource.name.qualified
+        if kind == "namespaces" and not request.subresource:
+            self._admit_namespace(request.resource, new, old, call)
+        elif kind == "pods" and request.subresource not in _OTHER_PATHS:
             if old is None or _matters(new["spec"], old["spec"]):
-                self._admit_pod(resource, new, call)
-        elif kind in _TEMPLATES and not subresource:
+                self._admit_pod(request.resource, new, call)
+        elif kind in _TEMPLATES and not request.subresource:
             template = read(new, _TEMPLATES[kind])
             if template and template.get("spec"):
                 policy = self._policy(new["metadata"]["namespace"])

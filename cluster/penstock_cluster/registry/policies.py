@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from penstock_cluster.registry import cel, errors
-from penstock_cluster.registry.call import Call
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.errors import Json
 from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.selectors import LabelSelector
@@ -25,18 +25,9 @@ class Policies:
         self._bindings = store.table(f"validatingadmissionpolicybindings.{_GROUP}")
         self._namespaces = store.table("namespaces")
 
-    def __call__(
-        self,
-        resource: Resource,
-        verb: str,
-        subresource: str,
-        new: Json | None,
-        old: Json | None,
-        call: Call,
-    ) -> None:
-        if not self._bindings.items or resource.group in _EXEMPT:
+    def __call__(self, request: AdmissionRequest) -> None:
+        if not self._bindings.items or request.resource.group in _EXEMPT:
             return
-        request = _Request(resource, verb, subresource, new, old, call)
         for version in self._bindings.items.values():
             binding = version.object["spec"]
             policy = self._policies.items.get(("", binding.get("policyName", "")))
@@ -53,14 +44,14 @@ class Policies:
                 )
                 if "Deny" in actions:
                     # The first denial is the answer, as with the real server.
-                    raise _denied(resource, request.name, reason, text)
+                    raise _denied(request.resource, request.name, reason, text)
                 if "Warn" in actions:
-                    call.warnings.append(
+                    request.call.warnings.append(
                         f"Validation failed for ValidatingAdmissionPolicy '{policy.key[1]}' with "
                         f"binding '{version.key[1]}': {message}"
                     )
 
-    def _matches(self, wanted: Json | None, request: _Request) -> bool:
+    def _matches(self, wanted: Json | None, request: AdmissionRequest) -> bool:
         if not wanted:
             return True
         rules = wanted.get("resourceRules")
@@ -68,7 +59,7 @@ class Policies:
             return False
         if any(_rule_matches(rule, request) for rule in wanted.get("excludeResourceRules") or ()):
             return False
-        labels = ((request.new or request.old or {}).get("metadata") or {}).get("labels")
+        labels = request.metadata.get("labels")
         if not LabelSelector.of(wanted.get("objectSelector")).matches(labels):
             return False
         selector = wanted.get("namespaceSelector")
@@ -78,9 +69,9 @@ class Policies:
             return LabelSelector.of(selector).matches(present)
         return True
 
-    def _evaluate(self, spec: Json, request: _Request) -> list[tuple[str, str]]:
+    def _evaluate(self, spec: Json, request: AdmissionRequest) -> list[tuple[str, str]]:
         """Reason and message of every validation that fails."""
-        variables = request.variables()
+        variables = _variables(request)
         found = self._namespaces.items.get(("", request.namespace)) if request.namespace else None
         variables["namespaceObject"] = found.object if found else None
         fails = spec.get("failurePolicy", "Fail") == "Fail"
@@ -131,50 +122,29 @@ def _validate(
     return reason, message
 
 
-class _Request:
+def _variables(request: AdmissionRequest) -> dict[str, Any]:
     """What the expressions of a policy may look at."""
-
-    def __init__(
-        self,
-        resource: Resource,
-        verb: str,
-        subresource: str,
-        new: Json | None,
-        old: Json | None,
-        call: Call,
-    ) -> None:
-        self.resource = resource
-        self.verb = verb
-        self.subresource = subresource
-        self.new = new
-        self.old = old
-        self.call = call
-        metadata = (new or old or {}).get("metadata") or {}
-        self.name: str = metadata.get("name", "")
-        self.namespace: str = metadata.get("namespace", "")
-
-    def variables(self) -> dict[str, Any]:
-        user = self.call.user
-        resource = self.resource
-        request = {
-            "kind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
-            "resource": {
-                "group": resource.group, "version": resource.version, "resource": resource.plural,
-            },
-            "subResource": self.subresource,
-            "name": self.name,
-            "namespace": self.namespace,
-            "operation": self.verb,
-            "userInfo": {
-                "username": user.name, "uid": user.uid, "groups": list(user.groups),
-                "extra": user.extra,
-            },
-            "dryRun": self.call.dry_run,
-        }  # fmt: skip
-        return {"request": request, "object": self.new, "oldObject": self.old, "params": None}
+    user = request.call.user
+    resource = request.resource
+    asked = {
+        "kind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "resource": {
+            "group": resource.group, "version": resource.version, "resource": resource.plural,
+        },
+        "subResource": request.subresource,
+        "name": request.name,
+        "namespace": request.namespace,
+        "operation": request.verb,
+        "userInfo": {
+            "username": user.name, "uid": user.uid, "groups": list(user.groups),
+            "extra": user.extra,
+        },
+        "dryRun": request.call.dry_run,
+    }  # fmt: skip
+    return {"request": asked, "object": request.new, "oldObject": request.old, "params": None}
 
 
-def _rule_matches(rule: Json, request: _Request) -> bool:
+def _rule_matches(rule: Json, request: AdmissionRequest) -> bool:
     resource = request.resource
     plural = f"{resource.plural}/{request.subresource}" if request.subresource else resource.plural
     scope = rule.get("scope", "*")

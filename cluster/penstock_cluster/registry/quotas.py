@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
-from penstock_cluster.registry.call import Call
+from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Store
 from penstock_cluster.registry.workqueue import WorkQueue
 from penstock_cluster.requests import (
@@ -128,32 +127,22 @@ class Quotas:
         self._quotas = store.table(QUOTAS)
         self._pods = store.table("pods")
 
-    def __call__(
-        self,
-        resource: Resource,
-        verb: str,
-        subresource: str,
-        new: Json | None,
-        old: Json | None,
-        call: Call,
-    ) -> None:
-        if resource.name.qualified != "pods" or new is None or not self._quotas.items:
+    def __call__(self, request: AdmissionRequest) -> None:
+        pod = request.sized_pod
+        if pod is None or not self._quotas.items:
             return
-        if not (verb == "CREATE" or subresource == "resize"):
-            return
-        name, namespace = new["metadata"].get("name", ""), new["metadata"]["namespace"]
         quotas = [
             version.object
-            for version in self._quotas.in_namespace(namespace)
-            if covers(version.object.get("spec") or {}, new)
+            for version in self._quotas.in_namespace(request.namespace)
+            if covers(version.object.get("spec") or {}, pod)
         ]
         for quota in quotas:
-            if missing := unsaid(new, _hard(quota)):
+            if missing := unsaid(pod, _hard(quota)):
                 why = f"failed quota: {quota['metadata']['name']}: must specify {missing}"
-                raise errors.forbidden(resource.name, name, why)
+                raise errors.forbidden(request.resource.name, request.name, why)
         for quota in quotas:
-            if too_much := self._exceeded(quota, new, old):
-                raise errors.forbidden(resource.name, name, too_much)
+            if too_much := self._exceeded(quota, pod, request.old):
+                raise errors.forbidden(request.resource.name, request.name, too_much)
 
     def _exceeded(self, quota: Json, new: Json, old: Json | None) -> str:
         """Why the pod does not fit; empty: it does."""

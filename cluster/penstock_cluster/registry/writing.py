@@ -7,9 +7,10 @@ that changes nothing is not written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from penstock_cluster.registry import errors, managed, objectmeta
+from penstock_cluster.registry.admission import Admission, AdmissionRequest
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.documents import dumps
 from penstock_cluster.registry.errors import Faults, FieldFault, Json
@@ -20,15 +21,6 @@ from penstock_cluster.registry.store import Key, Store, Version
 
 _GRPC_LIMIT_BYTES: Final = 2 * 2**20
 _REQUEST_LIMIT_BYTES: Final = 3 * 2**19
-
-
-class Admission(Protocol):
-    """Looks at a request after all checks, before it is stored; raises :class:`ApiError`."""
-
-    def __call__(
-        self, resource: Resource, verb: str, subresource: str, new: Json | None,
-        old: Json | None, call: Call,
-    ) -> None: ...  # fmt: skip
 
 
 class Writer:
@@ -84,6 +76,11 @@ class Writer:
             )
             raise errors.conflict(resource.name, name, why)
 
+    def admit(self, request: AdmissionRequest) -> None:
+        """Ask every admission in turn; the first that refuses raises :class:`ApiError`."""
+        for admission in self.admission:
+            admission(request)
+
     def change(
         self,
         resource: Resource,
@@ -109,8 +106,7 @@ class Writer:
         strategy.validate_update(new, old, subresource, faults, self.store)
         if faults:
             raise errors.invalid(resource.fault_name, current.key[1], faults.items)
-        for admit in self.admission:
-            admit(resource, "UPDATE", subresource, new, old, call)
+        self.admit(AdmissionRequest(resource, "UPDATE", subresource, new, old, call))
         if applied is not None:
             owners = applied
         elif entries == ():
