@@ -29,7 +29,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.data.ledger.ledger.Ledger",
         "penstock.data.reorder_buffer.ReorderBuffer",
         "penstock_cluster.apiserver.app.Application",
-        "penstock_cluster.registry.engine.Engine",
         "penstock_cluster.kubelet.container.ContainerRunner",
         "penstock_cluster.kubelet.kubelet.Kubelet",
         "penstock_cluster.kubelet.runtime.Runtime",
@@ -49,17 +48,6 @@ TO_BE_DIVIDED: Final = frozenset(
 
 CIRCLES_LEFT: Final = [
     ["penstock.data.batch_stream", "penstock.data.consumer"],
-    [
-        "penstock_cluster.registry.api",
-        "penstock_cluster.registry.controllers",
-        "penstock_cluster.registry.crds",
-        "penstock_cluster.registry.disruption",
-        "penstock_cluster.registry.engine",
-        "penstock_cluster.registry.garbage",
-        "penstock_cluster.registry.namespaces",
-        "penstock_cluster.registry.quotas",
-        "penstock_cluster.registry.subresources",
-    ],
 ]
 """Modules that name each other's types under ``TYPE_CHECKING``; the same rule as above."""
 

@@ -13,6 +13,7 @@ import orjson
 from penstock_cluster.apiserver.parameters import ListOptions
 from penstock_cluster.registry import Engine, errors
 from penstock_cluster.registry.errors import ApiError
+from penstock_cluster.registry.field_selectors import matcher
 from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import Key, Version, version_number
 
@@ -75,7 +76,7 @@ async def read_page(
     engine: Engine, resource: Resource, namespace: str, options: ListOptions
 ) -> Page:
     """The page that ``options`` ask for; :class:`ApiError` 400, 410 or 504."""
-    match = engine.matcher(resource, options.label_selector, options.field_selector)
+    match = matcher(resource, options.label_selector, options.field_selector)
     store = engine.store
     wanted = version_number(options.resource_version, listing=True)
     token: _Token | None = None

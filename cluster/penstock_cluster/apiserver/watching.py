@@ -12,6 +12,7 @@ from penstock_cluster.apiserver.parameters import ListOptions
 from penstock_cluster.apiserver.representation import Writer
 from penstock_cluster.registry import ApiError, Engine, RequestFacts, WatchEvent
 from penstock_cluster.registry.errors import Json
+from penstock_cluster.registry.field_selectors import matcher
 from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.store import version_number
 from penstock_cluster.registry.watch import StoredEvent, Subscription, bookmark
@@ -43,7 +44,7 @@ class WatchStream:
         self._writer = writer
         #: The request that opened it.
         self.facts = facts
-        match = engine.matcher(resource, options.label_selector, options.field_selector)
+        match = matcher(resource, options.label_selector, options.field_selector)
         number = version_number(options.resource_version, listing=False)
         initial = options.send_initial_events
         self._with_state = initial if initial is not None else number == 0

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from penstock_cluster.registry.call import Call, User
 from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
 from penstock_cluster.registry.errors import ApiError, Json
+from penstock_cluster.registry.field_selectors import matcher
+from penstock_cluster.registry.rbac import Attributes, Authorizer
 from penstock_cluster.registry.resource import Resource
+from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.subresources import Subresources
 from penstock_cluster.registry.watch import Subscription, WatchEvent, bookmark
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
 
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 _BOOKMARK_SECONDS = 60.0
@@ -35,20 +36,30 @@ class ObjectList:
 class Api:
     """One caller's access; made by :meth:`Engine.api`."""
 
-    def __init__(self, engine: Engine, user: User, manager: str) -> None:
-        self._engine = engine
-        self._operations = engine.operations
+    def __init__(
+        self,
+        storage: Storage,
+        subresources: Subresources,
+        authorizer: Authorizer,
+        user: User,
+        manager: str,
+    ) -> None:
+        self._storage = storage
+        self._operations = storage.operations
+        self._subresources = subresources
+        self._authorizer = authorizer
         self.user = user
         self.manager = manager
 
     def _resource(self, name: str) -> Resource:
-        return self._engine.registry.named(name)
+        return self._storage.registry.named(name)
 
     def _call(
         self, verb: str, resource: Resource, namespace: str, name: str = "", subresource: str = ""
     ) -> Call:
-        self._engine.authorize(self.user, verb, resource, subresource, namespace, name)
-        return Call(self.user, self.manager, self._engine.timestamp(), verb=verb)
+        wanted = Attributes(verb, resource.group, resource.plural, subresource, namespace, name)
+        self._authorizer.check(self.user, wanted, resource.name)
+        return Call(self.user, self.manager, self._storage.timestamp(), verb=verb)
 
     async def get(self, resource: str, name: str, namespace: str = "") -> Json:
         found = self._resource(resource)
@@ -65,14 +76,14 @@ class Api:
     ) -> ObjectList:
         found = self._resource(resource)
         self._call("list", found, namespace or "")
-        match = self._engine.matcher(found, label_selector, field_selector)
-        table = self._engine.store.table(found.storage)
+        match = matcher(found, label_selector, field_selector)
+        table = self._storage.store.table(found.storage)
         items = [
             self._operations.form(found, version)
             for version in table.in_namespace(namespace or "")
             if match is None or match(version)
         ]
-        return ObjectList(items, str(self._engine.store.number))
+        return ObjectList(items, str(self._storage.store.number))
 
     async def create(
         self,
@@ -87,7 +98,7 @@ class Api:
         place = self._place(found, document, namespace)
         call = self._call("create", found, place, name, subresource)
         if subresource:
-            return self._engine.subresources.create(found, place, name, subresource, document, call)
+            return self._subresources.create(found, place, name, subresource, document, call)
         return self._operations.create(found, place, document, call).object
 
     async def update(self, resource: str, document: Json, *, subresource: str = "") -> Json:
@@ -95,9 +106,7 @@ class Api:
         name = document["metadata"]["name"]
         place = self._place(found, document, None)
         call = self._call("update", found, place, name, subresource)
-        version, _ = self._engine.subresources.update(
-            found, place, name, subresource, document, call
-        )
+        version, _ = self._subresources.update(found, place, name, subresource, document, call)
         return version.object
 
     async def patch(
@@ -113,7 +122,7 @@ class Api:
     ) -> Json:
         found = self._resource(resource)
         call = self._call("patch", found, namespace, name, subresource)
-        version, _ = self._engine.subresources.patch(
+        version, _ = self._subresources.patch(
             found, namespace, name, subresource, kind, body, call, force=force
         )
         return version.object
@@ -143,8 +152,8 @@ class Api:
         """Delete all that match; the result is their number."""
         found = self._resource(resource)
         call = self._call("deletecollection", found, namespace)
-        match = self._engine.matcher(found, label_selector, "")
-        table = self._engine.store.table(found.storage)
+        match = matcher(found, label_selector, "")
+        table = self._storage.store.table(found.storage)
         chosen = [
             version for version in table.in_namespace(namespace) if match is None or match(version)
         ]
@@ -167,12 +176,12 @@ class Api:
         """
         found = self._resource(resource)
         self._call("watch", found, namespace or "")
-        match = self._engine.matcher(found, label_selector, field_selector)
-        table = self._engine.store.table(found.storage)
-        after = self._engine.store.number if resource_version is None else int(resource_version)
+        match = matcher(found, label_selector, field_selector)
+        table = self._storage.store.table(found.storage)
+        after = self._storage.store.number if resource_version is None else int(resource_version)
         subscription = Subscription(table, namespace or "", match, after)
         return Watch(
-            self._engine, found, subscription,
+            self._storage, found, subscription,
             with_state=resource_version is None, bookmarks=bookmarks,
         )  # fmt: skip
 
@@ -194,14 +203,14 @@ class Watch:
 
     def __init__(
         self,
-        engine: Engine,
+        storage: Storage,
         resource: Resource,
         subscription: Subscription,
         *,
         with_state: bool,
         bookmarks: bool,
     ) -> None:
-        self._engine = engine
+        self._storage = storage
         self._resource = resource
         self._subscription = subscription
         self._with_state = with_state
@@ -212,7 +221,7 @@ class Watch:
     async def __aenter__(self) -> Self:
         try:
             if self._with_state:
-                form = self._engine.operations.form
+                form = self._storage.operations.form
                 versions = self._subscription.open_with_state()
                 self._first = [form(self._resource, version) for version in versions]
             else:
@@ -228,7 +237,7 @@ class Watch:
         for document in self._first:
             yield WatchEvent("ADDED", document)
         self._first = []
-        form = self._engine.operations.form
+        form = self._storage.operations.form
         while self._failure is None:
             if self._subscription.finished:
                 return
@@ -241,7 +250,7 @@ class Watch:
             for event in events:
                 yield WatchEvent(event.type, form(self._resource, event.version))
             if not events and self._bookmarks:
-                number = self._engine.store.number
+                number = self._storage.store.number
                 resource = self._resource
                 yield WatchEvent("BOOKMARK", bookmark(resource.api_version, resource.kind, number))
         yield WatchEvent("ERROR", self._failure.status)

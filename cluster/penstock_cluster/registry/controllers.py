@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock_cluster.registry.crds import CrdController
 from penstock_cluster.registry.disruption import DisruptionController
 from penstock_cluster.registry.garbage import GarbageCollector
 from penstock_cluster.registry.namespaces import NamespaceController
 from penstock_cluster.registry.quotas import QuotaController
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
+from penstock_cluster.registry.storage import Storage
 
 
 class Controllers:
-    """All built-in controllers of one engine; they run on its event loop, without tasks."""
+    """All built-in controllers of one cluster; they run on its event loop, without tasks."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.namespaces = NamespaceController(engine)
+    def __init__(self, storage: Storage, ca_pem: str) -> None:
+        self.namespaces = NamespaceController(storage, ca_pem)
         self._all = (
-            CrdController(engine),
+            CrdController(storage),
             self.namespaces,
-            GarbageCollector(engine),
-            DisruptionController(engine),
-            QuotaController(engine),
+            GarbageCollector(storage),
+            DisruptionController(storage),
+            QuotaController(storage),
         )
 
     def start(self) -> None:

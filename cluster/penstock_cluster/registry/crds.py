@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock_cluster.registry import cel, names, typed
 from penstock_cluster.registry.call import Call
@@ -20,12 +20,10 @@ from penstock_cluster.registry.errors import ApiError, Faults, Json
 from penstock_cluster.registry.kinds import Registry
 from penstock_cluster.registry.resource import Resource, Strategy, Subresource
 from penstock_cluster.registry.shape import Shape
+from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.store import Change, Store, Version
 from penstock_cluster.registry.structural import Schema, Validation, go_pattern
 from penstock_cluster.registry.workqueue import WorkQueue
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.store import Change, Store, Version
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 _LINGER_SECONDS = 5.0
@@ -365,19 +363,19 @@ def deletion_mark(crd: Json, call: Call) -> Json:
 class CrdController:
     """Brings what is served in line with the CRDs in the store."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._served: dict[str, list[Resource]] = {}
         self._queue: WorkQueue[str] = WorkQueue("CRD controller", self.reconcile)
 
     def start(self) -> None:
         """Serve what is there and follow."""
         self._queue.start()
-        table = self._engine.store.table(CRDS)
+        table = self._storage.store.table(CRDS)
         for version in list(table.items.values()):
             self.reconcile(version.key[1])
         table.listeners.append(self._on_change)
-        self._engine.store.listeners.append(self._on_any_change)
+        self._storage.store.listeners.append(self._on_any_change)
 
     def stop(self) -> None:
         self._queue.stop()
@@ -396,11 +394,11 @@ class CrdController:
             self._queue.add(table.name)
 
     def _registry(self) -> Registry:
-        return self._engine.registry
+        return self._storage.registry
 
     def reconcile(self, name: str) -> None:
         """Take the next step for one CRD."""
-        version = self._engine.store.table(CRDS).items.get(("", name))
+        version = self._storage.store.table(CRDS).items.get(("", name))
         if version is None:
             self._withdraw(name)
             return
@@ -410,18 +408,18 @@ class CrdController:
             return
         if not has_condition(crd, "NamesAccepted"):
             self._write_status(
-                version, accepted_status(crd, self._engine.timestamp(), established=False)
+                version, accepted_status(crd, self._storage.timestamp(), established=False)
             )
         elif not has_condition(crd, "Established"):
             self._serve(name, crd)
             self._write_status(
-                version, accepted_status(crd, self._engine.timestamp(), established=True)
+                version, accepted_status(crd, self._storage.timestamp(), established=True)
             )
         else:
             self._serve(name, crd)
 
     def _write_status(self, version: Version, status: Json) -> None:
-        store = self._engine.store
+        store = self._storage.store
         document = {
             **version.object,
             "metadata": dict(version.object["metadata"]),
@@ -434,9 +432,9 @@ class CrdController:
         served = self._served.get(name)
         if served and served[0].epoch == epoch:
             return
-        fresh = resources_of(crd, self._engine.meta_shape)
+        fresh = resources_of(crd, self._storage.meta_shape)
         for resource in fresh:
-            table = self._engine.store.table(resource.storage)
+            table = self._storage.store.table(resource.storage)
             resource.outlived = bool(table.items) or any(old.outlived for old in served or ())
         for resource in served or ():
             self._registry().remove(resource)
@@ -447,7 +445,7 @@ class CrdController:
     def _withdraw(self, name: str) -> None:
         for resource in self._served.pop(name, ()):
             self._registry().remove(resource)
-            table = self._engine.store.drop(resource.storage)
+            table = self._storage.store.drop(resource.storage)
             if table is not None:
                 # Watches outlive their kind for a moment, as with the real server.
                 asyncio.get_running_loop().call_later(_LINGER_SECONDS, table.close)
@@ -459,15 +457,15 @@ class CrdController:
             return
         self._serve(name, crd)
         served = self._served.get(name) or []
-        operations = self._engine.operations
+        operations = self._storage.operations
         left = 0
         if served:
             resource = served[0]
-            call = self._engine.system_call("crd-finalizer")
-            table = self._engine.store.table(resource.storage)
+            call = self._storage.system_call("crd-finalizer")
+            table = self._storage.store.table(resource.storage)
             progress = {
                 "type": "Terminating", "status": "True",
-                "lastTransitionTime": self._engine.timestamp(),
+                "lastTransitionTime": self._storage.timestamp(),
                 "reason": "InstanceDeletionInProgress",
                 "message": "CustomResource deletion is in progress",
             }  # fmt: skip
@@ -489,7 +487,7 @@ class CrdController:
         if not left:
             metadata = dict(crd["metadata"])
             rest = [item for item in metadata["finalizers"] if item != _CLEANUP]
-            store = self._engine.store
+            store = self._storage.store
             if rest:
                 metadata["finalizers"] = rest
                 store.put(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock_cluster.registry.documents import read
 from penstock_cluster.registry.errors import Json
 from penstock_cluster.registry.selectors import LabelSelector
+from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.store import Change, Version
 from penstock_cluster.registry.workqueue import WorkQueue
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.store import Change, Version
 
 BUDGETS = "poddisruptionbudgets.policy"
 
@@ -67,13 +65,13 @@ def _is_healthy(pod: Json) -> bool:
 class DisruptionController:
     """Recomputes a budget when it or a pod in its namespace changes."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._queue: WorkQueue[str] = WorkQueue("disruption controller", self._look_at)
 
     def start(self) -> None:
         self._queue.start()
-        store = self._engine.store
+        store = self._storage.store
         for version in store.table(BUDGETS).items.values():
             self._queue.add(version.key[0])
         store.table(BUDGETS).listeners.append(self._on_change)
@@ -83,15 +81,15 @@ class DisruptionController:
         self._queue.stop()
 
     def _on_change(self, change: Change) -> None:
-        if self._engine.store.table(BUDGETS).keys:
+        if self._storage.store.table(BUDGETS).keys:
             self._queue.add(change.after.key[0])
 
     def _look_at(self, namespace: str) -> None:
-        for version in list(self._engine.store.table(BUDGETS).in_namespace(namespace)):
+        for version in list(self._storage.store.table(BUDGETS).in_namespace(namespace)):
             self._reconcile(version)
 
     def _reconcile(self, version: Version) -> None:
-        store = self._engine.store
+        store = self._storage.store
         budget = version.object
         selector = (budget.get("spec") or {}).get("selector")
         pods: list[Json] = []
@@ -103,7 +101,7 @@ class DisruptionController:
                 if labels.matches(item.object["metadata"].get("labels"))
                 and read(item.object, ("status", "phase")) not in ("Succeeded", "Failed")
             ]
-        status = budget_status(budget, pods, self._engine.timestamp())
+        status = budget_status(budget, pods, self._storage.timestamp())
         if status != budget.get("status"):
             document = {**budget, "metadata": dict(budget["metadata"]), "status": status}
             store.put(store.table(BUDGETS), version.key, document, version.managed)

@@ -7,16 +7,12 @@ orphans loses its dependents' references first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
 from penstock_cluster.registry.errors import Json
+from penstock_cluster.registry.resource import Resource
+from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.store import Change, Key, Table, Version
 from penstock_cluster.registry.workqueue import WorkQueue
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.resource import Resource
-    from penstock_cluster.registry.store import Change, Key, Table, Version
 
 _FOREGROUND = "foregroundDeletion"
 _ORPHAN = "orphan"
@@ -26,8 +22,8 @@ _Item = tuple[str, "Key"]
 class GarbageCollector:
     """Follows all tables; keeps who owns whom by uid."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._dependents: dict[str, set[_Item]] = {}
         self._present: dict[str, _Item] = {}
         self._owners_of: dict[_Item, tuple[str, ...]] = {}
@@ -35,7 +31,7 @@ class GarbageCollector:
 
     def start(self) -> None:
         self._queue.start()
-        store = self._engine.store
+        store = self._storage.store
         for table in store.tables():
             for version in table.items.values():
                 self._note(table, version)
@@ -103,7 +99,7 @@ class GarbageCollector:
             self._queue.add((table.name, version.key))
 
     def _look_at(self, item: _Item) -> None:
-        version = self._engine.store.table(item[0]).items.get(item[1])
+        version = self._storage.store.table(item[0]).items.get(item[1])
         if version is None:
             return
         metadata = version.object["metadata"]
@@ -119,7 +115,7 @@ class GarbageCollector:
 
     def _owner(self, reference: Json) -> Version | None:
         item = self._present.get(reference["uid"])
-        return None if item is None else self._engine.store.table(item[0]).items.get(item[1])
+        return None if item is None else self._storage.store.table(item[0]).items.get(item[1])
 
     def _check_owners(self, item: _Item, version: Version) -> None:
         """Delete an object none of whose owners is left; drop references to those that are gone."""
@@ -148,12 +144,12 @@ class GarbageCollector:
         resource = self._resource(item[0])
         if resource is None:
             return
-        call = self._engine.system_call("generic-garbage-collector")
+        call = self._storage.system_call("generic-garbage-collector")
         options = DeleteOptions(None, propagation, Preconditions(version.uid, None))
-        self._engine.operations.delete(resource, *version.key, options, call)
+        self._storage.operations.delete(resource, *version.key, options, call)
 
     def _resource(self, storage: str) -> Resource | None:
-        for resource in self._engine.registry:
+        for resource in self._storage.registry:
             if resource.storage == storage and resource.stored:
                 return resource
         return None
@@ -161,7 +157,7 @@ class GarbageCollector:
     def _delete_in_foreground(self, item: _Item, version: Version) -> None:
         blocked = False
         for dependent in sorted(self._dependents.get(version.uid, ())):
-            found = self._engine.store.table(dependent[0]).items.get(dependent[1])
+            found = self._storage.store.table(dependent[0]).items.get(dependent[1])
             if found is None:
                 continue
             reference = next(
@@ -182,7 +178,7 @@ class GarbageCollector:
 
     def _orphan(self, item: _Item, version: Version) -> None:
         for dependent in sorted(self._dependents.get(version.uid, ())):
-            found = self._engine.store.table(dependent[0]).items.get(dependent[1])
+            found = self._storage.store.table(dependent[0]).items.get(dependent[1])
             if found is None:
                 continue
             references = found.object["metadata"].get("ownerReferences") or ()
@@ -196,12 +192,12 @@ class GarbageCollector:
             metadata["ownerReferences"] = kept
         else:
             metadata.pop("ownerReferences", None)
-        store = self._engine.store
+        store = self._storage.store
         document = {**version.object, "metadata": metadata}
         store.put(store.table(item[0]), version.key, document, version.managed)
 
     def _drop_finalizer(self, item: _Item, version: Version, finalizer: str) -> None:
-        store = self._engine.store
+        store = self._storage.store
         metadata = dict(version.object["metadata"])
         left = [name for name in metadata["finalizers"] if name != finalizer]
         if not left and not metadata.get("deletionGracePeriodSeconds"):

@@ -6,17 +6,13 @@ A new namespace gets the service account ``default`` and the certificate bundle
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock_cluster.registry import errors
 from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.deletion import DeleteOptions
 from penstock_cluster.registry.errors import ApiError, Json
+from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.store import Change, Table, Version
 from penstock_cluster.registry.workqueue import WorkQueue
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.store import Change, Table, Version
 
 _BUNDLE = "kube-root-ca.crt"
 _BUNDLE_NOTE = {
@@ -45,13 +41,15 @@ def namespace_mark(namespace: Json, call: Call) -> Json:
 class NamespaceController:
     """Fills new namespaces and empties deleted ones."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage, ca_pem: str) -> None:
+        """``ca_pem``: the authority of the serving certificate, for ``kube-root-ca.crt``."""
+        self._storage = storage
+        self._ca_pem = ca_pem
         self._queue: WorkQueue[str] = WorkQueue("namespace controller", self._reconcile)
 
     def start(self) -> None:
         self._queue.start()
-        store = self._engine.store
+        store = self._storage.store
         for version in list(store.table("namespaces").items.values()):
             self._reconcile(version.key[1])
         store.table("namespaces").listeners.append(self._on_namespace)
@@ -69,13 +67,13 @@ class NamespaceController:
         if not namespace:
             return
         if change.deleted:
-            found = self._engine.store.table("namespaces").items.get(("", namespace))
+            found = self._storage.store.table("namespaces").items.get(("", namespace))
             wanted = table.name == "serviceaccounts" or table.name == "configmaps"
             if found is not None and (wanted or "deletionTimestamp" in found.object["metadata"]):
                 self._queue.add(namespace)
 
     def _reconcile(self, name: str) -> None:
-        version = self._engine.store.table("namespaces").items.get(("", name))
+        version = self._storage.store.table("namespaces").items.get(("", name))
         if version is None:
             return
         if "deletionTimestamp" in version.object["metadata"]:
@@ -84,30 +82,31 @@ class NamespaceController:
             self._fill(name)
 
     def _fill(self, name: str) -> None:
-        call = self._engine.system_call("kube-controller-manager")
+        call = self._storage.system_call("kube-controller-manager")
         wanted: tuple[tuple[str, Json], ...] = (
             (
                 "configmaps",
                 {
                     "metadata": {"name": _BUNDLE, "annotations": _BUNDLE_NOTE},
-                    "data": {"ca.crt": self._engine.ca_pem},
+                    "data": {"ca.crt": self._ca_pem},
                 },
             ),
             ("serviceaccounts", {"metadata": {"name": "default"}}),
         )
         for plural, document in wanted:
-            resource = self._engine.registry.named(plural)
+            resource = self._storage.registry.named(plural)
             known = document["metadata"]["name"]
-            found = self._engine.store.table(plural).items.get((name, known))
+            found = self._storage.store.table(plural).items.get((name, known))
             if found is None:
-                self._engine.operations.create(resource, name, document, call)
+                self._storage.operations.create(resource, name, document, call)
             elif "data" in document and found.object.get("data") != document["data"]:
                 patch = {"data": document["data"]}
-                self._engine.operations.patch(resource, name, known, "merge", patch, call)
+                self._storage.operations.patch(resource, name, known, "merge", patch, call)
 
-    def refill(self) -> None:
-        """Look at all namespaces again, e.g. because there is another certificate authority."""
-        for key in self._engine.store.table("namespaces").keys:
+    def publish(self, ca_pem: str) -> None:
+        """Put another certificate authority into the bundle of every namespace."""
+        self._ca_pem = ca_pem
+        for key in self._storage.store.table("namespaces").keys:
             self._queue.add(key[1])
 
     def _empty(self, version: Version) -> None:
@@ -115,18 +114,18 @@ class NamespaceController:
         name = version.key[1]
         remaining: dict[str, int] = {}
         finalizers: dict[str, int] = {}
-        call = self._engine.system_call("namespace-controller")
+        call = self._storage.system_call("namespace-controller")
         done: set[str] = set()
-        for resource in self._engine.registry:
+        for resource in self._storage.registry:
             if not resource.namespaced or not resource.stored or resource.storage in done:
                 continue
             done.add(resource.storage)
-            table = self._engine.store.table(resource.storage)
+            table = self._storage.store.table(resource.storage)
             for item in list(table.in_namespace(name)):
                 if "deletionTimestamp" not in item.object["metadata"]:
                     try:
                         options = DeleteOptions(propagation="Background")
-                        self._engine.operations.delete(resource, *item.key, options, call)
+                        self._storage.operations.delete(resource, *item.key, options, call)
                     except ApiError as error:
                         if not error.is_not_found:
                             raise
@@ -136,7 +135,7 @@ class NamespaceController:
             for item in left:
                 for finalizer in item.object["metadata"].get("finalizers") or ():
                     finalizers[finalizer] = finalizers.get(finalizer, 0) + 1
-        store = self._engine.store
+        store = self._storage.store
         current = store.table("namespaces").items.get(("", name))
         if current is None:
             return
@@ -144,7 +143,7 @@ class NamespaceController:
             self._release(current)
             return
         conditions = _conditions(
-            remaining, finalizers, self._engine.timestamp(),
+            remaining, finalizers, self._storage.timestamp(),
             (current.object.get("status") or {}).get("conditions") or [],
         )  # fmt: skip
         status = {**(current.object.get("status") or {}), "conditions": conditions}
@@ -154,7 +153,7 @@ class NamespaceController:
             store.put(store.table("namespaces"), current.key, document, current.managed)
 
     def _release(self, current: Version) -> None:
-        store = self._engine.store
+        store = self._storage.store
         spec = current.object.get("spec") or {}
         left = [item for item in spec.get("finalizers") or () if item != "kubernetes"]
         if left or current.object["metadata"].get("finalizers"):

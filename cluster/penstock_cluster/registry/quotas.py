@@ -9,12 +9,12 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from penstock_cluster.registry import errors
 from penstock_cluster.registry.admission import AdmissionRequest
 from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.store import Store
+from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.store import Change, Store
 from penstock_cluster.registry.workqueue import WorkQueue
 from penstock_cluster.requests import (
     Amounts,
@@ -25,10 +25,6 @@ from penstock_cluster.requests import (
     pod_requests,
     quality_of_service,
 )
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
-    from penstock_cluster.registry.store import Change
 
 QUOTAS = "resourcequotas"
 _COUNTS = ("pods", "count/pods")
@@ -173,13 +169,13 @@ class Quotas:
 class QuotaController:
     """Keeps the status of quotas true to the pods that they are about."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._queue: WorkQueue[str] = WorkQueue("resource quota controller", self._look_at)
 
     def start(self) -> None:
         self._queue.start()
-        store = self._engine.store
+        store = self._storage.store
         for version in store.table(QUOTAS).items.values():
             self._queue.add(version.key[0])
         store.table(QUOTAS).listeners.append(self._on_change)
@@ -189,11 +185,11 @@ class QuotaController:
         self._queue.stop()
 
     def _on_change(self, change: Change) -> None:
-        if self._engine.store.table(QUOTAS).items:
+        if self._storage.store.table(QUOTAS).items:
             self._queue.add(change.after.key[0])
 
     def _look_at(self, namespace: str) -> None:
-        store = self._engine.store
+        store = self._storage.store
         pods = [version.object for version in store.table("pods").in_namespace(namespace)]
         for version in list(store.table(QUOTAS).in_namespace(namespace)):
             quota = version.object

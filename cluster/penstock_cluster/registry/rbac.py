@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock_cluster.registry import errors
 from penstock_cluster.registry.call import User
-from penstock_cluster.registry.errors import Json
+from penstock_cluster.registry.errors import Json, ResourceName
 from penstock_cluster.registry.store import Store
 
 _GROUP = "rbac.authorization.k8s.io"
@@ -87,6 +88,11 @@ class Authorizer:
         if not self.enforced and user.name != "system:anonymous":
             return True
         return any(allows(rule, wanted) for rule in self.rules(user, wanted.namespace))
+
+    def check(self, user: User, wanted: Attributes, resource: ResourceName) -> None:
+        """:class:`ApiError` 403 unless ``user`` may do this."""
+        if not self.allowed(user, wanted):
+            raise errors.forbidden(resource, wanted.name, explain(user, wanted))
 
     def rules(self, user: User, namespace: str) -> Iterator[Json]:
         """The rules that hold for ``user`` in ``namespace`` (and everywhere)."""

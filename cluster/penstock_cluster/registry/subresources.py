@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock_cluster.registry import errors, managed, typed
 from penstock_cluster.registry.call import Call
@@ -13,11 +13,10 @@ from penstock_cluster.registry.errors import ApiError, FieldFault, Json, Resourc
 from penstock_cluster.registry.patching import patched
 from penstock_cluster.registry.resource import Resource
 from penstock_cluster.registry.selectors import LabelSelector
+from penstock_cluster.registry.storage import Storage
 from penstock_cluster.registry.store import Version
+from penstock_cluster.registry.tokens import Tokens
 from penstock_cluster.registry.writing import storage_key
-
-if TYPE_CHECKING:
-    from penstock_cluster.registry.engine import Engine
 
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _BINDING = ResourceName("", "pods/binding", "")
@@ -28,9 +27,10 @@ _OBJECT_PATHS = ("", "status", "resize", "ephemeralcontainers", "finalize")
 class Subresources:
     """Dispatches what is sent to a path below an object."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._operations = engine.operations
+    def __init__(self, storage: Storage, tokens: Tokens) -> None:
+        self._storage = storage
+        self._operations = storage.operations
+        self._tokens = tokens
 
     @staticmethod
     def _check(resource: Resource, name: str, subresource: str) -> None:
@@ -62,7 +62,7 @@ class Subresources:
         if subresource == "eviction":
             return self.evict(resource, namespace, name, document, call)
         if subresource == "token":
-            return self._engine.tokens.answer(namespace, name, document)
+            return self._tokens.answer(namespace, name, document)
         raise not_available(resource, subresource)
 
     # Changing
@@ -112,7 +112,7 @@ class Subresources:
                     "an invalid group/version: autoscaling/v1"
                 )
             scale = self.scale_of(resource, current)
-            shape = self._engine.types.shape("io.k8s.api.autoscaling.v1.Scale")
+            shape = self._storage.types.shape("io.k8s.api.autoscaling.v1.Scale")
             wanted = patched(shape, scale, kind, body)
             try:
                 return self._scale(resource, current, wanted, call), False
@@ -160,7 +160,7 @@ class Subresources:
         return scale
 
     def _scale(self, resource: Resource, current: Version, wanted: Json, call: Call) -> Version:
-        shape = self._engine.types.shape("io.k8s.api.autoscaling.v1.Scale")
+        shape = self._storage.types.shape("io.k8s.api.autoscaling.v1.Scale")
         decoded, _ = typed.decode(shape, wanted)
         metadata = decoded.get("metadata") or {}
         version = metadata.get("resourceVersion")
@@ -205,15 +205,15 @@ class Subresources:
         if version is current and asked and not call.dry_run:
             # The real server writes when more was asked for than it takes.
             document = {**current.object, "metadata": dict(current.object["metadata"])}
-            table = self._engine.store.table(resource.storage)
-            return self._engine.store.put(table, current.key, document, current.managed)
+            table = self._storage.store.table(resource.storage)
+            return self._storage.store.put(table, current.key, document, current.managed)
         return version
 
     def bind(
         self, resource: Resource, namespace: str, name: str, document: Json, call: Call
     ) -> Json:
         """Assign a pod to a node; the node is not looked up."""
-        shape = self._engine.types.shape("io.k8s.api.core.v1.Binding")
+        shape = self._storage.types.shape("io.k8s.api.core.v1.Binding")
         try:
             binding, _ = typed.decode(shape, document)
         except typed.DecodeError as error:
@@ -250,8 +250,8 @@ class Subresources:
             subresource="binding", now=call.now,
         )  # fmt: skip
         if not call.dry_run:
-            self._engine.store.put(
-                self._engine.store.table(resource.storage), current.key, new, owners
+            self._storage.store.put(
+                self._storage.store.table(resource.storage), current.key, new, owners
             )
         return {**SUCCESS, "code": 201}
 
@@ -283,7 +283,7 @@ class Subresources:
         self, resource: Resource, namespace: str, name: str, document: Json, call: Call
     ) -> Json:
         """Delete a pod unless a disruption budget forbids it."""
-        shape = self._engine.types.shape("io.k8s.api.policy.v1.Eviction")
+        shape = self._storage.types.shape("io.k8s.api.policy.v1.Eviction")
         try:
             eviction, _ = typed.decode(shape, document)
         except typed.DecodeError as error:
@@ -327,11 +327,11 @@ class Subresources:
         }  # fmt: skip
         status = with_pod_condition(pod.get("status") or {}, condition)
         new = {**pod, "metadata": dict(pod["metadata"]), "status": status}
-        table = self._engine.store.table(resource.storage)
-        return self._engine.store.put(table, current.key, new, current.managed)
+        table = self._storage.store.table(resource.storage)
+        return self._storage.store.put(table, current.key, new, current.managed)
 
     def _spend_budget(self, pod: Json, namespace: str, *, dry_run: bool) -> None:
-        store = self._engine.store
+        store = self._storage.store
         table = store.table("poddisruptionbudgets.policy")
         labels = pod["metadata"].get("labels")
         budgets = [
