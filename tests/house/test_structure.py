@@ -28,7 +28,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.controller.executor.Executor",
         "penstock.data.ledger.ledger.Ledger",
         "penstock.data.reorder_buffer.ReorderBuffer",
-        "penstock_cluster.apiserver.app.Application",
         "penstock_cluster.kubelet.container.ContainerRunner",
         "penstock_cluster.kubelet.kubelet.Kubelet",
         "penstock_cluster.kubelet.runtime.Runtime",
