@@ -30,7 +30,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.data.reorder_buffer.ReorderBuffer",
         "penstock_cluster.kubelet.container.ContainerRunner",
         "penstock_cluster.kubelet.kubelet.Kubelet",
-        "penstock_cluster.kubelet.runtime.Runtime",
         "penstock_cluster.kubelet.worker.PodWorker",
         "penstock.parameter_server.server.shard.ServerShard",
         "penstock.parameter_server.worker.exchange.Worker",

@@ -7,13 +7,8 @@ shim is killed (then with ``lost``); leaving the context leaves no process behin
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import json
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EACCES, ENOENT
@@ -21,14 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-_SOURCE_ROOT = Path(__file__).parents[2]
-_SHIM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from penstock_cluster.kubelet.shim.main import main; main(int(sys.argv[2]))"
-)
-_STOP_TIMEOUT_SECONDS = 10.0
+from penstock_cluster.kubelet.shim_connection import ShimConnection
+
 _INSPECT_TIMEOUT_SECONDS = 5.0
-_LONGEST_MESSAGE_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +78,15 @@ class Runtime:
     """Starts the shim on entry; kills all that it started on exit."""
 
     def __init__(self) -> None:
-        self._shim: subprocess.Popen[bytes] | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._shim = ShimConnection(self._take, self._lose_everything)
         self._starting: dict[str, asyncio.Future[Running]] = {}
         self._running: dict[str, Running] = {}
         self._executing: dict[str, asyncio.Future[Execution]] = {}
         self._inspecting: dict[str, list[asyncio.Future[list[int]]]] = {}
         self._numbers = itertools.count(1)
-        self._replacing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        await self._ensure_shim()
+        await self._shim.ensure()
         return self
 
     async def __aexit__(
@@ -108,21 +95,19 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        await self._close_shim()
+        await self._shim.close()
 
     @property
     def shim_pid(self) -> int | None:
-        return self._shim.pid if self._shim is not None else None
+        """The process id of the shim; None: there is none."""
+        return self._shim.pid
 
     async def start(self, spec: ProcessSpec) -> Running:
         """Start a container; raises ContainerStartError when its program cannot be run."""
-        await self._ensure_shim()
+        await self._shim.ensure()
         future: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
         self._starting[spec.id] = future
-        self._send(
+        self._shim.send(
             {
                 "op": "start",
                 "id": spec.id,
@@ -142,7 +127,7 @@ class Runtime:
             return await future
         except asyncio.CancelledError:
             # The request is on its way: whatever comes of it must not stay.
-            self._send({"op": "kill", "id": spec.id})
+            self._shim.send({"op": "kill", "id": spec.id})
             raise
         except _RawStartError as failure:
             raise ContainerStartError(failure.describe(spec)) from None
@@ -151,11 +136,11 @@ class Runtime:
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_seconds: float
     ) -> Execution:
         """Run a command to its end, killing it at the time-out."""
-        await self._ensure_shim()
+        await self._shim.ensure()
         name = f"exec-{next(self._numbers)}"
         future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._executing[name] = future
-        self._send(
+        self._shim.send(
             {
                 "op": "exec",
                 "id": name,
@@ -169,11 +154,11 @@ class Runtime:
 
     def terminate(self, container_id: str, number: int = signal.SIGTERM) -> None:
         """Send a signal to the main process, as when a pod is stopped."""
-        self._send({"op": "terminate", "id": container_id, "signal": int(number)})
+        self._shim.send({"op": "terminate", "id": container_id, "signal": int(number)})
 
     def kill(self, container_id: str, *, out_of_memory: bool = False) -> None:
         """SIGKILL to every process of the container."""
-        self._send({"op": "kill", "id": container_id, "out_of_memory": out_of_memory})
+        self._shim.send({"op": "kill", "id": container_id, "out_of_memory": out_of_memory})
 
     def lose(self, container_id: str) -> None:
         """Forget a container: it is killed, and how it ended is not known."""
@@ -184,11 +169,11 @@ class Runtime:
 
     def signal(self, container_id: str, number: int) -> None:
         """Send a signal to every process of the container."""
-        self._send({"op": "signal", "id": container_id, "signal": int(number)})
+        self._shim.send({"op": "signal", "id": container_id, "signal": int(number)})
 
     def slow(self, container_id: str, percent: int | None) -> None:
         """Let the container run at ``percent`` of this machine's speed; None ends that."""
-        self._send({"op": "slow", "id": container_id, "percent": percent})
+        self._shim.send({"op": "slow", "id": container_id, "percent": percent})
 
     def set_limits(
         self,
@@ -199,11 +184,11 @@ class Runtime:
     ) -> None:
         """Move a running container to other cores and give it other limits."""
         request = {"op": "limits", "id": container_id, "cores": list(cores)}
-        self._send({**request, "memory_bytes": memory_bytes, "milli_cpu": milli_cpu})
+        self._shim.send({**request, "memory_bytes": memory_bytes, "milli_cpu": milli_cpu})
 
     def set_largest_file(self, container_id: str, limit_bytes: int | None) -> None:
         """Let the container's files grow to this size only."""
-        self._send({"op": "largest-file", "id": container_id, "bytes": limit_bytes})
+        self._shim.send({"op": "largest-file", "id": container_id, "bytes": limit_bytes})
 
     async def pids(self, container_id: str) -> list[int]:
         """The process ids of a container, ascending; empty when it has ended."""
@@ -211,57 +196,9 @@ class Runtime:
             return []
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._inspecting.setdefault(container_id, []).append(future)
-        self._send({"op": "inspect", "id": container_id})
+        self._shim.send({"op": "inspect", "id": container_id})
         async with asyncio.timeout(_INSPECT_TIMEOUT_SECONDS):
             return await future
-
-    def _send(self, request: dict[str, Any]) -> None:
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(json.dumps(request).encode() + b"\n")
-
-    async def _ensure_shim(self) -> None:
-        async with self._replacing:
-            if self._reading is None or self._reading.done():
-                await self._start_shim()
-
-    async def _start_shim(self) -> None:
-        await self._close_shim()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._shim = subprocess.Popen(  # noqa: ASYNC220  returns after 2 ms
-                [sys.executable, "-I", "-S", "-c", _SHIM, str(_SOURCE_ROOT), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        reader, self._writer = await asyncio.open_unix_connection(
-            sock=ours, limit=_LONGEST_MESSAGE_BYTES
-        )
-        self._reading = asyncio.create_task(self._read_events(reader), name="container-runtime")
-
-    async def _close_shim(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
-            self._writer = None
-        if self._shim is not None:
-            shim, self._shim = self._shim, None
-            try:
-                await asyncio.to_thread(shim.wait, _STOP_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                shim.kill()
-                await asyncio.to_thread(shim.wait)
-        self._lose_everything()
-
-    async def _read_events(self, reader: asyncio.StreamReader) -> None:
-        try:
-            while line := await reader.readline():
-                self._take(json.loads(line))
-        except OSError:
-            pass  # as good as the end of the stream
-        finally:
-            self._lose_everything()
 
     def _take(self, event: dict[str, Any]) -> None:
         name = event["id"]
