@@ -279,9 +279,9 @@ class Faults:
         blocked = [peer.record.pod_ip for peer in peers] or ["pods"]
         if api_server:
             blocked.append(worker.services.api_server[0])
-        worker.block(blocked)
+        worker.blocklist.block(blocked)
         for other in peers or self._neighbours(worker):
-            other.block([worker.record.pod_ip])
+            other.blocklist.block([worker.record.pod_ip])
         if seconds is not None:
             asyncio.get_running_loop().call_later(seconds, self._heal, worker)
 
@@ -290,9 +290,9 @@ class Faults:
         self._heal(self._worker(namespace, name))
 
     def _heal(self, worker: PodWorker) -> None:
-        worker.unblock()
+        worker.blocklist.unblock()
         for other in self._neighbours(worker):
-            other.unblock([worker.record.pod_ip])
+            other.blocklist.unblock([worker.record.pod_ip])
 
     async def lose_processes(self, *, name: str, namespace: str = "default") -> None:
         """The container runtime forgets the pod: 137, ContainerStatusUnknown."""
@@ -421,7 +421,7 @@ class Faults:
         for name in self._kubelet.nodes:
             self._kubelet.slow_node(name, None)
         for worker in self._kubelet.workers.values():
-            worker.unblock()
+            worker.blocklist.unblock()
 
     # Looking up
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from penstock_cluster.kubelet.context import PodContext
 from penstock_cluster.kubelet.disturbances import StartRule, StartTrouble
 from penstock_cluster.kubelet.environment import ConfigError
 from penstock_cluster.kubelet.launch import Launch, cpu_claim, cpu_limit, memory_limit, prepare
-from penstock_cluster.kubelet.probes import Probe, ask
+from penstock_cluster.kubelet.prober import Prober
 from penstock_cluster.kubelet.runtime import ContainerStartError, Exit, Running
 from penstock_cluster.kubelet.status import (
     CONTAINER_ID_SCHEME,
@@ -49,6 +49,7 @@ class ContainerRunner:
         self._backoff = Backoff(context.services.options.backoff)
         self._starts = 0
         self._launch: Launch | None = None
+        self._prober: Prober | None = None
         self.became_started = asyncio.Event()
         """Set when a sidecar has started, and when the container will not run again."""
 
@@ -93,8 +94,8 @@ class ContainerRunner:
             return
         deadline = time.monotonic() + grace_seconds
         hook = ((self.spec.get("lifecycle") or {}).get("preStop")) or {}
-        if hook and grace_seconds > 0:
-            await self._run_hook("preStop", hook, grace_seconds)
+        if hook and grace_seconds > 0 and self._prober is not None:
+            await self._prober.run_hook("preStop", hook, grace_seconds)
         runtime = self.context.services.runtime
         if grace_seconds > 0:
             runtime.terminate(running.id)
@@ -133,6 +134,9 @@ class ContainerRunner:
             await self._fail_to_start(str(error))
             assert isinstance(self.record.state, Terminated)
             return self.record.state
+        prober = self._prober = Prober(
+            self.context, self.record, launch, running, self.became_started
+        )
         self.running = running
         if self.context.machine_percent() != launch.process.percent:
             self.slow(self.context.machine_percent())
@@ -147,7 +151,7 @@ class ContainerRunner:
             if self._stopping.is_set():
                 # The stop came while the process was being made and did not see it.
                 self.context.services.runtime.kill(running.id)
-            probes = asyncio.create_task(self._after_start(), name=f"probes-{self.record.name}")
+            probes = asyncio.create_task(prober.watch(), name=f"probes-{self.record.name}")
             end = await running.exited
         except asyncio.CancelledError:
             self.context.services.runtime.kill(running.id)
@@ -295,114 +299,6 @@ class ContainerRunner:
             spec.id, argv, spec.env, spec.cwd, spec.log, spec.log_bytes, spec.cores
         )
         return Launch(crashing, launch.rewriter, launch.termination_log, launch.environment)
-
-    async def _execute(self, command: Sequence[str], timeout_seconds: float) -> tuple[int, str]:
-        launch = self._launch
-        assert launch is not None
-        outcome = await self.context.services.runtime.execute(
-            launch.rewrite(list(command)),
-            launch.environment,
-            launch.process.cwd,
-            timeout_seconds,
-        )
-        if outcome.timed_out:
-            raise TimeoutError
-        return outcome.code, outcome.output
-
-    async def _run_hook(self, name: str, hook: Json, timeout_seconds: float) -> bool:
-        if sleep := hook.get("sleep"):
-            await asyncio.sleep(min(sleep.get("seconds") or 0, timeout_seconds))
-            return True
-        address = self.context.record.pod_ip
-        success, why = await ask(hook, self.spec, address, self._execute, timeout_seconds)
-        if not success:
-            event = "FailedPostStartHook" if name == "postStart" else "FailedPreStopHook"
-            await self.context.event(event, f"{event[6:]} failed: {why}", warning=True)
-        return success
-
-    async def _after_start(self) -> None:
-        """Hook and probes, until the container ends."""
-        hook = (self.spec.get("lifecycle") or {}).get("postStart")
-        if hook and not await self._run_hook("postStart", hook, _KILL_TIMEOUT_SECONDS):
-            await self._end_by_probe(None)
-            return
-        if startup := self.spec.get("startupProbe"):
-            await self._run_startup_probe(Probe.of(startup))
-        self.became_started.set()
-        async with asyncio.TaskGroup() as probes:
-            if liveness := self.spec.get("livenessProbe"):
-                probes.create_task(self._run_liveness_probe(Probe.of(liveness)))
-            probes.create_task(self._keep_ready())
-
-    async def _keep_ready(self) -> None:
-        """Readiness by its probe; without one, as soon as the container runs."""
-        spec = self.spec.get("readinessProbe")
-        probe = Probe.of(spec) if spec else None
-        counter = probe.counter(initially=False) if probe else None
-        if probe is not None:
-            await asyncio.sleep(probe.initial_delay_seconds)
-        while True:
-            if probe is not None and counter is not None:
-                success = await self._ask(probe, "Readiness")
-                counter.take(success)
-            ready = counter.verdict if counter else True
-            if self._rule(StartTrouble.NEVER_READY) is not None:
-                ready = False
-            if ready != self.record.is_ready:
-                self.record.is_ready = ready
-                await self.context.report()
-            await asyncio.sleep(probe.period_seconds if probe else 4 * _TROUBLE_POLL_SECONDS)
-
-    async def _run_startup_probe(self, probe: Probe) -> None:
-        counter = probe.counter(initially=False)
-        await asyncio.sleep(probe.initial_delay_seconds)
-        failures = 0
-        while not counter.verdict:
-            success = await self._ask(probe, "Startup")
-            counter.take(success)
-            failures = 0 if success else failures + 1
-            if failures >= probe.failure_threshold:
-                await self._end_by_probe(probe, "startup")
-            elif not counter.verdict:
-                await asyncio.sleep(probe.period_seconds)
-        self.record.is_started = self.record.was_started = True
-        await self.context.report()
-
-    async def _run_liveness_probe(self, probe: Probe) -> None:
-        counter = probe.counter(initially=True)
-        await asyncio.sleep(probe.initial_delay_seconds)
-        while True:
-            counter.take(await self._ask(probe, "Liveness"))
-            if not counter.verdict:
-                await self._end_by_probe(probe, "liveness")
-            await asyncio.sleep(probe.period_seconds)
-
-    async def _ask(self, probe: Probe, name: str) -> bool:
-        address = self.context.record.pod_ip
-        success, why = await ask(
-            probe.handler, self.spec, address, self._execute, probe.timeout_seconds
-        )
-        if not success:
-            await self.context.event("Unhealthy", f"{name} probe failed: {why}", warning=True)
-        return success
-
-    async def _end_by_probe(self, probe: Probe | None, name: str = "") -> None:
-        """Stop the process; what follows is up to the restart policy. Never returns."""
-        running = self.running
-        assert running is not None
-        why = f"failed {name} probe" if name else "failed its postStart hook"
-        await self.context.event(
-            "Killing", f"Container {self.record.name} {why}, will be restarted"
-        )
-        grace = probe.grace_seconds if probe else None
-        if grace is None:
-            grace = self.context.pod["spec"].get("terminationGracePeriodSeconds", 30)
-        runtime = self.context.services.runtime
-        runtime.terminate(running.id)
-        await asyncio.wait([running.exited], timeout=grace)
-        if not running.exited.done():
-            runtime.kill(running.id)
-        await asyncio.Event().wait()  # until the end of the container cancels its probes
 
 
 def _termination_message(container: Json, launch: Launch, *, failed: bool) -> str:

@@ -11,33 +11,32 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock_cluster.kubelet.blocklist import Blocklist
 from penstock_cluster.kubelet.container import ContainerRunner
 from penstock_cluster.kubelet.context import PodContext, Services
 from penstock_cluster.kubelet.folder import remove_scratch
-from penstock_cluster.kubelet.hosts import write_atomically
 from penstock_cluster.kubelet.launch import write_network_settings
 from penstock_cluster.kubelet.node import Node
+from penstock_cluster.kubelet.reporter import PodReporter
 from penstock_cluster.kubelet.sources import PodSources
 from penstock_cluster.kubelet.status import (
     ContainerRecord,
     PodRecord,
     Terminated,
     Waiting,
-    phase,
-    status_patch,
 )
 from penstock_cluster.kubelet.volumes import VolumeError, VolumeManager
-from penstock_cluster.registry import ApiError, thaw
+from penstock_cluster.registry import thaw
 
 Json = Mapping[str, Any]
 Verdict = tuple[str, str, str]
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _FORCED_GRACE_SECONDS = 2.0
 _DEFAULT_GRACE_SECONDS = 30
 
@@ -60,11 +59,11 @@ class PodWorker:
         self.node = node
         self.uid: str = pod["metadata"]["uid"]
         self.context = self._context(pod)
+        self.reporter = PodReporter(self.context, node, self.uid)
+        self.blocklist = Blocklist(self.context.folder)
         self.runners: dict[str, ContainerRunner] = {}
         self.is_finished = False
         self._stop: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
-        self._is_gone = False
-        self._blocked: set[str] = set()
         self._volumes = VolumeManager(
             pod,
             self.context.folder,
@@ -96,7 +95,7 @@ class PodWorker:
             record=record,
             sources=PodSources(self.services.engine, self.services.api, metadata["namespace"]),
             allocatable=self.node.allocatable,
-            report=self.report,
+            report=lambda: self.reporter.report(),  # noqa: PLW0108  it is made of this context
             machine_percent=lambda: self.node.percent,
         )
 
@@ -117,27 +116,27 @@ class PodWorker:
             if runner is not None and spec.get("resources") != runner.spec.get("resources"):
                 runner.apply_resources(spec)
                 self.node.recount(pod)
-                await self.report()
+                await self.reporter.report()
         if pod["metadata"].get("deletionTimestamp"):
             grace = pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
             self.stop(Stop(grace))
 
     def forget(self) -> None:
         """The object is gone from the API: end at once, and write nothing more."""
-        self._is_gone = True
+        self.reporter.is_gone = True
         self.stop(Stop(_FORCED_GRACE_SECONDS))
 
     def abandon(self) -> None:
         """The machine is off: processes end at once, and nobody writes anything."""
-        self._is_gone = True
+        self.reporter.is_gone = True
         self.stop(Stop(0))
         self._kill()
 
     async def catch_up(self) -> None:
         """The node is heard again: say what happened while it was not."""
-        await self.report()
+        await self.reporter.report()
         if self.is_finished and self.pod["metadata"].get("deletionTimestamp"):
-            await self.finalize()
+            await self.reporter.finalize()
 
     def stop(self, stop: Stop) -> None:
         """Ask the pod to end; a later request may shorten the grace period, not lengthen it."""
@@ -152,18 +151,6 @@ class PodWorker:
             if runner.running is not None:
                 self.services.runtime.kill(runner.running.id)
 
-    def block(self, addresses: Iterable[str]) -> None:
-        """New connections from the pod to these go unanswered; ``pods`` stands for all pods."""
-        self._blocked.update(addresses)
-        write_atomically(self.context.folder / "blocked", "\n".join(sorted(self._blocked)))
-
-    def unblock(self, addresses: Iterable[str] | None = None) -> None:
-        """Answer them again; None: all."""
-        if not self._blocked or self.is_finished:
-            return
-        self._blocked.difference_update(self._blocked.copy() if addresses is None else addresses)
-        write_atomically(self.context.folder / "blocked", "\n".join(sorted(self._blocked)))
-
     def writes_to(self, container: str, log: Path) -> bool:
         """Whether a container is running whose output goes to this file."""
         runner = self.runners.get(container)
@@ -175,24 +162,25 @@ class PodWorker:
             refused = self.node.admit(self.pod)
             if refused is not None:
                 self.record.verdict = refused
-                await self.report()
+                await self.reporter.report()
                 return
             await self._run_admitted()
         except Exception as error:
             # A fault of the kubelet's own: whoever waits for the pod must learn of it.
-            _LOGGER.exception("pod %s failed in the kubelet", self.pod["metadata"]["name"])
+            logger.exception("pod %s failed in the kubelet", self.pod["metadata"]["name"])
             self._kill()
             self.record.is_terminating = True
             self.record.verdict = ("Failed", "KubeletError", repr(error))
-            await self.report()
+            await self.reporter.report()
         finally:
             self.node.discharge(self.uid)
             self.services.addresses.release(self.uid)
+            self.blocklist.close()
             self.is_finished = True
 
     async def _run_admitted(self) -> None:
         write_folder(self.context)
-        await self.report()
+        await self.reporter.report()
         main = asyncio.create_task(self._live(), name=f"pod-{self.pod['metadata']['name']}")
         helpers = [asyncio.create_task(self._refresh_volumes())]
         deadline = self.pod["spec"].get("activeDeadlineSeconds")
@@ -213,17 +201,17 @@ class PodWorker:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
             await asyncio.to_thread(remove_scratch, self.context.folder)
-        await self.report()
+        await self.reporter.report()
         if self.pod["metadata"].get("deletionTimestamp"):
-            await self.finalize()
+            await self.reporter.finalize()
 
     async def _end(self, main: asyncio.Task[None], stop: Stop) -> None:
         record = self.record
         record.is_terminating = True
         if stop.verdict is not None:
             record.verdict = stop.verdict
-            await self.report(stop.condition)
-        elif not self._is_gone:
+            await self.reporter.report(stop.condition)
+        elif not self.reporter.is_gone:
             for runner in self.runners.values():
                 if runner.running is not None:
                     message = f"Stopping container {runner.record.name}"
@@ -300,55 +288,6 @@ class PodWorker:
         message = "Pod was active on the node longer than the specified deadline"
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
         self.stop(Stop(grace, ("Failed", "DeadlineExceeded", message)))
-
-    async def report(self, condition: Mapping[str, str] | None = None) -> None:
-        """Write the status when it differs from what is stored; a lost node writes nothing."""
-        if self._is_gone or self.node.is_silent:
-            return
-        if self.phase in {"Succeeded", "Failed"}:
-            # Before anybody is told: the binder may fill the room at once.
-            self.node.discharge(self.uid)
-        services, metadata = self.services, self.pod["metadata"]
-        try:
-            stored = await services.api.get("pods", metadata["name"], metadata["namespace"])
-            if stored["metadata"]["uid"] != self.uid:
-                self._is_gone = True
-                return
-            status = status_patch(stored, self.record, services.engine.timestamp)
-            if condition is not None:
-                now = {"lastTransitionTime": services.engine.timestamp()}
-                status["conditions"].append({**condition, **now})
-            await services.api.patch(
-                "pods",
-                metadata["name"],
-                {"status": status},
-                metadata["namespace"],
-                kind="strategic",
-                subresource="status",
-            )
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            self._is_gone = True
-
-    async def finalize(self) -> None:
-        """Everything has ended: let the object go."""
-        self.node.discharge(self.uid)
-        if self._is_gone or self.node.is_silent:
-            return
-        metadata = self.pod["metadata"]
-        with contextlib.suppress(ApiError):  # gone already, or another pod of that name
-            await self.services.api.delete(
-                "pods",
-                metadata["name"],
-                metadata["namespace"],
-                grace_period_seconds=0,
-                uid=self.uid,
-            )
-
-    @property
-    def phase(self) -> str:
-        return phase(self.pod["spec"].get("restartPolicy") or "Always", self.record)
 
     def remove_folder(self) -> None:
         """Remove what is left of the pod on disk: its logs."""
