@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import lzma
 import random
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,7 @@ from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from tests.parameter_server.control.simulated_job import LEASE_SECONDS, World
 from tests.parameter_server.control.test_random_lives import CALM, ROUGH, Chaos
+from tests.recordings import logged, pack, unpack
 
 FILE = Path(__file__).with_name("recorded_lives.json.xz")
 LIVES = range(24)
@@ -41,7 +39,6 @@ MORE = [
     "pods_are_known", "agents_report", "memory_is_limited", "server_has_trouble", "worker_fails",
     "saving_is_switched", "dead_server_reports",
 ]  # fmt: skip
-INTERNED = 24
 
 Json = dict[str, Any]
 
@@ -66,19 +63,9 @@ class Trainer:
 
     def play(self, call: str, now: float, given: Any) -> Any:
         """Make one call; the answer as plain data, what was logged and what can be asked then."""
-        log = logging.getLogger("penstock")
-        lines = _Lines()
-        level, hands_on = log.level, log.propagate
-        log.addHandler(lines)
-        log.setLevel(logging.INFO)
-        log.propagate = False
-        try:
+        with logged() as lines:
             answer = getattr(self, call)(now, given)
-        finally:
-            log.removeHandler(lines)
-            log.setLevel(level)
-            log.propagate = hands_on
-        return {"answer": answer, "log": lines.said, "state": self.digest(now)}
+        return {"answer": answer, "log": lines, "state": self.digest(now)}
 
     def server(self, now: float, given: Json) -> Json | None:
         reply = self.coordinator.server(ServerReport.model_validate(given), now)
@@ -143,17 +130,6 @@ class Trainer:
             trainer.ledger.snapshot() if trainer.ledger is not None else None,
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(state).encode(), digest_size=4).hexdigest()
-
-
-class _Lines(logging.Handler):
-    """Lines of a log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(f"{record.levelname} {record.getMessage()}")
 
 
 class Recorder(Trainer):
@@ -315,42 +291,9 @@ def heeded(answer: Any) -> Any:
     return {**answer, "layout": None, "paused": None} if over else answer
 
 
-def packed(lives: Mapping[int, list[Any]]) -> bytes:
-    """Lives as a file: what is long and comes again is there once."""
-    values: dict[str, int] = {}
-
-    def intern(value: Any) -> Any:
-        if isinstance(value, dict):
-            value = {key: intern(each) for key, each in value.items()}
-        text = json.dumps(value, separators=(",", ":"))
-        if len(text) < INTERNED:
-            return value
-        return {"@": values.setdefault(text, len(values))}
-
-    events = {
-        seed: [[intern(part) for part in event] for event in log] for seed, log in lives.items()
-    }
-    return lzma.compress(
-        json.dumps({"values": list(values), "lives": events}, separators=(",", ":")).encode()
-    )
-
-
 def recorded() -> dict[int, list[Any]]:
     """The lives of the file, by seed."""
-    content = json.loads(lzma.decompress(FILE.read_bytes()))
-    values = [json.loads(text) for text in content["values"]]
-
-    def whole(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "@" in value:
-                return whole(values[value["@"]])
-            return {key: whole(each) for key, each in value.items()}
-        return value
-
-    return {
-        int(seed): [[whole(part) for part in event] for event in log]
-        for seed, log in content["lives"].items()
-    }
+    return unpack(FILE.read_bytes())
 
 
 if __name__ == "__main__":
@@ -362,5 +305,5 @@ if __name__ == "__main__":
             life = json.dumps(log, sort_keys=True).encode()
             print(number, len(log), hashlib.blake2b(life, digest_size=8).hexdigest(), flush=True)
     else:
-        FILE.write_bytes(packed({seed: record(seed) for seed in LIVES}))
+        FILE.write_bytes(pack({seed: record(seed) for seed in LIVES}))
         print(f"{FILE}: {FILE.stat().st_size} bytes")
