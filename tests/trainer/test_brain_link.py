@@ -99,7 +99,7 @@ def books() -> Coordinator:
         member=MemberId(rank=0, incarnation=0, nonce="n"), phase=Phase.READY, address="h:1",
         data=DataSpec(dataset_size=100, global_batch=10, epochs=1),
     )  # fmt: skip
-    found.session(report, 0.0)
+    found.handle_session_report(report, 0.0)
     return found
 
 
@@ -262,7 +262,7 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
     found, dispatcher = Coordinator(JobFacts(), identity="t"), Dispatcher("d")
     usage = Usage(cpu_cores=1.5, memory_bytes=5)
     now = time.monotonic()
-    found.agent(AgentReport(role="worker", rank=0, incarnation=0, usage=usage), now)
+    found.handle_agent_report(AgentReport(role="worker", rank=0, incarnation=0, usage=usage), now)
     queue = QueueState(
         enqueued_per_second=4,
         dequeued_per_second=4,

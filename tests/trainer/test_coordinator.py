@@ -26,10 +26,10 @@ from penstock.job.protocol import (
     decode,
     encode,
 )
+from penstock.trainer.control.write_problems import FORGET_SECONDS
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from penstock.trainer.service import LATECOMER_SECONDS, End
-from penstock.trainer.write_problems import FORGET_SECONDS
 
 DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch
 SLOTS = 8
@@ -47,7 +47,7 @@ class Trainer:
         member = MemberId(rank=rank, incarnation=0, nonce=f"n{rank}")
         values = {"data": DATA, "address": f"h{rank}:1", **fields}
         report = SessionReport(member=member, phase=phase, **values)  # type: ignore[arg-type]
-        return self.books.session(report, self.now)
+        return self.books.handle_session_report(report, self.now)
 
     def form(self, *ranks: int, committed: int | None = None) -> Group:
         """Bring these ranks into a new group and let them train."""
@@ -288,11 +288,11 @@ def test_who_comes_when_the_others_have_gone_is_told_so_too() -> None:
 def test_a_worker_that_is_still_starting_is_known_by_its_pod_or_its_agent() -> None:
     trainer = finished_by(0, 1)
     trainer.books.running = frozenset({(0, 0), (2, 0)})
-    trainer.books.agent(agent_report(3), trainer.now)
+    trainer.books.handle_agent_report(agent_report(3), trainer.now)
     assert trainer.books.latecomers(trainer.now) == {2, 3}
     trainer.send(2, Phase.READY)
     assert trainer.books.latecomers(trainer.now) == {3}
-    trainer.books.agent(agent_report(3, ProcessState.EXITED), trainer.now)
+    trainer.books.handle_agent_report(agent_report(3, ProcessState.EXITED), trainer.now)
     trainer.books.running |= {(3, 0)}  # its container has yet to end
     assert not trainer.books.latecomers(trainer.now)
 
@@ -302,7 +302,7 @@ def test_the_next_process_of_a_rank_is_awaited_and_a_silent_agent_is_not() -> No
     trainer.books.running = frozenset({(1, 1)})
     assert trainer.books.latecomers(trainer.now) == {1}
     trainer.books.running = frozenset()
-    trainer.books.agent(agent_report(2), trainer.now)
+    trainer.books.handle_agent_report(agent_report(2), trainer.now)
     assert trainer.books.latecomers(trainer.now + 11) == set()
 
 
@@ -397,10 +397,14 @@ def test_shares_follow_the_measured_speeds() -> None:
 def test_usage_is_that_of_running_processes_that_report() -> None:
     trainer = Trainer()
     used = Usage(cpu_cores=1.5, memory_bytes=100)
-    trainer.books.agent(AgentReport(role="worker", rank=0, incarnation=0, usage=used), now=100)
-    trainer.books.agent(AgentReport(role="worker", rank=1, incarnation=0, usage=used), now=80)
+    trainer.books.handle_agent_report(
+        AgentReport(role="worker", rank=0, incarnation=0, usage=used), now=100
+    )
+    trainer.books.handle_agent_report(
+        AgentReport(role="worker", rank=1, incarnation=0, usage=used), now=80
+    )
     ended = AgentReport(role="worker", rank=2, incarnation=0, state=ProcessState.EXITED)
-    trainer.books.agent(ended, now=100)
+    trainer.books.handle_agent_report(ended, now=100)
     assert trainer.books.usage(now=101) == {("worker", 0): used}
 
 
@@ -410,7 +414,7 @@ def test_the_end_of_an_evaluator_is_not_that_of_the_worker_of_its_rank() -> None
     ended = AgentReport(
         role="evaluator", rank=0, incarnation=0, state=ProcessState.EXITED, exit_code=0
     )
-    trainer.books.agent(ended, now=trainer.now)
+    trainer.books.handle_agent_report(ended, now=trainer.now)
     assert trainer.train(0, group, 1).directive is Directive.TRAIN
 
 
@@ -424,9 +428,9 @@ def test_a_program_without_the_api_ends_the_job_when_it_ended_well() -> None:
         )
 
     assert not trainer.books.done()
-    trainer.books.agent(ended(1), now=1)
+    trainer.books.handle_agent_report(ended(1), now=1)
     assert not trainer.books.done()
-    trainer.books.agent(ended(0), now=2)
+    trainer.books.handle_agent_report(ended(0), now=2)
     assert trainer.books.done()
 
 
@@ -435,7 +439,7 @@ def test_silent_workers_are_warned_of_while_they_run(caplog: pytest.LogCaptureFi
     for second in range(70):
         for rank in range(2):
             silent = agent_report(rank).model_copy(update={"processes": (), "life": f"{rank}"})
-            trainer.books.agent(silent, now=100 + second)
+            trainer.books.handle_agent_report(silent, now=100 + second)
         trainer.books.advance(100 + second)
     [said] = caplog.messages
     assert "will not count as succeeded" in said
@@ -490,7 +494,9 @@ def test_a_report_without_troubles_is_as_a_trainer_of_the_release_before_knows_i
 def test_an_agent_of_the_release_before_knows_every_field_of_its_reply() -> None:
     trainer = Trainer()
     before = {"role": "worker", "rank": 0, "incarnation": 0, "version": 1}
-    reply = trainer.books.agent(decode(AgentReport, msgpack.packb(before)), trainer.now)
+    reply = trainer.books.handle_agent_report(
+        decode(AgentReport, msgpack.packb(before)), trainer.now
+    )
     assert set(msgpack.unpackb(encode(reply))) == {"trainer", "superseded", "hung_seconds"}
     refused = reply.model_copy(update={"refused": "SeparateCopies: ...", "undecided": True})
     assert decode(AgentReply, encode(refused)) == refused

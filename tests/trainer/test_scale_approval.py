@@ -85,14 +85,14 @@ def opened(servers: int) -> World:
     for rank in range(servers):
         world.add_server(rank)
     world.add_worker(0)
-    while not world.trainer.fleet.serving:
+    while not world.trainer.servers.serving:
         world.round()
     return world
 
 
 def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() -> None:
     world, kube = opened(2), FakeKube()
-    consent = ScaleApproval(world.trainer.fleet, UID)
+    consent = ScaleApproval(world.trainer.servers, UID)
     consent.changed([scale("a", 4)])
     for _ in range(4):
         asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() ->
 def test_servers_that_go_are_let_go_when_they_own_nothing() -> None:
     world, kube = opened(4), FakeKube()
     kube.refusals.clear()
-    consent = ScaleApproval(world.trainer.fleet, UID)
+    consent = ScaleApproval(world.trainer.servers, UID)
     consent.changed([scale("a", 3)])
     asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
     assert not kube.written
@@ -117,7 +117,7 @@ def test_servers_that_go_are_let_go_when_they_own_nothing() -> None:
     consent.changed([scale("a", 3, "True", reason="Changing")])  # its pod is still there
     for _ in range(30):
         world.round()
-    layout = world.trainer.fleet.layout
+    layout = world.trainer.servers.layout
     assert layout is not None
     assert len(layout.servers) == 3
 
@@ -127,11 +127,11 @@ def test_too_little_memory_left_is_a_refusal_with_both_sums() -> None:
     for rank in range(2):
         world.add_server(rank).memory = 20
     world.add_worker(0)
-    while not world.trainer.fleet.serving:
+    while not world.trainer.servers.serving:
         world.round()
     kube = FakeKube()
     kube.refusals.clear()
-    consent = ScaleApproval(world.trainer.fleet, UID)
+    consent = ScaleApproval(world.trainer.servers, UID)
     consent.changed([scale("a", 1)])
     asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
     [(_, _, conditions)] = kube.written

@@ -129,7 +129,7 @@ def test_what_a_dead_process_held_goes_to_the_others(
     report = AgentReport(
         role="worker", rank=0, incarnation=0, state=ProcessState.EXITED, exit_code=137
     )
-    coordinator.agent(report, now=0.0)
+    coordinator.handle_agent_report(report, now=0.0)
     as_rank(monkeypatch, 1)
     rest = [shard.start for shard in FileShards({"f": 10}, records_per_shard=1, shuffle=False)]
     assert rest == list(range(1, 10)), "what was acknowledged was done again, or something is lost"
@@ -144,7 +144,7 @@ def test_a_process_that_crashed_is_blamed_for_its_shard_and_three_put_it_into_qu
         crashed = AgentReport(
             role="worker", rank=0, incarnation=incarnation, state=ProcessState.EXITED, exit_code=1
         )
-        coordinator.agent(crashed, now=0.0)
+        coordinator.handle_agent_report(crashed, now=0.0)
     as_rank(monkeypatch, 0, 3)
     loop = started(FileShards({"f": 5}, records_per_shard=1, shuffle=False))
     assert [next(loop).start for _ in range(4)] == [1, 2, 3, 4]
@@ -161,7 +161,7 @@ def test_an_agent_renews_what_its_process_holds(
     assert ledger is not None
     [before] = ledger.leases()
     alive = AgentReport(role="worker", rank=0, incarnation=0)
-    coordinator.agent(alive, now=before.deadline - 1)
+    coordinator.handle_agent_report(alive, now=before.deadline - 1)
     assert ledger.expire(before.deadline + 1) == []
 
 
@@ -186,7 +186,7 @@ def test_unsharded_holders_beyond_the_ranks_of_a_job_are_refused(
     data = DataSpec(dataset_size=8, global_batch=1, epochs=1)
 
     def lease(holder: str, now: float = 0.0) -> LeaseReply:
-        return books.lease(LeaseRequest(holder=holder, data=data, max_slots=1), now)
+        return books.grant_lease(LeaseRequest(holder=holder, data=data, max_slots=1), now)
 
     for holder in ("worker-0.0", "worker-1.0", "worker-0.1"):
         assert lease(holder).stop > 0
@@ -207,7 +207,7 @@ def test_at_most_once_means_that_what_a_dead_process_held_is_not_done_again(
     killed = AgentReport(
         role="worker", rank=0, incarnation=0, state=ProcessState.EXITED, exit_code=137
     )
-    coordinator.agent(killed, now=0.0)
+    coordinator.handle_agent_report(killed, now=0.0)
     as_rank(monkeypatch, 1)
     rest = [shard.start for shard in FileShards({"f": 10}, records_per_shard=1, shuffle=False)]
     assert rest == list(range(1, 10))

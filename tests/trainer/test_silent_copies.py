@@ -226,12 +226,12 @@ def test_two_sessions_in_one_pod_are_refused() -> None:
 def test_agents_are_told_only_after_those_who_watch_the_job() -> None:
     trainer = Coordinator(JobFacts(), "trainer")
     trainer.rendezvous.expect(range(2))
-    assert not trainer.agent(report(1), 0.0).undecided
-    first = trainer.agent(ended(0), 0.0)
+    assert not trainer.handle_agent_report(report(1), 0.0).undecided
+    first = trainer.handle_agent_report(ended(0), 0.0)
     assert first.undecided
     assert not first.refused
     trainer.copies.told = True
-    second = trainer.agent(ended(0), 0.5)
+    second = trainer.handle_agent_report(ended(0), 0.5)
     assert second.refused.startswith("SeparateCopies: worker 0 of 2 has ended")
     assert not second.undecided
     assert not trainer.done()

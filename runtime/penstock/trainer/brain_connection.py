@@ -241,7 +241,7 @@ class BrainConnection:
         known = {role.value: role for role in Role}
         found: dict[Role, dict[int, RankSample]] = {}
         speeds = {m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members}
-        slots, fleet = self._coordinator.slots_by_rank(), self._coordinator.fleet
+        slots, servers = self._coordinator.slots_by_rank(), self._coordinator.servers
         waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
         for (name, rank), usage in self._coordinator.usage(now).items():
             report = self._coordinator.agents[name, rank].report
@@ -249,7 +249,7 @@ class BrainConnection:
                 continue
             trains = known[name] is Role.WORKER
             slot_seconds = speeds.get(rank) if trains else None
-            alone = fleet.find_worker(rank) if trains else None
+            alone = servers.find_worker(rank) if trains else None
             own = alone.report.lease.slot_seconds if alone is not None else None
             step_seconds = slot_seconds * slots.get(rank, 0) if slot_seconds else own
             found.setdefault(known[name], {})[rank] = RankSample(
@@ -262,8 +262,8 @@ class BrainConnection:
                 node=report.node,
                 incarnation=report.incarnation,
             )
-        if (servers := self._servers()) is not None:
-            found[Role.PS] = servers
+        if (measured := self._measure_servers()) is not None:
+            found[Role.PS] = measured
         for worker in self._dispatcher.workers(now) if self._dispatcher is not None else ():
             found.setdefault(Role.DATA_WORKER, {})[worker.rank] = RankSample(
                 cpu_cores=worker.cpu_cores,
@@ -273,18 +273,18 @@ class BrainConnection:
             )
         return found
 
-    def _servers(self) -> dict[int, RankSample] | None:
+    def _measure_servers(self) -> dict[int, RankSample] | None:
         """The servers of the layout that is served; None for a job without servers.
 
         A server's step is one update: the time for which it was at work for each.
         """
-        fleet = self._coordinator.fleet
-        if not fleet.active:
+        servers = self._coordinator.servers
+        if not servers.active:
             return None
         found: dict[int, RankSample] = {}
         before, self._figures = self._figures, {}
-        for owner in fleet.layout.servers if fleet.layout is not None else ():
-            known = fleet.find_server(owner.id)
+        for owner in servers.layout.servers if servers.layout is not None else ():
+            known = servers.find_server(owner.id)
             usage = known.report.usage if known is not None else None
             if known is None or usage is None:
                 continue

@@ -38,15 +38,15 @@ from penstock.parameter_server.protocol import (
     WorkerReport,
 )
 from penstock.parameter_server.spec import ModelSpec
-from penstock.trainer.group_leases import GroupLeases, unusable
+from penstock.trainer.control.group_leases import GroupLeases, unusable
+from penstock.trainer.control.load_balance import improved
+from penstock.trainer.control.rendezvous import Rendezvous, Timing
+from penstock.trainer.control.stragglers import stragglers
+from penstock.trainer.control.summary import Progress, Summary
+from penstock.trainer.control.write_problems import WriteProblems
 from penstock.trainer.independent_leases import IndependentLeases, holder_name
-from penstock.trainer.load_balance import improved
 from penstock.trainer.problems import Problems
-from penstock.trainer.rendezvous import Rendezvous, Timing
 from penstock.trainer.silent_copies import SilentCopies
-from penstock.trainer.stragglers import stragglers
-from penstock.trainer.summary import Progress, Summary
-from penstock.trainer.write_problems import WriteProblems
 
 DEFAULT_SLOTS_PER_STEP: Final = 64
 SHARES_EVERY_SECONDS: Final = 5.0
@@ -115,7 +115,7 @@ class Coordinator:
         self.shares: tuple[int, ...] = ()
         self.hang_seconds = HANG_SECONDS
         self.holders = IndependentLeases(lambda options: Ledger(options, fence_floor))
-        self.fleet = ServerCoordinator(identity, fence_floor)
+        self.servers = ServerCoordinator(identity, fence_floor)
         self.copies = SilentCopies(independent=facts.independent)
         self.problems = Problems()
         self.unwritten = WriteProblems(self.problems)
@@ -123,14 +123,14 @@ class Coordinator:
 
     # ------------------------------------------------------------------ sessions
 
-    def session(self, report: SessionReport, now: float) -> SessionReply:
+    def handle_session_report(self, report: SessionReport, now: float) -> SessionReply:
         """Take in a session's report and give its orders.
 
         Raises:
             RefusedError: the report does not fit the job, for instance another dataset size.
         """
         self._refuse_copies()
-        if self.fleet.active:
+        if self.servers.active:
             raise RefusedError("data: this job's slots belong to its parameter servers' workers")
         if self.facts.guarantee is Guarantee.UNSHARDED:
             raise RefusedError(
@@ -168,7 +168,7 @@ class Coordinator:
         if leases is not None and self.rendezvous.training and not self.holders.active:
             leases.extend(now, self.progress.steps_per_second(now, 30.0))
         self._balance(now)
-        if self.fleet.active:
+        if self.servers.active:
             self._advance_servers(now)
 
     def _refuse_copies(self) -> None:
@@ -210,7 +210,7 @@ class Coordinator:
 
         A group's model takes its history along, so that it always has each sample exactly once.
         """
-        alone = self.holders.active and not self.fleet.active  # servers take each slot once
+        alone = self.holders.active and not self.servers.active  # servers take each slot once
         weaker = alone and self.facts.guarantee is Guarantee.AT_MOST_ONCE
         return LedgerOptions(
             total_slots=order.total_slots,
@@ -307,7 +307,7 @@ class Coordinator:
 
     # ------------------------------------------------------------------ holders on their own
 
-    def lease(self, request: LeaseRequest, now: float) -> LeaseReply:
+    def grant_lease(self, request: LeaseRequest, now: float) -> LeaseReply:
         """Serve a holder that works on its own (no group): acknowledgements in, a lease out.
 
         Raises:
@@ -319,7 +319,7 @@ class Coordinator:
             raise RefusedError(
                 "holder: this job's slots belong to its sessions; lease none of them"
             )
-        if self.fleet.active:
+        if self.servers.active:
             raise RefusedError(
                 "holder: this job's slots belong to the workers of its parameter servers"
             )
@@ -331,18 +331,18 @@ class Coordinator:
 
     # ------------------------------------------------------------------ parameter servers
 
-    def server(self, report: ServerReport, now: float) -> ServerReply | None:
+    def handle_server_report(self, report: ServerReport, now: float) -> ServerReply | None:
         """Take in a parameter server's report and give its orders; None: it is to ask again."""
-        accepted = self.fleet.record_server(report, now)
+        accepted = self.servers.record_server(report, now)
         if accepted and self.data is None and report.data is not None:
             self._open_data(report.data)  # we have forgotten: a model is trained on them
         self._advance_servers(now)
         self._note_updates(report, now)
-        if self.fleet.recovering:
+        if self.servers.recovering:
             return None
-        return self.fleet.answer_server(report, accepted, now)
+        return self.servers.answer_server(report, accepted, now)
 
-    def worker(self, report: WorkerReport, now: float) -> WorkerReply | None:
+    def handle_worker_report(self, report: WorkerReport, now: float) -> WorkerReply | None:
         """Take in the report of a worker of parameter servers; None: it is to ask again.
 
         Raises:
@@ -351,34 +351,34 @@ class Coordinator:
         """
         self._refuse_copies()
         self._refuse_worker(report)
-        self.fleet.activate()
+        self.servers.activate()
         self.holders.active = True
         self._open_data(report.lease.data)
         assert self.ledger is not None
         assert self.order is not None
-        before = self.fleet.find_worker(report.member.rank)
-        if not self.fleet.record_worker(report, now):
+        before = self.servers.find_worker(report.member.rank)
+        if not self.servers.record_worker(report, now):
             raise RefusedError(f"{report.member} was replaced by a newer process")
         if before is not None and before.id != report.member:
             self.ledger.release(before.report.lease.holder)
         self.unwritten.hear(report.member.rank, report.troubles, now)
         self._advance_servers(now)
-        if self.fleet.recovering:
+        if self.servers.recovering:
             return None
-        if self.fleet.rejection_reason:
-            raise RefusedError(self.fleet.rejection_reason)
+        if self.servers.rejection_reason:
+            raise RefusedError(self.servers.rejection_reason)
         if report.result is not None:
             self.result = report.result
         request = report.lease
-        if self.fleet.paused:
+        if self.servers.paused:
             request = request.model_copy(update={"max_slots": 0})
         lease = self.holders.serve(request, self.ledger, self.order, Guarantee.EXACTLY_ONCE, now)
         self._advance_servers(now)
-        if self.fleet.paused and lease.fence is not None:  # what came back allowed a halt
+        if self.servers.paused and lease.fence is not None:  # what came back allowed a halt
             self.ledger.give_back(lease.fence)
             lease = lease.model_copy(update={"fence": None, "start": 0, "stop": 0})
-        lease = lease.model_copy(update={"finished": self.fleet.at_end})
-        return self.fleet.answer_worker(report, lease, now)
+        lease = lease.model_copy(update={"finished": self.servers.at_end})
+        return self.servers.answer_worker(report, lease, now)
 
     def _refuse_worker(self, report: WorkerReport) -> None:
         if self.rendezvous.members:
@@ -393,15 +393,15 @@ class Coordinator:
                 f"data.slots_per_step: {report.lease.data.slots_per_step}; with parameter servers "
                 "a batch is one slot, so it must be 1"
             )
-        known: ModelSpec | None = self.fleet.spec
+        known: ModelSpec | None = self.servers.spec
         if known is not None and (difference := known.difference(report.spec)):
             raise RefusedError(f"spec: another model than this job's: {difference}")
 
     def _advance_servers(self, now: float) -> None:
-        fleet, ledger = self.fleet, self.ledger
+        servers, ledger = self.servers, self.ledger
         before = ledger.watermark if ledger is not None else 0
-        fleet.decide(ledger, self.data, now)
-        if trouble := fleet.save_error:
+        servers.decide(ledger, self.data, now)
+        if trouble := servers.save_error:
             self.problems.report(TRAINER_ROLE, JobReason.CHECKPOINTS_NOT_WRITTEN, trouble, now)
         else:
             self.problems.clear(TRAINER_ROLE, JobReason.CHECKPOINTS_NOT_WRITTEN)
@@ -410,24 +410,24 @@ class Coordinator:
         if ledger.watermark < before:
             epoch = ledger.watermark // self.order.steps_per_epoch
             self.audits = {n: audit for n, audit in self.audits.items() if n < epoch}
-        self.audits.update(audits_of(self.order, fleet.applied(), ledger, self.audits))
+        self.audits.update(audits_of(self.order, servers.applied(), ledger, self.audits))
         if self.done() and not self.latecomers(now):
-            fleet.finish(now)
+            servers.finish(now)
 
     def farewell(self, now: float) -> bool:
         """Whether all who wait for orders know that the job is done."""
-        return not self.fleet.active or self.fleet.farewell(now)
+        return not self.servers.active or self.servers.farewell(now)
 
     def _note_updates(self, report: ServerReport, now: float) -> None:
         """One server's count of updates is that of the whole job: every push goes to all."""
-        layout = self.fleet.layout
+        layout = self.servers.layout
         first = layout is not None and layout.servers[0].id == report.server
-        if first and self.fleet.serving and report.layout == layout:
+        if first and self.servers.serving and report.layout == layout:
             self.progress.note(now, report.applied.slots)
 
     # ------------------------------------------------------------------ agents and pods
 
-    def agent(self, report: AgentReport, now: float) -> AgentReply:
+    def handle_agent_report(self, report: AgentReport, now: float) -> AgentReply:
         """Take in an agent's report."""
         key = (report.role, report.rank)
         known = self.agents.get(key)
@@ -442,11 +442,11 @@ class Coordinator:
             self.rendezvous.process_ended(report.rank, report.incarnation)
         if report.role == Role.WORKER and self.ledger is not None and self.holders.active:
             self.holders.look_after(report, self.ledger, now)
-        if report.role == Role.WORKER and self.fleet.active:
+        if report.role == Role.WORKER and self.servers.active:
             if report.state is ProcessState.EXITED:
-                self.fleet.end_worker(report.rank, report.incarnation)
+                self.servers.end_worker(report.rank, report.incarnation)
             else:
-                self.fleet.keep_worker_alive(report.rank, report.incarnation, now)
+                self.servers.keep_worker_alive(report.rank, report.incarnation, now)
         hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
         refusal, told = self.copies.refusal, self.copies.told
         return AgentReply(
@@ -496,7 +496,7 @@ class Coordinator:
         if self.ledger is not None:
             self.ledger.options = replace(self.ledger.options, skip_bad=facts.skip_bad)
         self.rendezvous.min_workers = facts.min_workers
-        self.fleet.suspend(facts.suspended)
+        self.servers.suspend(facts.suspended)
 
     def balance_shares(self, wanted: bool) -> None:
         """Whether members of a group get shares of a step by their speed."""
@@ -516,8 +516,8 @@ class Coordinator:
 
     def world_size(self, now: float) -> int:
         """Workers that train now."""
-        if self.fleet.active:
-            return self.fleet.count_training(now)
+        if self.servers.active:
+            return self.servers.count_training(now)
         group = self.rendezvous.group
         return len(group.members) if group and self.rendezvous.training else 0
 
@@ -527,8 +527,8 @@ class Coordinator:
             return False
         if self.data is None or self.ledger is None:
             return self._programs_ended()
-        if self.fleet.active:
-            return self.ledger.finished and self.fleet.workers_done
+        if self.servers.active:
+            return self.ledger.finished and self.servers.workers_done
         if self.holders.active:
             return self.holders.finished(self.ledger) and self._programs_ended()
         if not self.ledger.finished:
@@ -552,7 +552,7 @@ class Coordinator:
                 live.add(process)
             elif agent.report.state is ProcessState.EXITED:
                 ended.add(process)
-        asked = self.fleet if self.fleet.active else self.rendezvous
+        asked = self.servers if self.servers.active else self.rendezvous
         return {rank for rank, number in live - ended if not asked.has_asked(rank, number)}
 
     def any_worker_runs(self, now: float) -> bool:
@@ -579,7 +579,7 @@ class Coordinator:
     def summary(self, now: float) -> Summary:
         """The figures of the job so far."""
         audits = self.audits.values()
-        fleet = self.fleet
+        servers = self.servers
         committed = self.committed_steps()
         return Summary(
             data=self.data,
@@ -587,7 +587,7 @@ class Coordinator:
             committed_steps=committed,
             epoch=committed // self.order.steps_per_epoch if self.order else 0,
             world_size=self.world_size(now),
-            training=self.rendezvous.training or (fleet.active and not fleet.paused),
+            training=self.rendezvous.training or (servers.active and not servers.paused),
             group=self.rendezvous.group.number if self.rendezvous.group else 0,
             samples_seen=sum(audit.samples_seen for audit in audits),
             samples_lost=sum(audit.samples_lost for audit in audits),
@@ -596,9 +596,11 @@ class Coordinator:
             quarantined=self.ledger.quarantine if self.ledger else [],
             stragglers=self.stragglers(),
             result=self.result,
-            message=fleet.message(now) if fleet.active else self.rendezvous.waiting_message(now),
+            message=servers.message(now)
+            if servers.active
+            else self.rendezvous.waiting_message(now),
             alone=self.copies.alone(now),
-            servers=fleet.summary(now) if fleet.active else None,
+            servers=servers.summary(now) if servers.active else None,
         )
 
     def extra(self) -> dict[str, Any] | None:
@@ -611,7 +613,7 @@ class Coordinator:
             "slots_per_step": self.order.slots_per_step,
             "group": group.number if group else 0,
             "holders": self.holders.active,
-            "servers": self.fleet.extra(),
+            "servers": self.servers.extra(),
             "audits": [audit.model_dump() for audit in self.audits.values()],
             "result": self.result,
         }
@@ -622,7 +624,7 @@ class Coordinator:
             data = DataSpec.model_validate(extra["data"])
             audits = [EpochAudit.model_validate(audit) for audit in extra["audits"]]
             slots, number = int(extra["slots_per_step"]), int(extra["group"])
-            self.fleet.recover(extra.get("servers"))
+            self.servers.recover(extra.get("servers"))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error
         self.data, self.order, self.ledger = data, data.order(slots), ledger
@@ -636,7 +638,7 @@ class Coordinator:
     def await_survivors(self, now: float) -> None:
         """Form no group from nothing for a while: this job may have been running before us."""
         self.rendezvous.recovering_until = now + RECOVERY_SECONDS
-        self.fleet.await_survivors()
+        self.servers.await_survivors()
 
     def ledger_options(self, extra: Mapping[str, Any]) -> LedgerOptions:
         """The options of the ledger that a saved state belongs to."""
@@ -644,7 +646,7 @@ class Coordinator:
             data = DataSpec.model_validate(extra["data"])
             self.holders.active = bool(extra["holders"])
             if extra.get("servers") is not None:
-                self.fleet.activate()
+                self.servers.activate()
             return self._options(data.order(int(extra["slots_per_step"])))
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(f"the saved state is damaged: {error!r}") from error

@@ -88,8 +88,8 @@ def _order(scale: Json) -> tuple[str, str]:
 class ScaleApproval:
     """The trainer's answers; each Scale is asked about until the API server has the answer."""
 
-    def __init__(self, fleet: ServerCoordinator, uid: str) -> None:
-        self._fleet = fleet
+    def __init__(self, servers: ServerCoordinator, uid: str) -> None:
+        self._servers = servers
         self._uid = uid
         self._scales = ServerScales()
         self._answered: set[tuple[str, str]] = set()  # name and version
@@ -98,7 +98,7 @@ class ScaleApproval:
     def changed(self, scales: Iterable[Json]) -> None:
         """The job's Scales are these now."""
         self._scales = server_scales(scales, self._uid)
-        self._fleet.cap_ranks(self._scales.cap)
+        self._servers.cap_ranks(self._scales.cap)
         known = {(question.name, question.version) for question in self._scales.questions}
         self._answered &= known
         self._failing &= {name for name, _ in known}
@@ -109,7 +109,7 @@ class ScaleApproval:
             if (question.name, question.version) in self._answered:
                 continue
             replicas = question.replicas
-            consent = True if replicas is None else self._fleet.consent(int(replicas), now)
+            consent = True if replicas is None else self._servers.consent(int(replicas), now)
             if consent is None:
                 continue
             try:

@@ -71,7 +71,7 @@ class Changes:
         self._event = asyncio.Event()
 
     def _present(self) -> tuple[int, int]:
-        return self._coordinator.rendezvous.revision, self._coordinator.fleet.revision
+        return self._coordinator.rendezvous.revision, self._coordinator.servers.revision
 
     def publish(self) -> None:
         """Wake everybody if the coordinator's revision moved on."""
@@ -127,19 +127,19 @@ class Endpoints:
     async def session(self, request: Request) -> Response:
         """A training process reports and gets its orders; a waiting one is answered on news."""
         report = decode(SessionReport, await _body(request))
-        reply = self._coordinator.session(report, time.monotonic())
+        reply = self._coordinator.handle_session_report(report, time.monotonic())
         self._changes.publish()
         idle = reply.directive is Directive.WAIT and reply.revision == report.seen_revision
         if idle and report.wait_seconds > 0:
             await self._changes.wait(report.wait_seconds)
-            reply = self._coordinator.session(report, time.monotonic())
+            reply = self._coordinator.handle_session_report(report, time.monotonic())
             self._changes.publish()
         return _message(reply)
 
     async def agent(self, request: Request) -> Response:
         """An agent reports."""
         report = decode(AgentReport, await _body(request))
-        reply = self._coordinator.agent(report, time.monotonic())
+        reply = self._coordinator.handle_agent_report(report, time.monotonic())
         self._coordinator.advance(time.monotonic())
         self._changes.publish()
         return _message(reply)
@@ -147,24 +147,24 @@ class Endpoints:
     async def lease(self, request: Request) -> Response:
         """A holder on its own acknowledges and leases."""
         wanted = decode(LeaseRequest, await _body(request))
-        return _message(self._coordinator.lease(wanted, time.monotonic()))
+        return _message(self._coordinator.grant_lease(wanted, time.monotonic()))
 
     async def parameter_server(self, request: Request) -> Response:
         """A parameter server reports; one that has its orders is answered on news."""
         report = decode(ServerReport, await _body(request))
-        reply = self._coordinator.server(report, time.monotonic())
+        reply = self._coordinator.handle_server_report(report, time.monotonic())
         self._changes.publish()
         has_orders = reply is not None and reply.revision == report.seen_revision
         if has_orders and report.wait_seconds > 0:
             await self._changes.wait(min(report.wait_seconds, HELD_SECONDS))
-            reply = self._coordinator.server(report, time.monotonic())
+            reply = self._coordinator.handle_server_report(report, time.monotonic())
             self._changes.publish()
         return _message(reply) if reply is not None else _come_again()
 
     async def worker(self, request: Request) -> Response:
         """A worker of parameter servers reports; one with nothing to do is answered on news."""
         report = decode(WorkerReport, await _body(request))
-        reply = self._coordinator.worker(report, time.monotonic())
+        reply = self._coordinator.handle_worker_report(report, time.monotonic())
         self._changes.publish()
         idle = reply is not None and reply.lease.fence is None and not reply.lease.finished
         may_wait = report.wait_seconds > 0 and idle
@@ -172,7 +172,7 @@ class Endpoints:
             held = HELD_SECONDS if reply.paused else FREE_SLOT_SECONDS
             await self._changes.wait(min(report.wait_seconds, held))
             refused = reply.lease.refused
-            reply = self._coordinator.worker(_heard(report), time.monotonic())
+            reply = self._coordinator.handle_worker_report(_heard(report), time.monotonic())
             self._changes.publish()
             if reply is not None and refused:
                 lease = reply.lease.model_copy(update={"refused": refused})

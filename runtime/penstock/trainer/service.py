@@ -148,9 +148,9 @@ class TrainerService:
         await self._read_job()
         journal = await self._take_up_state()
         if self._kube is not None:
-            self._coordinator.fleet.set_pods({}, frozenset())  # none, until they are known
+            self._coordinator.servers.set_pods({}, frozenset())  # none, until they are known
         elif self._settings.servers is not None:
-            self._coordinator.fleet.expect_servers(self._settings.servers)
+            self._coordinator.servers.expect_servers(self._settings.servers)
         if self._settings.workers is not None:
             self._coordinator.rendezvous.expect(range(self._settings.workers))
         endpoints = Endpoints(
@@ -249,12 +249,12 @@ class TrainerService:
         rendezvous = self._coordinator.rendezvous
         rendezvous.expect(seen.expected)
         self._coordinator.running = seen.running
-        fleet = self._coordinator.fleet
+        servers = self._coordinator.servers
         for rank, incarnation in seen.ended:
             rendezvous.process_ended(rank, incarnation)
-            fleet.end_worker(rank, incarnation)
+            servers.end_worker(rank, incarnation)
         roles = role_pods(pods)
-        fleet.set_pods(roles.servers, roles.ended_servers)
+        servers.set_pods(roles.servers, roles.ended_servers)
         if self._brain is not None:
             self._brain.limits = roles.limits
             self._brain.tell_events(pod_events(pods))
@@ -264,7 +264,7 @@ class TrainerService:
     async def _follow_scales(self, kube: KubeClient) -> None:
         """Answer what the cluster asks about parameter servers; other jobs are not asked."""
         await self._has_servers.wait()
-        consent = ScaleApproval(self._coordinator.fleet, self._identity.uid)
+        consent = ScaleApproval(self._coordinator.servers, self._identity.uid)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(kube.watch_scales(consent.changed).run())
             while True:
@@ -369,7 +369,7 @@ class TrainerService:
                 "worker %d is a straggler: %.1f times the usual time per slot", rank, ratio
             )
         self._stragglers |= summary.stragglers.keys()
-        for transition in self._coordinator.fleet.transitions_after(self._transition):
+        for transition in self._coordinator.servers.transitions_after(self._transition):
             logger.info("%s", transition)
             self._transition = transition.number
         return news

@@ -68,12 +68,12 @@ class Trainer:
         return {"answer": answer, "log": lines, "state": self.digest(now)}
 
     def server(self, now: float, given: Json) -> Json | None:
-        reply = self.coordinator.server(ServerReport.model_validate(given), now)
+        reply = self.coordinator.handle_server_report(ServerReport.model_validate(given), now)
         return reply.model_dump(mode="json", exclude_defaults=True) if reply is not None else None
 
     def worker(self, now: float, given: Json) -> Json | None:
         try:
-            reply = self.coordinator.worker(WorkerReport.model_validate(given), now)
+            reply = self.coordinator.handle_worker_report(WorkerReport.model_validate(given), now)
         except (RefusedError, LedgerError) as error:
             return {type(error).__name__: str(error)}
         return reply.model_dump(mode="json", exclude_defaults=True) if reply is not None else None
@@ -83,7 +83,7 @@ class Trainer:
 
     def agent(self, now: float, given: Json) -> None:
         state = ProcessState.EXITED if given["exited"] else ProcessState.RUNNING
-        self.coordinator.agent(
+        self.coordinator.handle_agent_report(
             AgentReport(
                 role="worker", rank=given["rank"], incarnation=given["incarnation"], state=state
             ),
@@ -96,13 +96,13 @@ class Trainer:
             for rank, incarnation, leaving, memory in given["there"]
         }
         ended = frozenset((rank, incarnation) for rank, incarnation in given["ended"])
-        self.coordinator.fleet.set_pods(there, ended)
+        self.coordinator.servers.set_pods(there, ended)
 
     def cap(self, now: float, given: int | None) -> None:
-        self.coordinator.fleet.cap_ranks(given)
+        self.coordinator.servers.cap_ranks(given)
 
     def at_least(self, now: float, given: int) -> None:
-        self.coordinator.fleet.expect_servers(given)
+        self.coordinator.servers.expect_servers(given)
 
     def suspend(self, now: float, given: bool) -> None:
         self.suspended = given
@@ -119,14 +119,14 @@ class Trainer:
 
     def digest(self, now: float) -> str:
         """Of everything else that can be asked."""
-        trainer, fleet = self.coordinator, self.coordinator.fleet
-        ended = fleet.transitions_after(self.told)
+        trainer, servers = self.coordinator, self.coordinator.servers
+        ended = servers.transitions_after(self.told)
         self.told = max([self.told, *(each.number for each in ended)])
         state = [
-            trainer.extra(), fleet.summary(now), fleet.message(now),
-            trainer.done(), trainer.farewell(now), fleet.active, fleet.recovering,
-            fleet.revision, [str(each) for each in ended],
-            [fleet.consent(cap, now) for cap in range(3)],
+            trainer.extra(), servers.summary(now), servers.message(now),
+            trainer.done(), trainer.farewell(now), servers.active, servers.recovering,
+            servers.revision, [str(each) for each in ended],
+            [servers.consent(cap, now) for cap in range(3)],
             trainer.ledger.snapshot() if trainer.ledger is not None else None,
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(state).encode(), digest_size=4).hexdigest()
@@ -178,12 +178,12 @@ class _Called:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world.recorder.coordinator, name)
 
-    def server(self, report: ServerReport, now: float) -> Any:
+    def handle_server_report(self, report: ServerReport, now: float) -> Any:
         given = report.model_dump(mode="json", exclude_defaults=True)
         answer = self._world.recorder.call("server", now, given)
         return None if answer is None else ServerReply.model_validate(answer)
 
-    def worker(self, report: WorkerReport, now: float) -> Any:
+    def handle_worker_report(self, report: WorkerReport, now: float) -> Any:
         given = report.model_dump(mode="json", exclude_defaults=True)
         answer = self._world.recorder.call("worker", now, given)
         if answer is None:

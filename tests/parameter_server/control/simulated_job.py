@@ -408,11 +408,11 @@ class World:
         if saved is not None and with_journal:
             restore(saved, "journal", self.trainer, self.now)
         self.trainer.await_survivors(self.now)
-        self.trainer.fleet.cap_ranks(self.cap)
+        self.trainer.servers.cap_ranks(self.cap)
 
     def set_cap(self, cap: int | None) -> None:
         self.cap = cap
-        self.trainer.fleet.cap_ranks(cap)
+        self.trainer.servers.cap_ranks(cap)
 
     def name(self) -> str:
         self.names += 1
@@ -440,18 +440,18 @@ class World:
     def server_exchange(self, server: SimServer, lose_reply: bool = False) -> None:
         report = server.report()
         server.past.append(report)
-        reply = self.trainer.server(report, self.now)
+        reply = self.trainer.handle_server_report(report, self.now)
         if reply is not None and not lose_reply:
             server.obey(reply)
 
     def late_report(self, server: SimServer) -> None:
         """An old report of a server comes again; the answer goes nowhere."""
         if server.past:
-            self.trainer.server(server.past[0], self.now)
+            self.trainer.handle_server_report(server.past[0], self.now)
 
     def worker_call(self, report: WorkerReport) -> WorkerReply | None:
         try:
-            return self.trainer.worker(report, self.now)
+            return self.trainer.handle_worker_report(report, self.now)
         except RefusedError as error:
             self.refusals.append(str(error))
             return None
@@ -481,10 +481,10 @@ class World:
                 return
             self.round()
             self.check()
-        fleet = self.trainer.fleet
+        servers = self.trainer.servers
         ledger = self.trainer.ledger
         raise AssertionError(
-            f"does not get on: {fleet.summary(self.now)}; {fleet.message(self.now)}; "
+            f"does not get on: {servers.summary(self.now)}; {servers.message(self.now)}; "
             f"leases {ledger.leases() if ledger else None}; refusals {self.refusals[-3:]}"
         )
 
@@ -518,12 +518,12 @@ class World:
 
     def lost_at_the_end(self) -> bool:
         """A server died after the last batch, nobody saves, and somebody wants the model yet."""
-        return not self.saves and "lost after the end" in self.trainer.fleet.rejection_reason
+        return not self.saves and "lost after the end" in self.trainer.servers.rejection_reason
 
     def check_end(self) -> None:
         """Everything was applied once to every partition of the layout."""
-        layout = self.trainer.fleet.layout
-        assert layout is not None or self.trainer.fleet.at_end
+        layout = self.trainer.servers.layout
+        assert layout is not None or self.trainer.servers.at_end
         for partition, owner in enumerate(layout.owners if layout is not None else ()):
             assert layout is not None
             server = next(s for s in self.servers if s.id == layout.servers[owner].id)

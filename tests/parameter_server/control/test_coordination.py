@@ -37,14 +37,14 @@ def ready(**more: Any) -> World:
     world = World(slots=400, **more)
     world.add_server(0)
     world.add_worker(0)
-    while not world.trainer.fleet.serving:
+    while not world.trainer.servers.serving:
         world.round()
     return world
 
 
 def refusal(world: World, sent: WorkerReport) -> str:
     with pytest.raises(RefusedError) as caught:
-        world.trainer.worker(sent, world.now)
+        world.trainer.handle_worker_report(sent, world.now)
     return str(caught.value)
 
 
@@ -66,7 +66,7 @@ def test_a_trainer_that_has_forgotten_knows_the_data_from_the_servers() -> None:
     world.restart_trainer(with_journal=False)
     first = report(world, data=world.data.model_copy(update={"epochs": 3}))
     for server in world.servers:
-        world.trainer.server(server.report(), world.now)
+        world.trainer.handle_server_report(server.report(), world.now)
     assert "data.epochs: 3; the job began with 1" in refusal(world, first)
     world.run()
     world.check_end()
@@ -131,13 +131,13 @@ def test_sessions_and_lone_holders_have_no_part_in_such_a_job() -> None:
     world = ready()
     lease = LeaseRequest(holder="worker-5.0/x", data=world.data, max_slots=1)
     with pytest.raises(RefusedError, match="workers of its parameter servers"):
-        world.trainer.lease(lease, world.now)
+        world.trainer.grant_lease(lease, world.now)
     session = SessionReport(
         member=MemberId(rank=5, incarnation=0, nonce="x"), phase=Phase.READY, address="h:1",
         data=world.data,
     )  # fmt: skip
     with pytest.raises(RefusedError, match="parameter servers' workers"):
-        world.trainer.session(session, world.now)
+        world.trainer.handle_session_report(session, world.now)
 
 
 def test_a_worker_that_comes_when_servers_have_gone_is_told_so() -> None:
@@ -145,19 +145,21 @@ def test_a_worker_that_comes_when_servers_have_gone_is_told_so() -> None:
     world.slots = 400
     world.run()
     world.tick(1.0)
-    assert world.trainer.fleet.state.phase is state.Phase.DONE
-    late = world.trainer.worker(report(world), world.now)
+    assert world.trainer.servers.state.phase is state.Phase.DONE
+    late = world.trainer.handle_worker_report(report(world), world.now)
     assert late is not None
     assert late.over
     assert late.lease.finished
-    world.trainer.worker(report(world, phase=WorkerPhase.CLOSED), world.now)
+    world.trainer.handle_worker_report(report(world, phase=WorkerPhase.CLOSED), world.now)
 
 
 def test_dropped_gradients_are_summed_over_workers_dead_or_alive() -> None:
     world = ready()
     for incarnation, nonce in enumerate("abc"):
         member = MemberId(rank=7, incarnation=incarnation, nonce=nonce)
-        world.trainer.worker(report(world, member=member, dropped={"w": 2}), world.now)
+        world.trainer.handle_worker_report(
+            report(world, member=member, dropped={"w": 2}), world.now
+        )
     summary = world.trainer.summary(world.now)
     assert summary.servers is not None
     assert summary.servers["dropped"] == {"w": 6}

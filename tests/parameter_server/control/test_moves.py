@@ -17,16 +17,16 @@ def running(servers: int = 2, workers: int = 2, **more: int) -> World:
     for _ in range(20):
         world.round()
         world.check()
-        if world.trainer.fleet.serving:
+        if world.trainer.servers.serving:
             return world
-    raise AssertionError(world.trainer.fleet.summary(world.now))
+    raise AssertionError(world.trainer.servers.summary(world.now))
 
 
 def test_a_job_runs_to_its_end() -> None:
     world = running()
     world.run()
     world.check_end()
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0
 
 
 def test_without_checkpoints_too() -> None:
@@ -44,28 +44,28 @@ def test_servers_come_while_the_training_goes_on() -> None:
     world.add_server(3)
     world.run()
     world.check_end()
-    layout = world.trainer.fleet.layout
+    layout = world.trainer.servers.layout
     assert layout is not None
     assert len(layout.servers) == 4
-    assert world.trainer.fleet.state.restores == 0
-    kinds = [each.what for each in world.trainer.fleet.state.transitions.kept]
+    assert world.trainer.servers.state.restores == 0
+    kinds = [each.what for each in world.trainer.servers.state.transitions.kept]
     assert "servers 2 -> 4" in kinds
 
 
 def test_servers_go_when_they_own_nothing_any_more() -> None:
     world = running(servers=4, slots=200)
-    assert world.trainer.fleet.consent(3, world.now) is None
+    assert world.trainer.servers.consent(3, world.now) is None
     world.set_cap(3)
     for _ in range(40):
         world.round()
         world.check()
-        if world.trainer.fleet.consent(3, world.now):
+        if world.trainer.servers.consent(3, world.now):
             break
-    assert world.trainer.fleet.consent(3, world.now) is True
+    assert world.trainer.servers.consent(3, world.now) is True
     assert world.servers[3].stage is ServerStage.EMPTY
     world.run()
     world.check_end()
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0
 
 
 def test_a_draining_server_hands_over_and_goes() -> None:
@@ -74,7 +74,7 @@ def test_a_draining_server_hands_over_and_goes() -> None:
     world.run()
     world.check_end()
     assert not world.servers[0].alive
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0
 
 
 def test_a_replacement_takes_over() -> None:
@@ -83,7 +83,7 @@ def test_a_replacement_takes_over() -> None:
     world.run()
     world.check_end()
     assert world.servers[1].stage is ServerStage.EMPTY
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0
 
 
 def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
@@ -94,7 +94,7 @@ def test_a_dead_server_takes_all_back_to_the_checkpoint() -> None:
     world.add_server(1, incarnation=1)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.state.restores == 1
+    assert world.trainer.servers.state.restores == 1
 
 
 def test_a_worker_that_does_not_stop_is_waited_for_as_long_as_some_of_its_batches_take() -> None:
@@ -108,7 +108,7 @@ def test_a_worker_that_does_not_stop_is_waited_for_as_long_as_some_of_its_batche
     world.run()
     world.check_end()
     [change] = [
-        each for each in world.trainer.fleet.state.transitions.kept if "2 -> 3" in each.what
+        each for each in world.trainer.servers.state.transitions.kept if "2 -> 3" in each.what
     ]
     assert 4.0 < change.seconds < 7.0, "its batches took a second each"
 
@@ -121,12 +121,12 @@ def test_how_often_it_went_back_is_known_to_the_next_trainer(with_journal: bool)
     for count in (1, 2):
         world.servers[-1].alive = False
         world.add_server(1, incarnation=count)
-        while world.trainer.fleet.state.restores < count or not world.trainer.fleet.serving:
+        while world.trainer.servers.state.restores < count or not world.trainer.servers.serving:
             world.round()
         world.restart_trainer(with_journal)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.state.restores == 2
+    assert world.trainer.servers.state.restores == 2
 
 
 def test_servers_and_trainer_lost_together_are_a_restore() -> None:
@@ -139,7 +139,7 @@ def test_servers_and_trainer_lost_together_are_a_restore() -> None:
     world.add_server(0, incarnation=1)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.state.restores == 1
+    assert world.trainer.servers.state.restores == 1
 
 
 def test_a_dead_server_without_a_checkpoint_takes_all_back_to_the_beginning() -> None:
@@ -167,4 +167,4 @@ def test_a_worker_that_dies_between_two_servers_is_made_up_for() -> None:
     world.add_server(2)
     world.run()
     world.check_end()
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0

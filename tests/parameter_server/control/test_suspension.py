@@ -26,7 +26,7 @@ def until(world: World, look: Callable[[], object], rounds: int = 100) -> float:
             return world.now - began
         world.round()
         world.check()
-    raise AssertionError(world.trainer.fleet.summary(world.now))
+    raise AssertionError(world.trainer.servers.summary(world.now))
 
 
 def train(world: World, batches: int) -> None:
@@ -65,32 +65,32 @@ def test_nothing_is_done_twice_when_it_resumes(with_journal: bool, again: int) -
     world.run()
     world.check_end()
     assert 80 <= world.begun <= 80 + again
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0
 
 
 def test_it_stands_still_for_as_long_as_it_is_suspended() -> None:
     world = running(slots=80, save_every=1000)
     train(world, 30)
     world.suspend(True)
-    until(world, lambda: world.files and not world.trainer.fleet.state.checkpoints.writing)
+    until(world, lambda: world.files and not world.trainer.servers.state.checkpoints.writing)
     begun = world.begun
     for _ in range(20):
         world.round()
     assert world.begun == begun == max(world.files)
-    assert world.trainer.fleet.message(world.now) == "the job is suspended"
+    assert world.trainer.servers.message(world.now) == "the job is suspended"
     assert all(server.stage is ServerStage.SERVING for server in world.live_servers())
     world.suspend(False)
     world.run()
     world.check_end()
     assert world.begun == 80
-    assert world.trainer.fleet.state.restores == 0
+    assert world.trainer.servers.state.restores == 0
 
 
 def test_without_a_folder_for_checkpoints_nobody_waits() -> None:
     world = World(slots=80, saves=False)
     world.add_server(0)
     world.add_worker(0)
-    until(world, lambda: world.trainer.fleet.serving)
+    until(world, lambda: world.trainer.servers.serving)
     train(world, 10)
     assert leave(world) < 2.0
 
@@ -113,7 +113,7 @@ def test_what_nobody_can_complete_is_left_out() -> None:
         if worker.to_push is None:
             worker.exchange()
     worker.alive = False
-    world.trainer.fleet.end_worker(0, 0)
+    world.trainer.servers.end_worker(0, 0)
     assert leave(world) < 15.0, "its lease ends after a while, then servers differ"
     come_back(world)
     world.run()
@@ -127,7 +127,7 @@ def test_a_job_that_is_suspended_before_it_begins() -> None:
     world.add_worker(0)
     for _ in range(10):
         world.round()
-    assert world.trainer.fleet.layout is None
+    assert world.trainer.servers.layout is None
     assert leave(world) < 2.0
     assert world.workers[0].phase is WorkerPhase.CLOSED
     come_back(world)

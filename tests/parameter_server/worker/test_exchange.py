@@ -180,7 +180,7 @@ def test_a_chief_that_cannot_save_is_heard_while_it_trains_and_tries_again(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SAVE_RETRY_SECONDS", 0.1)
-    saves = job.coordinator.fleet.state.checkpoints
+    saves = job.coordinator.servers.state.checkpoints
     saves.timeouts = Timeouts(retry=0.2)
     job.start_servers(1)
     folder = tmp_path / "model"
@@ -213,7 +213,7 @@ def test_a_trained_model_that_cannot_be_saved_is_an_error_at_once(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SAVE_RETRY_SECONDS", 0.1)
-    job.coordinator.fleet.state.checkpoints.timeouts = Timeouts(retry=0.2)
+    job.coordinator.servers.state.checkpoints.timeouts = Timeouts(retry=0.2)
     job.start_servers(1)
     folder = tmp_path / "model"
     folder.write_text("in the way")

@@ -84,15 +84,15 @@ class Trainer:
     # ------------------------------------------------------------------ calls
 
     def session(self, now: float, given: Json) -> Json:
-        reply = self.coordinator.session(SessionReport.model_validate(given), now)
+        reply = self.coordinator.handle_session_report(SessionReport.model_validate(given), now)
         return reply.model_dump(mode="json", exclude_defaults=True)
 
     def lease(self, now: float, given: Json) -> Json:
-        reply = self.coordinator.lease(LeaseRequest.model_validate(given), now)
+        reply = self.coordinator.grant_lease(LeaseRequest.model_validate(given), now)
         return reply.model_dump(mode="json", exclude_defaults=True)
 
     def agent(self, now: float, given: Json) -> Json:
-        reply = self.coordinator.agent(AgentReport.model_validate(given), now)
+        reply = self.coordinator.handle_agent_report(AgentReport.model_validate(given), now)
         return reply.model_dump(mode="json", exclude_defaults=True)
 
     def advance(self, now: float, given: None) -> None:
@@ -104,8 +104,8 @@ class Trainer:
         trainer.running = frozenset((rank, number) for rank, number in given["running"])
         for rank, number in given["ended"]:
             trainer.rendezvous.process_ended(rank, number)
-            trainer.fleet.end_worker(rank, number)
-        trainer.fleet.set_pods({}, frozenset())
+            trainer.servers.end_worker(rank, number)
+        trainer.servers.set_pods({}, frozenset())
         trainer.advance(now)
 
     def expect(self, now: float, given: list[int] | None) -> None:

@@ -27,7 +27,7 @@ from penstock.job.protocol import (
     Restore,
     SessionReport,
 )
-from penstock.trainer.load_balance import by_speed
+from penstock.trainer.control.load_balance import by_speed
 
 
 @dataclass(frozen=True)

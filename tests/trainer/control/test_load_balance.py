@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.trainer.load_balance import by_speed, even, improved, step_seconds
+from penstock.trainer.control.load_balance import by_speed, even, improved, step_seconds
 
 SPEEDS = st.lists(st.floats(0.01, 10), min_size=1, max_size=8)
 

@@ -13,7 +13,7 @@ from penstock.job.protocol import (
     Restore,
     SessionReport,
 )
-from penstock.trainer.rendezvous import Rendezvous, Timing
+from penstock.trainer.control.rendezvous import Rendezvous, Timing
 
 DATA = DataSpec(dataset_size=100, global_batch=10, epochs=1)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.trainer.stragglers import stragglers
+from penstock.trainer.control.stragglers import stragglers
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 16])

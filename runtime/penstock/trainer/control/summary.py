@@ -29,7 +29,9 @@ class Summary:
     result: dict[str, Any] | None
     message: str
     alone: list[int] = field(default_factory=list)  # workers that train without the others
-    servers: dict[str, Any] | None = None  # of a job with parameter servers; see `Fleet.summary`
+    servers: dict[str, Any] | None = (
+        None  # of a job with parameter servers; see `ServerCoordinator.summary`
+    )
 
 
 @dataclass
