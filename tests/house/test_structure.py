@@ -36,7 +36,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.trainer.brain_connection.BrainConnection",
         "penstock.trainer.coordinator.Coordinator",
         "penstock.trainer.membership.Membership",
-        "penstock.trainer.control.rendezvous.Rendezvous",
         "penstock.trainer.service.TrainerService",
     }
 )

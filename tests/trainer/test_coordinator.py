@@ -112,7 +112,7 @@ def test_the_surviving_model_is_the_history_that_counts() -> None:
     trainer = Trainer()
     group = trainer.form(0, 1)
     trainer.train(0, group, 9)
-    trainer.books.rendezvous.process_ended(0, 0)
+    trainer.books.rendezvous.mark_ended(0, 0)
     trainer.send(1, Phase.READY, committed=8, generation=group.number)  # it did not see step 8
     assert trainer.books.committed_steps() == 8
     trainer.ledger.check_invariants()
@@ -247,7 +247,7 @@ def test_the_end_comes_when_every_process_has_left_the_session() -> None:
         trainer.send(rank, Phase.FINISHED, generation=group.number, committed=300)
     assert not trainer.books.done(), "the chief may still evaluate"
     trainer.send(1, Phase.CLOSED, generation=group.number, committed=300)
-    trainer.books.rendezvous.process_ended(1, 0)
+    trainer.books.rendezvous.mark_ended(1, 0)
     assert not trainer.books.done()
     result = {"accuracy": 0.9}
     trainer.send(0, Phase.CLOSED, generation=group.number, committed=300, result=result)
@@ -272,7 +272,7 @@ def finished_by(*ranks: int) -> Trainer:
     for rank in ranks:
         trainer.send(rank, Phase.CLOSED, generation=group.number, committed=300)
     for rank in ranks:
-        trainer.books.rendezvous.process_ended(rank, 0)
+        trainer.books.rendezvous.mark_ended(rank, 0)
     return trainer
 
 
@@ -339,7 +339,7 @@ def test_audits_are_summed_and_those_that_a_rollback_undoes_are_dropped() -> Non
     summary = trainer.books.summary(trainer.now)
     assert (summary.samples_seen, summary.samples_repeated) == (2000, 1)
     assert trainer.train(0, group, 210).audited_epochs == 2
-    trainer.books.rendezvous.process_ended(0, 0)
+    trainer.books.rendezvous.mark_ended(0, 0)
     trainer.send(1, Phase.READY, checkpoint=150)
     assert trainer.books.committed_steps() == 150
     assert trainer.books.summary(trainer.now).samples_seen == 1000

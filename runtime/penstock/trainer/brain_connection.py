@@ -240,7 +240,9 @@ class BrainConnection:
     def _ranks(self, now: float) -> dict[Role, dict[int, RankSample]]:
         known = {role.value: role for role in Role}
         found: dict[Role, dict[int, RankSample]] = {}
-        speeds = {m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members}
+        speeds = {
+            m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members.present
+        }
         slots, servers = self._coordinator.slots_by_rank(), self._coordinator.servers
         waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
         for (name, rank), usage in self._coordinator.usage(now).items():

@@ -143,7 +143,7 @@ class Coordinator:
             raise RefusedError(
                 f"committed: {report.committed}; the job has {self.order.total_steps} steps"
             )
-        if not self.rendezvous.report(report, now):
+        if not self.rendezvous.record(report, now):
             return self._reply(Directive.REFUSED, None, message=f"{report.member} was replaced")
         self.unwritten.hear(report.member.rank, report.troubles, now)
         self._take_audits(report)
@@ -292,10 +292,10 @@ class Coordinator:
         if self.ledger is None or not self.ledger.finished:
             return False
         done = (Phase.FINISHED, Phase.CLOSED)
-        members = self.rendezvous.members
+        members = self.rendezvous.members.present
         return (
             self.result is not None
-            or self.rendezvous.any_closed
+            or self.rendezvous.members.any_closed
             or any(member.report.phase in done for member in members)
         )
 
@@ -315,7 +315,7 @@ class Coordinator:
             LedgerError: an acknowledgement cannot be true, or the epoch cannot end.
         """
         self._refuse_copies()
-        if self.rendezvous.members:
+        if self.rendezvous.members.present:
             raise RefusedError(
                 "holder: this job's slots belong to its sessions; lease none of them"
             )
@@ -381,7 +381,7 @@ class Coordinator:
         return self.servers.answer_worker(report, lease, now)
 
     def _refuse_worker(self, report: WorkerReport) -> None:
-        if self.rendezvous.members:
+        if self.rendezvous.members.present:
             raise RefusedError("member: this job's slots belong to its sessions")
         if self.facts.guarantee is Guarantee.UNSHARDED:
             raise RefusedError(
@@ -439,7 +439,7 @@ class Coordinator:
         if report.role == Role.WORKER:
             self._watch_copies(report, now)
         if report.role == Role.WORKER and report.state is ProcessState.EXITED:
-            self.rendezvous.process_ended(report.rank, report.incarnation)
+            self.rendezvous.mark_ended(report.rank, report.incarnation)
         if report.role == Role.WORKER and self.ledger is not None and self.holders.active:
             self.holders.look_after(report, self.ledger, now)
         if report.role == Role.WORKER and self.servers.active:
@@ -447,7 +447,9 @@ class Coordinator:
                 self.servers.end_worker(report.rank, report.incarnation)
             else:
                 self.servers.keep_worker_alive(report.rank, report.incarnation, now)
-        hung = self.rendezvous.hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
+        hung = (
+            self.rendezvous.find_hung(now, self.hang_seconds) if report.role == Role.WORKER else {}
+        )
         refusal, told = self.copies.refusal, self.copies.told
         return AgentReply(
             trainer=self.identity,
@@ -534,8 +536,8 @@ class Coordinator:
         if not self.ledger.finished:
             return False
         through = (Phase.CLOSED, Phase.LEAVING)
-        there = self.rendezvous.members
-        return self.rendezvous.any_closed and all(m.report.phase in through for m in there)
+        there = self.rendezvous.members.present
+        return self.rendezvous.members.any_closed and all(m.report.phase in through for m in there)
 
     def latecomers(self, now: float) -> set[int]:
         """Ranks of workers that live and have not asked for a group yet.
@@ -552,7 +554,7 @@ class Coordinator:
                 live.add(process)
             elif agent.report.state is ProcessState.EXITED:
                 ended.add(process)
-        asked = self.servers if self.servers.active else self.rendezvous
+        asked = self.servers if self.servers.active else self.rendezvous.members
         return {rank for rank, number in live - ended if not asked.has_asked(rank, number)}
 
     def any_worker_runs(self, now: float) -> bool:

@@ -251,7 +251,7 @@ class TrainerService:
         self._coordinator.running = seen.running
         servers = self._coordinator.servers
         for rank, incarnation in seen.ended:
-            rendezvous.process_ended(rank, incarnation)
+            rendezvous.mark_ended(rank, incarnation)
             servers.end_worker(rank, incarnation)
         roles = role_pods(pods)
         servers.set_pods(roles.servers, roles.ended_servers)

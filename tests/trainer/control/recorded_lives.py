@@ -103,7 +103,7 @@ class Trainer:
         trainer.rendezvous.expect(given["expected"])
         trainer.running = frozenset((rank, number) for rank, number in given["running"])
         for rank, number in given["ended"]:
-            trainer.rendezvous.process_ended(rank, number)
+            trainer.rendezvous.mark_ended(rank, number)
             trainer.servers.end_worker(rank, number)
         trainer.servers.set_pods({}, frozenset())
         trainer.advance(now)
@@ -159,7 +159,7 @@ class Trainer:
             sorted(trainer.stragglers().items()), sorted(trainer.slots_by_rank().items()),
             trainer.world_size(now), trainer.committed_steps(), trainer.lease_stop_step,
             rendezvous.revision, rendezvous.slots_per_step,
-            [[m.id.rank, m.id.nonce, m.report.phase, m.seen] for m in rendezvous.members],
+            [[m.id.rank, m.id.nonce, m.report.phase, m.seen] for m in rendezvous.members.present],
             [asdict(problem) for problem in trainer.problems.current()],
             trainer.progress.steps_per_second(now, 5.0),
             trainer.ledger.snapshot() if trainer.ledger is not None else None,

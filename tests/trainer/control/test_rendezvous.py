@@ -34,7 +34,7 @@ class World:
             member = MemberId(rank=rank, incarnation=incarnation, nonce=f"{rank}.{incarnation}")
             before = SessionReport(member=member, phase=phase, address=f"h{rank}:1", data=DATA)
         self.reports[rank] = before.model_copy(update={"phase": phase, **fields})
-        self.rendezvous.report(self.reports[rank], self.now)
+        self.rendezvous.record(self.reports[rank], self.now)
         self.rendezvous.decide(self.now)
         return self.directive(rank)
 
@@ -71,7 +71,7 @@ class World:
         while self.now < end:
             self.now = min(end, self.now + 0.5)
             for rank in alive:
-                self.rendezvous.report(self.reports[rank], self.now)
+                self.rendezvous.record(self.reports[rank], self.now)
             self.rendezvous.decide(self.now)
 
 
@@ -162,7 +162,7 @@ def test_a_newcomer_waits_only_a_moment_for_others() -> None:
 
 def test_survivors_form_a_group_as_soon_as_all_of_them_have_left() -> None:
     world = training(0, 1, 2)
-    world.rendezvous.process_ended(1, incarnation=0)
+    world.rendezvous.mark_ended(1, incarnation=0)
     world.rendezvous.decide(world.now)
     assert world.directive(0) is Directive.ABANDON
     first = world.group().number
@@ -174,7 +174,7 @@ def test_survivors_form_a_group_as_soon_as_all_of_them_have_left() -> None:
 
 def test_the_most_advanced_member_is_the_source() -> None:
     world = training(0, 1, 2)
-    world.rendezvous.process_ended(0, incarnation=0)
+    world.rendezvous.mark_ended(0, incarnation=0)
     world.leave_all(5, 1)
     world.leave_all(6, 2)
     assert world.ranks() == [2, 1]
@@ -239,7 +239,7 @@ def test_a_newer_incarnation_replaces_the_older_which_is_refused() -> None:
     world = training(0, 1)
     old = world.reports[1]
     world.send(1, incarnation=1)
-    assert not world.rendezvous.report(old, world.now)
+    assert not world.rendezvous.record(old, world.now)
     assert world.rendezvous.directive(old.member)[0] is Directive.REFUSED
     assert world.directive(0) is Directive.ABANDON, "its process is gone, so the group is broken"
 
@@ -249,8 +249,8 @@ def test_a_restarted_process_of_the_same_incarnation_replaces_the_earlier_one() 
     old = world.reports[1]
     again = old.member.model_copy(update={"nonce": "again"})
     world.reports[1] = old.model_copy(update={"member": again, "phase": Phase.READY})
-    assert world.rendezvous.report(world.reports[1], world.now)
-    assert not world.rendezvous.report(old, world.now)
+    assert world.rendezvous.record(world.reports[1], world.now)
+    assert not world.rendezvous.record(old, world.now)
 
 
 def test_a_new_trainer_adopts_the_group_that_its_members_report() -> None:
@@ -258,7 +258,7 @@ def test_a_new_trainer_adopts_the_group_that_its_members_report() -> None:
     after = World()
     after.reports = dict(before.reports)
     after.rendezvous.recovering_until = after.now + 5
-    after.rendezvous.report(after.reports[0], after.now)
+    after.rendezvous.record(after.reports[0], after.now)
     after.rendezvous.decide(after.now)
     assert after.group() == before.group()
     assert after.directive(0) is Directive.TRAIN
@@ -284,7 +284,7 @@ def test_a_new_trainer_forms_no_group_from_nothing_before_survivors_could_report
 def test_when_all_are_lost_the_newest_checkpoint_counts() -> None:
     world = training(0, 1, committed=50)
     for rank in (0, 1):
-        world.rendezvous.process_ended(rank, incarnation=0)
+        world.rendezvous.mark_ended(rank, incarnation=0)
     world.send(0, incarnation=1, checkpoint=20)
     assert world.group().restore is Restore.CHECKPOINT
     assert world.group().start_step == 20
@@ -293,7 +293,7 @@ def test_when_all_are_lost_the_newest_checkpoint_counts() -> None:
 def test_when_all_are_lost_without_a_checkpoint_the_job_begins_anew() -> None:
     world = training(0, 1, committed=50)
     for rank in (0, 1):
-        world.rendezvous.process_ended(rank, incarnation=0)
+        world.rendezvous.mark_ended(rank, incarnation=0)
     world.send(1, incarnation=1)
     assert world.group().restore is Restore.FRESH
     assert world.group().start_step == 0
@@ -315,7 +315,7 @@ def test_the_end_of_the_job_is_no_broken_group() -> None:
     number = world.group().number
     world.send(0, Phase.CLOSED)
     assert world.group().number == number
-    assert world.rendezvous.any_closed
+    assert world.rendezvous.members.any_closed
 
 
 @pytest.mark.parametrize("joined", [1, 2])

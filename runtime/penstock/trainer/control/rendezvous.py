@@ -28,6 +28,7 @@ from penstock.job.protocol import (
     SessionReport,
 )
 from penstock.trainer.control.load_balance import by_speed
+from penstock.trainer.control.members import GroupProgress, Member, MemberRegistry
 
 
 @dataclass(frozen=True)
@@ -48,22 +49,6 @@ class Timing:
     """How long a broken group waits for a member that reports but does not leave it."""
 
 
-@dataclass
-class Member:
-    """The newest report of one rank."""
-
-    report: SessionReport
-    seen: float
-    ready_since: float | None = None
-    gone: bool = False
-    suspect: bool = False
-
-    @property
-    def id(self) -> MemberId:
-        """Which process it is."""
-        return self.report.member
-
-
 class Rendezvous:
     """The membership of one job."""
 
@@ -78,52 +63,29 @@ class Rendezvous:
         self.recovering_until = float("-inf")
         self.group: Group | None = None
         self.revision = 1
-        self._members: dict[int, Member] = {}
-        self._superseded: dict[MemberId, None] = {}
+        self.members = MemberRegistry()
         self._broken_since: float | None = None
         self._dissolving = False
-        self._progress: tuple[int, float] = (0, float("-inf"))
+        self._progress = GroupProgress()
         self._number = 0
         self._last_tick: float | None = None
 
     # ------------------------------------------------------------------ observations
 
-    def report(self, report: SessionReport, now: float) -> bool:
+    def record(self, report: SessionReport, now: float) -> bool:
         """Take in a report; False when a newer process has the rank."""
-        rank = report.member.rank
-        known = self._members.get(rank)
-        if report.member in self._superseded:
+        news = self.members.record(report, now)
+        if news is None:
             return False
-        if known is not None and known.id != report.member:
-            if report.member.incarnation < known.id.incarnation:
-                return False
-            self._supersede(known.id)
-            known = None
-        member = known or Member(report, now)
-        self._members[rank] = member
-        ready = report.phase is Phase.READY
-        if ready and (member.ready_since is None or member.report.phase is not Phase.READY):
-            member.ready_since = now
-        if not ready:
-            member.ready_since = None
-        if known is None or known.report.phase is not report.phase:
-            self.revision += 1
-        member.report, member.seen, member.gone, member.suspect = report, now, False, False
-        for lost in report.lost:
-            other = self._members.get(lost.rank)
-            if other is not None and other.id == lost and other.report.phase is Phase.TRAINING:
-                other.suspect = True
+        self.revision += news
         self._number = max(self._number, report.generation)
         self._adopt(report, now)
-        self._note_progress(report, now)
+        self._progress.note(report, self.group, now)
         return True
 
-    def process_ended(self, rank: int, incarnation: int) -> None:
+    def mark_ended(self, rank: int, incarnation: int) -> None:
         """An agent, or a pod's status, says that the process of a rank is no more."""
-        member = self._members.get(rank)
-        if member is not None and member.id.incarnation <= incarnation and not member.gone:
-            member.gone = True
-            self.revision += 1
+        self.revision += self.members.mark_ended(rank, incarnation)
 
     def expect(self, ranks: Iterable[int] | None) -> None:
         """The ranks that should train: whose pods exist and are not being deleted."""
@@ -132,11 +94,10 @@ class Rendezvous:
     def tick(self, now: float) -> None:
         """Let time pass. A long gap was our own standstill, which must not look like silence."""
         if self._last_tick is not None and (gap := now - self._last_tick) > 1.0:
-            for member in self._members.values():
-                member.seen = min(now, member.seen + gap)
+            self.members.pass_over(gap, now)
+            self._progress.pass_over(gap, now)
             if self._broken_since is not None:
                 self._broken_since = min(now, self._broken_since + gap)
-            self._progress = (self._progress[0], min(now, self._progress[1] + gap))
         self._last_tick = now
 
     # ------------------------------------------------------------------ decision
@@ -152,8 +113,8 @@ class Rendezvous:
 
     def directive(self, member: MemberId) -> tuple[Directive, Group | None]:
         """What a member is to do now."""
-        known = self._members.get(member.rank)
-        if known is None or known.id != member:
+        known = self.members.find(member)
+        if known is None:
             return Directive.REFUSED, None
         group = self.group
         report = known.report
@@ -170,7 +131,7 @@ class Rendezvous:
 
     def waiting_message(self, now: float) -> str:
         """Why no group is formed, for people; empty when there is nothing to wait for."""
-        ready = self._ready(now)
+        ready = self.members.ready(now, self.timing.silent)
         if self.group is not None and self._broken_since is None:
             return ""
         if len(ready) < self.min_workers:
@@ -183,9 +144,9 @@ class Rendezvous:
             return None
         return member.report.slot_seconds / self.weights.get(member.id.rank, 1.0)
 
-    def hung(self, now: float, patience: float) -> dict[int, float]:
+    def find_hung(self, now: float, patience: float) -> dict[int, float]:
         """Members that hold up the group: since when (in seconds) its steps have not advanced."""
-        standstill = now - self._progress[1]
+        standstill = now - self._progress.since
         if not self.training or standstill < patience:
             return {}
         return {
@@ -193,7 +154,7 @@ class Rendezvous:
             for member in self.group_members
             if member is not None
             and member.report.phase is Phase.TRAINING
-            and member.report.computed <= self._progress[0]
+            and member.report.computed <= self._progress.step
         }
 
     @property
@@ -202,41 +163,15 @@ class Rendezvous:
         return self.group is not None and self._broken_since is None
 
     @property
-    def members(self) -> list[Member]:
-        """All members that have not gone."""
-        return [member for member in self._members.values() if not member.gone]
-
-    @property
-    def any_closed(self) -> bool:
-        """Whether any process, gone by now or not, came to the end of the data."""
-        return any(m.report.phase is Phase.CLOSED for m in self._members.values())
-
-    @property
     def group_members(self) -> list[Member | None]:
         """The newest report of each member of the group, in order."""
-        if self.group is None:
-            return []
-        found: list[Member | None] = []
-        for other in self.group.members:
-            member = self._members.get(other.id.rank)
-            found.append(member if member and member.id == other.id else None)
-        return found
-
-    def has_asked(self, rank: int, incarnation: int) -> bool:
-        """Whether this process of a rank, or a later one, has ever reported a session."""
-        member = self._members.get(rank)
-        return member is not None and member.id.incarnation >= incarnation
+        return self.members.of(self.group) if self.group is not None else []
 
     def continue_from(self, number: int) -> None:
         """Number groups above one that existed before this trainer."""
         self._number = max(self._number, number)
 
     # ------------------------------------------------------------------ inside
-
-    def _supersede(self, member: MemberId) -> None:
-        self._superseded[member] = None
-        while len(self._superseded) > 4096:
-            del self._superseded[next(iter(self._superseded))]
 
     def _adopt(self, report: SessionReport, now: float) -> None:
         """Take up a newer group than ours: then we are the ones who forgot."""
@@ -249,27 +184,15 @@ class Rendezvous:
         self._number = max(self._number, theirs.number)
         self._broken_since = None
         self._dissolving = False
-        self._progress = (theirs.start_step, now)
-        for other in theirs.members:  # give each of them the time to report to us
-            if other.id.rank not in self._members and other.id != report.member:
-                placeholder = report.model_copy(
-                    update={"member": other.id, "phase": Phase.TRAINING, "committed": None}
-                )
-                self._members[other.id.rank] = Member(placeholder, now)
-
-    def _note_progress(self, report: SessionReport, now: float) -> None:
-        group = self.group
-        if group is None or report.generation != group.number or report.committed is None:
-            return
-        if report.phase is Phase.TRAINING and report.committed > self._progress[0]:
-            self._progress = (report.committed, now)
+        self._progress.begin(theirs.start_step, now)
+        self.members.take_up(theirs, report, now)  # gives each of them the time to report to us
 
     def _watch_group(self, group: Group, now: float) -> None:
-        unfinished = [m for m in self.group_members if m is None or not _finished(m)]
+        unfinished = [m for m in self.group_members if m is None or not m.finished]
         if not unfinished:
             return  # the end of the job
         for member in unfinished:
-            if member is None or self._has_left(member, group) or self._is_lost(member, now):
+            if member is None or _has_left(member, group) or self._is_lost(member, now):
                 self._broken_since = now
                 self.revision += 1
                 return
@@ -278,20 +201,16 @@ class Rendezvous:
             self._dissolving = True
             self.revision += 1
 
-    def _has_left(self, member: Member, group: Group) -> bool:
-        report = member.report
-        if member.gone or report.phase is Phase.LEAVING:
-            return True
-        return report.phase is Phase.READY and report.generation >= group.number
-
     def _is_lost(self, member: Member, now: float) -> bool:
         """Silent, and the group's steps, which need every member, do not advance either."""
         patience = self.timing.lost
-        return now - member.seen > patience and now - self._progress[1] > patience
+        return now - member.seen > patience and now - self._progress.since > patience
 
     def _newcomers(self, group: Group, now: float) -> list[Member]:
         """Those who are ready outside the group, once nobody else is worth waiting for."""
-        ready = [m for m in self._ready(now) if group.index_of(m.id) is None]
+        ready = [
+            m for m in self.members.ready(now, self.timing.silent) if group.index_of(m.id) is None
+        ]
         if not ready:
             return []
         present = {m.id.rank for m in ready} | {m.id.rank for m in group.members}
@@ -299,17 +218,8 @@ class Rendezvous:
         oldest = min(m.ready_since or now for m in ready)
         return ready if complete or now - oldest >= self.timing.settle else []
 
-    def _ready(self, now: float) -> list[Member]:
-        return [
-            member
-            for member in self._members.values()
-            if member.report.phase is Phase.READY
-            and not member.gone
-            and now - member.seen <= self.timing.silent
-        ]
-
     def _form(self, now: float) -> Group | None:
-        ready = self._ready(now)
+        ready = self.members.ready(now, self.timing.silent)
         if len(ready) < max(1, self.min_workers) or self._must_wait(ready, now):
             return None
         source, restore, start = _choose_source(ready)
@@ -326,7 +236,7 @@ class Rendezvous:
         )
         self._broken_since = None
         self._dissolving = False
-        self._progress = (start, now)
+        self._progress.begin(start, now)
         self.revision += 1
         return self.group
 
@@ -348,7 +258,7 @@ class Rendezvous:
         """Whether a member of the broken group will still come: it reports, but has not left."""
         since = self._broken_since if self._broken_since is not None else now
         for member in self.group_members:
-            if member is None or self._has_left(member, group) or _finished(member):
+            if member is None or _has_left(member, group) or member.finished:
                 continue
             patience = self.timing.suspect if member.suspect else self.timing.silent
             silent = now - member.seen > patience
@@ -357,8 +267,11 @@ class Rendezvous:
         return False
 
 
-def _finished(member: Member) -> bool:
-    return member.report.phase in (Phase.FINISHED, Phase.CLOSED)
+def _has_left(member: Member, group: Group) -> bool:
+    report = member.report
+    if member.gone or report.phase is Phase.LEAVING:
+        return True
+    return report.phase is Phase.READY and report.generation >= group.number
 
 
 def _choose_source(ready: list[Member]) -> tuple[Member, Restore, int]:
