@@ -34,7 +34,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.scheduler.node_table.NodeTable",
         "penstock.scheduler.placement.snapshot.Snapshot",
         "penstock.trainer.brain_connection.BrainConnection",
-        "penstock.trainer.coordinator.Coordinator",
         "penstock.trainer.membership.Membership",
         "penstock.trainer.service.TrainerService",
     }

@@ -229,7 +229,7 @@ def test_the_copy_of_the_ledger_can_be_taken_up() -> None:
     assert len(content) < 1000
     after = Coordinator(JobFacts(), identity="later")
     restore(content, "the copy", after, now=0.0)
-    assert after.committed_steps() == before.committed_steps() > 0
+    assert after.state.committed_steps == before.state.committed_steps > 0
 
 
 def test_a_job_that_cannot_be_described_is_said_once_and_registered_when_it_can(

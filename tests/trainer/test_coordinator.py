@@ -26,6 +26,8 @@ from penstock.job.protocol import (
     decode,
     encode,
 )
+from penstock.trainer.control.events import PodsKnown
+from penstock.trainer.control.figures import find_latecomers
 from penstock.trainer.control.write_problems import FORGET_SECONDS
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
@@ -51,11 +53,13 @@ class Trainer:
 
     def form(self, *ranks: int, committed: int | None = None) -> Group:
         """Bring these ranks into a new group and let them train."""
-        self.books.rendezvous.expect(ranks)
-        generation = self.books.rendezvous.group.number if self.books.rendezvous.group else 0
+        self.books.expect_workers(ranks)
+        generation = (
+            self.books.state.rendezvous.group.number if self.books.state.rendezvous.group else 0
+        )
         for rank in ranks:
             self.send(rank, Phase.READY, committed=committed, generation=generation)
-        group = self.books.rendezvous.group
+        group = self.books.state.rendezvous.group
         assert group is not None
         for rank in ranks:
             self.train(rank, group, group.start_step)
@@ -66,10 +70,20 @@ class Trainer:
             rank, Phase.TRAINING, generation=group.number, group=group, committed=committed
         )
 
+    def know_pods(self, *running: tuple[int, int], ended: tuple[tuple[int, int], ...] = ()) -> None:
+        """The cluster's pods of workers, by rank and incarnation."""
+        expected = self.books.state.rendezvous.expected or frozenset()
+        pods = PodsKnown(expected=expected, running=frozenset(running), ended=ended)
+        self.books.learn_pods(pods, self.now)
+
+    def end(self, rank: int) -> None:
+        """The process of a rank is no more."""
+        self.know_pods(ended=((rank, 0),))
+
     @property
     def ledger(self) -> Ledger:
-        assert self.books.ledger is not None
-        return self.books.ledger
+        assert self.books.state.ledger is not None
+        return self.books.state.ledger
 
 
 def test_a_group_holds_a_lead_of_whole_steps_and_no_more() -> None:
@@ -101,20 +115,20 @@ def test_acknowledged_steps_are_consumed_and_an_old_group_counts_no_more() -> No
     trainer = Trainer()
     old = trainer.form(0, 1)
     trainer.train(0, old, 7)
-    assert trainer.books.committed_steps() == 7
+    assert trainer.books.state.committed_steps == 7
     new = trainer.form(0, 1, committed=7)
     assert new.number > old.number
     assert trainer.train(1, old, 9).directive is Directive.ABANDON
-    assert trainer.books.committed_steps() == 7, "an old group's word was taken"
+    assert trainer.books.state.committed_steps == 7, "an old group's word was taken"
 
 
 def test_the_surviving_model_is_the_history_that_counts() -> None:
     trainer = Trainer()
     group = trainer.form(0, 1)
     trainer.train(0, group, 9)
-    trainer.books.rendezvous.mark_ended(0, 0)
+    trainer.end(0)
     trainer.send(1, Phase.READY, committed=8, generation=group.number)  # it did not see step 8
-    assert trainer.books.committed_steps() == 8
+    assert trainer.books.state.committed_steps == 8
     trainer.ledger.check_invariants()
 
 
@@ -123,9 +137,9 @@ def test_a_member_that_is_ahead_of_the_trainer_is_believed() -> None:
     group = trainer.form(0)
     trainer.train(0, group, 5)
     trainer.now += 60  # the lease expired meanwhile: nobody else held the slots
-    trainer.books.rendezvous.tick(trainer.now)
+    trainer.books.advance(trainer.now)
     assert trainer.train(0, group, 30).directive is Directive.TRAIN
-    assert trainer.books.committed_steps() == 30
+    assert trainer.books.state.committed_steps == 30
     trainer.ledger.check_invariants()
 
 
@@ -156,7 +170,7 @@ def test_at_most_once_in_a_group_still_counts_what_was_committed() -> None:
     trainer = Trainer(guarantee=Guarantee.AT_MOST_ONCE)
     group = trainer.form(0)
     trainer.train(0, group, 3)
-    assert trainer.books.committed_steps() == 3
+    assert trainer.books.state.committed_steps == 3
 
 
 def crash(trainer: Trainer, slot: int, *ranks: int) -> None:
@@ -174,7 +188,7 @@ def test_a_slot_on_which_three_workers_crashed_ends_the_job_with_its_name() -> N
     crash(trainer, 5, 2)
     assert trainer.ledger.quarantine == [(5, 6)]
     assert trainer.books.summary(trainer.now).quarantined == [(5, 6)]
-    [sample] = trainer.books.data.order(SLOTS).samples(Slot(0, 0, 5)).tolist()  # type: ignore[union-attr]
+    [sample] = trainer.books.state.data.order(SLOTS).samples(Slot(0, 0, 5)).tolist()  # type: ignore[union-attr]
     with pytest.raises(
         RefusedError,
         match=rf"slot 5 \(samples {sample}\) failed on 3 different workers.*set input\.skipBad",
@@ -188,7 +202,7 @@ def test_with_skip_bad_the_next_group_trains_without_the_slot() -> None:
     group = trainer.form(3)
     assert group.skipped == ((5, 6),)
     assert trainer.train(3, group, 1).directive is Directive.TRAIN
-    assert trainer.books.committed_steps() == 1
+    assert trainer.books.state.committed_steps == 1
     trainer.ledger.check_invariants()
     trainer.train(3, group, 300)
     assert trainer.ledger.finished
@@ -233,10 +247,10 @@ def test_the_script_may_choose_the_slots_and_a_small_batch_limits_them() -> None
     trainer = Trainer()
     spec = DATA.model_copy(update={"slots_per_step": 5})
     trainer.send(0, Phase.READY, data=spec)
-    assert trainer.books.rendezvous.slots_per_step == 5
+    assert trainer.books.state.rendezvous.slots_per_step == 5
     small = Trainer()
     small.send(0, Phase.READY, data=DATA.model_copy(update={"global_batch": 3}))
-    assert small.books.rendezvous.slots_per_step == 3
+    assert small.books.state.rendezvous.slots_per_step == 3
 
 
 def test_the_end_comes_when_every_process_has_left_the_session() -> None:
@@ -247,7 +261,7 @@ def test_the_end_comes_when_every_process_has_left_the_session() -> None:
         trainer.send(rank, Phase.FINISHED, generation=group.number, committed=300)
     assert not trainer.books.done(), "the chief may still evaluate"
     trainer.send(1, Phase.CLOSED, generation=group.number, committed=300)
-    trainer.books.rendezvous.mark_ended(1, 0)
+    trainer.end(1)
     assert not trainer.books.done()
     result = {"accuracy": 0.9}
     trainer.send(0, Phase.CLOSED, generation=group.number, committed=300, result=result)
@@ -272,7 +286,7 @@ def finished_by(*ranks: int) -> Trainer:
     for rank in ranks:
         trainer.send(rank, Phase.CLOSED, generation=group.number, committed=300)
     for rank in ranks:
-        trainer.books.rendezvous.mark_ended(rank, 0)
+        trainer.end(rank)
     return trainer
 
 
@@ -287,28 +301,28 @@ def test_who_comes_when_the_others_have_gone_is_told_so_too() -> None:
 
 def test_a_worker_that_is_still_starting_is_known_by_its_pod_or_its_agent() -> None:
     trainer = finished_by(0, 1)
-    trainer.books.running = frozenset({(0, 0), (2, 0)})
+    trainer.know_pods((0, 0), (2, 0))
     trainer.books.handle_agent_report(agent_report(3), trainer.now)
-    assert trainer.books.latecomers(trainer.now) == {2, 3}
+    assert find_latecomers(trainer.books.state, trainer.now) == {2, 3}
     trainer.send(2, Phase.READY)
-    assert trainer.books.latecomers(trainer.now) == {3}
+    assert find_latecomers(trainer.books.state, trainer.now) == {3}
     trainer.books.handle_agent_report(agent_report(3, ProcessState.EXITED), trainer.now)
-    trainer.books.running |= {(3, 0)}  # its container has yet to end
-    assert not trainer.books.latecomers(trainer.now)
+    trainer.know_pods((0, 0), (2, 0), (3, 0))  # its container has yet to end
+    assert not find_latecomers(trainer.books.state, trainer.now)
 
 
 def test_the_next_process_of_a_rank_is_awaited_and_a_silent_agent_is_not() -> None:
     trainer = finished_by(0, 1)
-    trainer.books.running = frozenset({(1, 1)})
-    assert trainer.books.latecomers(trainer.now) == {1}
-    trainer.books.running = frozenset()
+    trainer.know_pods((1, 1))
+    assert find_latecomers(trainer.books.state, trainer.now) == {1}
+    trainer.know_pods()
     trainer.books.handle_agent_report(agent_report(2), trainer.now)
-    assert trainer.books.latecomers(trainer.now + 11) == set()
+    assert find_latecomers(trainer.books.state, trainer.now + 11) == set()
 
 
 def test_the_trainer_stays_until_late_workers_have_heard_of_the_end() -> None:
     trainer, end = finished_by(0, 1), End()
-    trainer.books.running = frozenset({(2, 0)})
+    trainer.know_pods((2, 0))
     for _ in range(8):
         assert not end.reached(trainer.books, trainer.now)
         trainer.now += 1
@@ -321,7 +335,7 @@ def test_the_trainer_stays_until_late_workers_have_heard_of_the_end() -> None:
 
 def test_a_worker_that_never_asks_holds_the_trainer_for_a_minute_at_most() -> None:
     trainer, end = finished_by(0, 1), End()
-    trainer.books.running = frozenset({(2, 0)})
+    trainer.know_pods((2, 0))
     assert not end.reached(trainer.books, trainer.now)
     assert not end.reached(trainer.books, trainer.now + LATECOMER_SECONDS)
     assert end.reached(trainer.books, trainer.now + LATECOMER_SECONDS + 1)
@@ -339,9 +353,9 @@ def test_audits_are_summed_and_those_that_a_rollback_undoes_are_dropped() -> Non
     summary = trainer.books.summary(trainer.now)
     assert (summary.samples_seen, summary.samples_repeated) == (2000, 1)
     assert trainer.train(0, group, 210).audited_epochs == 2
-    trainer.books.rendezvous.mark_ended(0, 0)
+    trainer.end(0)
     trainer.send(1, Phase.READY, checkpoint=150)
-    assert trainer.books.committed_steps() == 150
+    assert trainer.books.state.committed_steps == 150
     assert trainer.books.summary(trainer.now).samples_seen == 1000
 
 
@@ -354,11 +368,11 @@ def test_a_new_trainer_takes_up_the_journal_and_the_ranks_do_not_notice() -> Non
     journal += append(trainer.ledger.take_events())
     after = Trainer()
     restore(journal, "the journal", after.books, after.now)
-    assert after.books.committed_steps() == 12
+    assert after.books.state.committed_steps == 12
     reply = after.train(0, group, 15)
     assert reply.directive is Directive.TRAIN
-    assert after.books.committed_steps() == 15
-    assert after.books.rendezvous.group == group
+    assert after.books.state.committed_steps == 15
+    assert after.books.state.rendezvous.group == group
     after.ledger.check_invariants()
 
 
@@ -367,8 +381,8 @@ def test_a_new_trainer_without_any_state_learns_it_from_the_ranks() -> None:
     after = Trainer()
     after.books.await_survivors(after.now)
     assert after.train(1, group, 33).directive is Directive.TRAIN
-    assert after.books.committed_steps() == 33
-    assert after.books.lease_stop_step > 33
+    assert after.books.state.committed_steps == 33
+    assert after.books.state.lease_stop_step > 33
     after.ledger.check_invariants()
 
 
@@ -378,7 +392,7 @@ def test_a_journal_of_other_data_is_passed_over() -> None:
     journal = begin(trainer.ledger, {**(trainer.books.extra() or {}), "slots_per_step": 3})
     after = Trainer()
     restore(journal, "the journal", after.books, after.now)
-    assert after.books.ledger is None
+    assert after.books.state.ledger is None
 
 
 def test_shares_follow_the_measured_speeds() -> None:
@@ -405,7 +419,7 @@ def test_usage_is_that_of_running_processes_that_report() -> None:
     )
     ended = AgentReport(role="worker", rank=2, incarnation=0, state=ProcessState.EXITED)
     trainer.books.handle_agent_report(ended, now=100)
-    assert trainer.books.usage(now=101) == {("worker", 0): used}
+    assert trainer.books.state.agents.usage(now=101) == {("worker", 0): used}
 
 
 def test_the_end_of_an_evaluator_is_not_that_of_the_worker_of_its_rank() -> None:
@@ -420,7 +434,7 @@ def test_the_end_of_an_evaluator_is_not_that_of_the_worker_of_its_rank() -> None
 
 def test_a_program_without_the_api_ends_the_job_when_it_ended_well() -> None:
     trainer = Trainer()
-    trainer.books.rendezvous.expect({0})
+    trainer.books.expect_workers({0})
 
     def ended(code: int) -> AgentReport:
         return AgentReport(

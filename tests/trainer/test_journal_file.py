@@ -12,7 +12,7 @@ import pytest
 from penstock.crds.conditions import JobReason
 from penstock.data.ledger import Ledger, LedgerOptions
 from penstock.data.ledger.journal import recover
-from penstock.job.protocol import DataSpec
+from penstock.job.protocol import DataSpec, LeaseRequest
 from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer.journal import Journal
 from penstock.trainer.service import TrainerService
@@ -48,7 +48,8 @@ def test_a_full_disk_is_said_once_and_so_is_its_end(
         raise OSError(28, "No space left on device")
 
     service = TrainerService(TrainerSettings(identity=pod_identity({})))
-    service._coordinator._open_data(DataSpec(dataset_size=64, global_batch=8, epochs=1))
+    data = DataSpec(dataset_size=64, global_batch=8, epochs=1)
+    service._coordinator.grant_lease(LeaseRequest(holder="a", data=data, max_slots=1), 0.0)
     journal = Journal(tmp_path)
     with monkeypatch.context() as patch, caplog.at_level(logging.INFO):
         patch.setattr(journal, "rewrite", full)

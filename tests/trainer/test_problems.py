@@ -11,7 +11,6 @@ from penstock.crds.conditions import JobReason
 from penstock.crds.job_status import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, ElasticJobStatus
 from penstock.trainer.problems import MAX_KNOWN, Problems, as_status
 from penstock.trainer.service import End
-from penstock.trainer.silent_copies import Refusal
 from tests.trainer.test_coordinator import finished_by
 
 ZERO = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -88,6 +87,6 @@ def test_neither_memory_nor_status_grows_beyond_its_bound() -> None:
 
 def test_a_trainer_whose_job_was_refused_is_never_done() -> None:
     trainer, end = finished_by(0, 1), End()
-    trainer.books.copies.refusal = Refusal(SEPARATE, "2 workers")
+    trainer.books.problems.report("workers", SEPARATE, "2 workers", 0.0, fatal=True)
     assert not end.reached(trainer.books, trainer.now)
     assert not end.reached(trainer.books, trainer.now + 86_400)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,8 @@ def test_two_processes_share_the_samples(
     assert first + second == Counter(dict.fromkeys(range(50), 3))
     assert first
     assert second
-    assert coordinator.ledger is not None
-    assert coordinator.ledger.finished
+    assert coordinator.state.ledger is not None
+    assert coordinator.state.ledger.finished
 
 
 class iter_once:  # noqa: N801  (a loader without PyTorch: iterates its sampler)
@@ -157,7 +158,7 @@ def test_an_agent_renews_what_its_process_holds(
 ) -> None:
     as_rank(monkeypatch, 0)
     next(started(FileShards({"f": 5}, records_per_shard=1)))
-    ledger = coordinator.ledger
+    ledger = coordinator.state.ledger
     assert ledger is not None
     [before] = ledger.leases()
     alive = AgentReport(role="worker", rank=0, incarnation=0)
@@ -168,7 +169,7 @@ def test_an_agent_renews_what_its_process_holds(
 def test_unsharded_means_that_every_process_has_all_samples_in_its_own_order(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coordinator.facts.guarantee = Guarantee.UNSHARDED
+    coordinator.learn(replace(coordinator.state.facts, guarantee=Guarantee.UNSHARDED))
     orders = []
     for rank in range(2):
         as_rank(monkeypatch, rank)
@@ -194,13 +195,13 @@ def test_unsharded_holders_beyond_the_ranks_of_a_job_are_refused(
         lease("worker-2.0")
     for life in range(50):
         lease(f"worker-0.2/{life}", now=10.0 * life)
-    assert len(books.holders._seen) == 1, "those that are not heard any more are forgotten"
+    assert len(books.state.holders._seen) == 1, "those that are not heard any more are forgotten"
 
 
 def test_at_most_once_means_that_what_a_dead_process_held_is_not_done_again(
     coordinator: Coordinator, started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coordinator.facts.guarantee = Guarantee.AT_MOST_ONCE
+    coordinator.learn(replace(coordinator.state.facts, guarantee=Guarantee.AT_MOST_ONCE))
     as_rank(monkeypatch, 0)
     dead = started(FileShards({"f": 10}, records_per_shard=1, shuffle=False))
     assert next(dead).start == 0

@@ -148,7 +148,7 @@ def test_independent_workers_are_left_alone() -> None:
     for rank in range(2):
         copies.hear(report(rank, ALONE), 0.0)
     copies.look(0.1)
-    copies.ended_well(report(0), 2)
+    copies.judge_end(report(0), 2, 0.0)
     assert copies.refusal is None
 
 
@@ -163,7 +163,7 @@ def test_a_worker_of_several_that_ended_by_itself_is_no_success(
     copies = SilentCopies()
     last = ended(0)
     copies.hear(last, 0.0)
-    copies.ended_well(last, workers)
+    copies.judge_end(last, workers, 0.0)
     assert (copies.refusal is not None) is refused
 
 
@@ -172,7 +172,7 @@ def test_a_worker_that_came_when_the_group_was_through_is_no_copy() -> None:
     copies.hear(ended(0, process(0, 2)), 0.0)
     late = ended(1)  # it found the finished model, and had nothing to do
     copies.hear(late, 1.0)
-    copies.ended_well(late, 2)
+    copies.judge_end(late, 2, 0.0)
     assert copies.refusal is None
 
 
@@ -183,7 +183,7 @@ def test_agents_that_cannot_say_what_their_processes_do_are_not_held_to_it() -> 
             role="worker", rank=rank, incarnation=0, state=ProcessState.EXITED, exit_code=0
         )
         copies.hear(before, 0.0)
-        copies.ended_well(before, 2)
+        copies.judge_end(before, 2, 0.0)
     copies.look(0.1)
     assert copies.alone(0.1) == []
     assert copies.refusal is None
@@ -225,12 +225,12 @@ def test_two_sessions_in_one_pod_are_refused() -> None:
 
 def test_agents_are_told_only_after_those_who_watch_the_job() -> None:
     trainer = Coordinator(JobFacts(), "trainer")
-    trainer.rendezvous.expect(range(2))
+    trainer.expect_workers(range(2))
     assert not trainer.handle_agent_report(report(1), 0.0).undecided
     first = trainer.handle_agent_report(ended(0), 0.0)
     assert first.undecided
     assert not first.refused
-    trainer.copies.told = True
+    trainer.confirm_refusal_shown()
     second = trainer.handle_agent_report(ended(0), 0.5)
     assert second.refused.startswith("SeparateCopies: worker 0 of 2 has ended")
     assert not second.undecided
@@ -242,24 +242,20 @@ def test_an_agent_of_the_previous_release_is_understood() -> None:
     assert AgentReport.model_validate(said).processes is None
 
 
-def listened(
-    copies: SilentCopies, *reports: AgentReport, seconds: int, caplog: pytest.LogCaptureFixture
-) -> list[str]:
+def listened(copies: SilentCopies, *reports: AgentReport, seconds: int) -> list[str]:
     """What was said while these reports came every second for so long."""
-    caplog.clear()
+    said = []
     for second in range(seconds + 1):
         for one in reports:
             copies.hear(one, second)
-        copies.listen(second)
-    return caplog.messages
+        said.append(copies.listen(second))
+    return [warning for warning in said if warning]
 
 
-def test_workers_that_stay_silent_are_warned_of_once_and_early(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_workers_that_stay_silent_are_warned_of_once_and_early() -> None:
     copies = SilentCopies()
-    assert listened(copies, report(0), report(1), seconds=59, caplog=caplog) == []
-    [said] = listened(copies, report(0), report(1), seconds=200, caplog=caplog)
+    assert listened(copies, report(0), report(1), seconds=59) == []
+    [said] = listened(copies, report(0), report(1), seconds=200)
     assert "2 workers have run for 60 s" in said
     assert "will not count as succeeded" in said
     assert "independentWorkers: true" in said
@@ -278,7 +274,5 @@ def test_workers_that_stay_silent_are_warned_of_once_and_early(
         ),
     ],
 )
-def test_others_are_not_warned_of(
-    copies: SilentCopies, reports: list[AgentReport], caplog: pytest.LogCaptureFixture
-) -> None:
-    assert listened(copies, *reports, seconds=100, caplog=caplog) == []
+def test_others_are_not_warned_of(copies: SilentCopies, reports: list[AgentReport]) -> None:
+    assert listened(copies, *reports, seconds=100) == []

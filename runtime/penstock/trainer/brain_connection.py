@@ -26,6 +26,7 @@ from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger.journal import begin
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
+from penstock.trainer.control import figures
 from penstock.trainer.coordinator import Coordinator
 from penstock.trainer.job_view import PodLimits
 from penstock.wire import JobRegistration, Plan
@@ -199,10 +200,10 @@ class BrainConnection:
             self._buffer.confirm(batch)
 
     def _measure(self, interval: float, now: float) -> Sample:
-        coordinator, dispatcher = self._coordinator, self._dispatcher
-        order = coordinator.order
-        speed = coordinator.progress.steps_per_second(now, max(interval, 1.0) * 1.5)
-        committed = coordinator.committed_steps()
+        state, dispatcher = self._coordinator.state, self._dispatcher
+        order = state.order
+        speed = state.progress.steps_per_second(now, max(interval, 1.0) * 1.5)
+        committed = state.committed_steps
         # A program that does not use the API says nothing of steps: it takes one batch in each.
         taken = dispatcher.batches_taken(now) if dispatcher is not None and order is None else 0
         return Sample(
@@ -211,7 +212,7 @@ class BrainConnection:
             epoch=committed // order.steps_per_epoch if order else 0,
             steps_per_second=speed,
             samples_per_second=speed * order.samples_per_step if order else 0.0,
-            world_size=coordinator.world_size(now) or self._running_workers(),
+            world_size=figures.world_size(state, now) or self._running_workers(),
             interval_seconds=max(interval, 0.001),
             roles=self._ranks(now),
             queue=self._queue(now),
@@ -232,21 +233,21 @@ class BrainConnection:
 
     def _running_workers(self) -> int:
         """Workers of a job whose script does not use the API."""
-        if self._coordinator.data is not None:
+        if self._coordinator.state.data is not None:
             return 0
-        used = self._coordinator.usage(time.monotonic())
+        used = self._coordinator.state.agents.usage(time.monotonic())
         return sum(role == Role.WORKER for role, _ in used)
 
     def _ranks(self, now: float) -> dict[Role, dict[int, RankSample]]:
         known = {role.value: role for role in Role}
         found: dict[Role, dict[int, RankSample]] = {}
-        speeds = {
-            m.id.rank: m.report.slot_seconds for m in self._coordinator.rendezvous.members.present
-        }
-        slots, servers = self._coordinator.slots_by_rank(), self._coordinator.servers
+        state, servers = self._coordinator.state, self._coordinator.servers
+        members = state.rendezvous.members.present
+        speeds = {member.id.rank: member.report.slot_seconds for member in members}
+        slots = figures.slots_by_rank(state)
         waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
-        for (name, rank), usage in self._coordinator.usage(now).items():
-            report = self._coordinator.agents[name, rank].report
+        for (name, rank), usage in self._coordinator.state.agents.usage(now).items():
+            report = self._coordinator.state.agents.agents[name, rank].report
             if name not in known:
                 continue
             trains = known[name] is Role.WORKER
@@ -315,7 +316,7 @@ class BrainConnection:
         return {"cpu_limit_cores": cpu, "memory_limit_bytes": limits.memory_bytes or None}
 
     def _ledger_copy(self) -> bytes | None:
-        ledger, extra = self._coordinator.ledger, self._coordinator.extra()
+        ledger, extra = self._coordinator.state.ledger, self._coordinator.extra()
         if ledger is None or extra is None:
             return None
         content = begin(ledger, extra)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from penstock.data.ledger import Ledger, SnapshotError
 from penstock.data.ledger.events import Event
 from penstock.data.ledger.journal import MAGIC, Recovered, append, begin, recover, unframe
+from penstock.trainer.control.saved_state import SavedState
 from penstock.trainer.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
@@ -83,23 +84,24 @@ class Journal:
             self._descriptor = None
 
 
-def read_journal(data: bytes, coordinator: Coordinator, now: float) -> Recovered:
+def read_journal(data: bytes, coordinator: Coordinator, now: float) -> tuple[Recovered, SavedState]:
     """The state in a journal. Raises SnapshotError when not even its head is whole."""
     head = next(unframe(data, len(MAGIC)), None)
     if data[: len(MAGIC)] != MAGIC or head is None or not isinstance(head[0], dict):
         raise SnapshotError("the journal's snapshot is cut off or damaged")
-    options = coordinator.ledger_options(head[0].get("extra") or {})
-    return recover(data, options, now, coordinator.fence_floor)
+    saved = SavedState.read(head[0].get("extra") or {})
+    options = saved.ledger_options(coordinator.state.facts)
+    return recover(data, options, now, coordinator.state.fence_floor), saved
 
 
 def restore(data: bytes, name: str, coordinator: Coordinator, now: float) -> None:
     """Give a coordinator the state that its predecessor wrote, as far as it can be read."""
     try:
-        recovered = read_journal(data, coordinator, now)
-        coordinator.recover(recovered.ledger, recovered.extra, now)
+        recovered, saved = read_journal(data, coordinator, now)
+        coordinator.recover(recovered.ledger, saved, now)
     except SnapshotError as error:
         logger.warning("%s cannot be used (%s): the ranks will say where they are", name, error)
         coordinator.await_survivors(now)
         return
     torn = f"; its last {recovered.lost_bytes} bytes were torn" if recovered.lost_bytes else ""
-    logger.info("took up %s at step %d%s", name, coordinator.committed_steps(), torn)
+    logger.info("took up %s at step %d%s", name, coordinator.state.committed_steps, torn)

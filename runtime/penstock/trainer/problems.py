@@ -71,6 +71,11 @@ class Problems:
             del self._known[source, reason]
             logger.info("%s: %s: over", source, reason)
 
+    @property
+    def fatal(self) -> Problem | None:
+        """The first by which the job has failed, if it has."""
+        return next((problem for problem in self._known.values() if problem.fatal), None)
+
     def current(self) -> tuple[Problem, ...]:
         """What goes wrong now: what is fatal first, then what came first."""
         return tuple(

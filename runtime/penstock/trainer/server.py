@@ -71,7 +71,7 @@ class Changes:
         self._event = asyncio.Event()
 
     def _present(self) -> tuple[int, int]:
-        return self._coordinator.rendezvous.revision, self._coordinator.servers.revision
+        return self._coordinator.state.rendezvous.revision, self._coordinator.servers.revision
 
     def publish(self) -> None:
         """Wake everybody if the coordinator's revision moved on."""
@@ -182,7 +182,7 @@ class Endpoints:
     async def summary(self, request: Request) -> Response:
         """The figures of the job, as JSON."""
         summary = asdict(self._coordinator.summary(time.monotonic()))
-        data = self._coordinator.data
+        data = self._coordinator.state.data
         summary["data"] = data.model_dump() if data else None
         summary["data_workers"] = len(self._dispatcher.workers(time.monotonic()))
         summary["input"] = asdict(self._dispatcher.damage())

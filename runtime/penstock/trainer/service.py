@@ -17,14 +17,14 @@ import socket
 import sys
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from penstock.base.enums import TRAINER_ROLE, Strategy
+from penstock.base.enums import Strategy
 from penstock.client import AsyncBrainClient, TokenFile
-from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
@@ -33,7 +33,11 @@ from penstock.data.protocol import InputOptions
 from penstock.job.settings import SettingsError, TrainerSettings
 from penstock.job.storage import cause
 from penstock.trainer.brain_connection import SHORT, BrainConnection
-from penstock.trainer.coordinator import RECOVERY_SECONDS, Coordinator, JobFacts
+from penstock.trainer.control import figures
+from penstock.trainer.control.events import PodsKnown
+from penstock.trainer.control.job import ControlSettings, JobFacts
+from penstock.trainer.control.machine import RECOVERY_SECONDS
+from penstock.trainer.coordinator import Coordinator
 from penstock.trainer.job_status import ProblemStatus
 from penstock.trainer.job_view import (
     facts_of,
@@ -90,9 +94,12 @@ class End:
             self._first_done = now
         if now - self._done_since <= LINGER_SECONDS:
             return False
-        if not coordinator.farewell(now) and now - self._done_since <= FAREWELL_SECONDS:
+        if (
+            not figures.has_said_farewell(coordinator.state, now)
+            and now - self._done_since <= FAREWELL_SECONDS
+        ):
             return False
-        late = coordinator.latecomers(now)
+        late = figures.find_latecomers(coordinator.state, now)
         if late and now - self._first_done <= LATECOMER_SECONDS:
             if not late <= self._told:
                 logger.info("the data are exhausted; workers %s have yet to hear it", sorted(late))
@@ -114,12 +121,9 @@ class TrainerService:
         self._coordinator = Coordinator(
             _facts(settings),
             identity=secrets.token_hex(8),
+            settings=_control_settings(settings),
             fence_floor=fence_floor_at(time.time()),
         )
-        if settings.hang_seconds is not None:
-            self._coordinator.hang_seconds = settings.hang_seconds
-        self._coordinator.balance_shares(not settings.static_shares)
-        self._coordinator.copies.job = self._identity.job
         self._stop = asyncio.Event()
         self._has_servers = asyncio.Event()  # by the job's spec
         self._saved_extra: object = None
@@ -152,7 +156,7 @@ class TrainerService:
         elif self._settings.servers is not None:
             self._coordinator.servers.expect_servers(self._settings.servers)
         if self._settings.workers is not None:
-            self._coordinator.rendezvous.expect(range(self._settings.workers))
+            self._coordinator.expect_workers(range(self._settings.workers))
         endpoints = Endpoints(
             self._coordinator, self._changes, self._identity.token, self._dispatcher
         )
@@ -171,7 +175,7 @@ class TrainerService:
         if journal is not None:
             self._journal_now(journal)
             journal.close()
-        return 0 if self._coordinator.copies.refusal is None else REFUSED
+        return 0 if self._coordinator.problems.fatal is None else REFUSED
 
     def _works(self, journal: Journal | None) -> list[Coroutine[Any, Any, None]]:
         works = [self._tick()]
@@ -245,20 +249,18 @@ class TrainerService:
                 self._has_servers.set()
 
     def _pods_changed(self, pods: list[Json]) -> None:
-        seen = worker_pods(pods)
-        rendezvous = self._coordinator.rendezvous
-        rendezvous.expect(seen.expected)
-        self._coordinator.running = seen.running
-        servers = self._coordinator.servers
-        for rank, incarnation in seen.ended:
-            rendezvous.mark_ended(rank, incarnation)
-            servers.end_worker(rank, incarnation)
-        roles = role_pods(pods)
-        servers.set_pods(roles.servers, roles.ended_servers)
+        workers, roles = worker_pods(pods), role_pods(pods)
         if self._brain is not None:
             self._brain.limits = roles.limits
             self._brain.tell_events(pod_events(pods))
-        self._coordinator.advance(time.monotonic())
+        known = PodsKnown(
+            expected=workers.expected,
+            running=workers.running,
+            ended=workers.ended,
+            servers=roles.servers,
+            ended_servers=roles.ended_servers,
+        )
+        self._coordinator.learn_pods(known, time.monotonic())
         self._changes.publish()
 
     async def _follow_scales(self, kube: KubeClient) -> None:
@@ -272,14 +274,14 @@ class TrainerService:
                 await asyncio.sleep(TICK_SECONDS)
 
     def _input_options(self) -> InputOptions:
-        facts = self._coordinator.facts
+        facts = self._coordinator.state.facts
         return InputOptions(guarantee=facts.guarantee, skip_bad=facts.skip_bad)
 
     def _describe(self) -> JobRegistration | None:
         if self._job is None:
             return None
-        data = self._coordinator.data
-        slots = self._coordinator.rendezvous.slots_per_step
+        data = self._coordinator.state.data
+        slots = self._coordinator.state.rendezvous.slots_per_step
         return registration_of(self._job, slots, data.global_batch if data else None)
 
     async def _apply_plan(self, plan: Plan) -> bool:
@@ -339,22 +341,21 @@ class TrainerService:
 
     def _say_refusal(self, now: float) -> None:
         """Say it in the job's status first: else the controller would restart who ends by it."""
-        copies = self._coordinator.copies
-        if copies.refusal is None or copies.told:
+        refusal = self._coordinator.problems.fatal
+        if refusal is None or self._coordinator.state.copies.shown:
             return
-        reason, message = copies.refusal.reason, copies.refusal.message
         if self._refused_at is None:
             self._refused_at = now
-            self._coordinator.problems.report("workers", reason, message, now, fatal=True)
-        shown = self._status is None or self._status.shows(reason)
-        copies.told = shown or now - self._refused_at > STATUS_SECONDS
+        shown = self._status is None or self._status.shows(refusal.reason)
+        if shown or now - self._refused_at > STATUS_SECONDS:
+            self._coordinator.confirm_refusal_shown()
 
     def _refused_all(self, now: float) -> bool:
         """Without a cluster: whether the job was refused and nobody is left who has to hear it."""
         if self._kube is not None or self._refused_at is None:
             return False
         lingered = now - self._refused_at > LINGER_SECONDS
-        return lingered and not self._coordinator.any_worker_runs(now)
+        return lingered and not self._coordinator.state.agents.any_worker_runs(now)
 
     def _say_news(self, told: str, now: float) -> str:
         summary = self._coordinator.summary(now)
@@ -406,26 +407,25 @@ class TrainerService:
             self._journal_now(journal)
 
     def _journal_now(self, journal: Journal) -> None:
-        ledger, extra = self._coordinator.ledger, self._coordinator.extra()
+        ledger, extra = self._coordinator.state.ledger, self._coordinator.extra()
         if ledger is None or extra is None:
             return
+        events = self._coordinator.take_journal_events()
         try:
             if not journal.begun or journal.too_long or extra != self._saved_extra:
-                ledger.take_events()
                 journal.rewrite(ledger, extra)
                 self._saved_extra = extra
-            elif events := ledger.take_events():
+            elif events:
                 journal.append(events)
         except OSError as error:
             why = f"the journal {journal.path} cannot be written: {cause(error)}; make room there"
             self._report_journal(f"{why}, or mend the disk: it is tried again")
             self._saved_extra = None  # the next success writes everything
         else:
-            self._coordinator.problems.clear(TRAINER_ROLE, JobReason.JOURNAL_NOT_WRITTEN)
+            self._report_journal("")
 
-    def _report_journal(self, message: str) -> None:
-        reason = JobReason.JOURNAL_NOT_WRITTEN
-        self._coordinator.problems.report(TRAINER_ROLE, reason, message, time.monotonic())
+    def _report_journal(self, trouble: str) -> None:
+        self._coordinator.note_journal(trouble, time.monotonic())
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -455,8 +455,15 @@ def _facts(settings: TrainerSettings) -> JobFacts:
         independent=settings.independent,
     )
     if settings.lease_seconds is not None:
-        facts.lease_seconds = settings.lease_seconds
+        facts = replace(facts, lease_seconds=settings.lease_seconds)
     return facts
+
+
+def _control_settings(settings: TrainerSettings) -> ControlSettings:
+    known = ControlSettings(job=settings.identity.job, balance_shares=not settings.static_shares)
+    if settings.hang_seconds is not None:
+        known = replace(known, hang_seconds=settings.hang_seconds)
+    return known
 
 
 def run(settings: TrainerSettings) -> int:

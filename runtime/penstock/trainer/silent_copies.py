@@ -11,7 +11,8 @@ given `CONFIRMED_SECONDS`. What is refused:
 - ``DuplicateRank``: two live processes are one rank. A program that was started again in its pod is
   not: its old process is dead.
 
-A refusal stands: a model that was trained in copies is not mended by going on.
+A refusal stands, as a fatal problem of the job: a model that was trained in copies is not mended by
+going on.
 
 Workers that are silent, as those without PyTorch are, are judged at their end only. Whoever runs
 them is warned after `SILENT_SECONDS`, not when hours are lost.
@@ -19,7 +20,6 @@ them is warned after `SILENT_SECONDS`, not when hours are lost.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,13 +28,13 @@ from typing import Final
 from penstock.crds.conditions import JobReason
 from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
-
-logger = logging.getLogger(__name__)
+from penstock.trainer.problems import Problem, Problems
 
 REFUSED: Final = 78
 """Exit code of the agents of a job that was refused, and of its trainer where there is no cluster.
 
 EX_CONFIG of sysexits.h: what is to be changed is how the program is run."""
+SOURCE: Final = "workers"
 CONFIRMED_SECONDS: Final = 10.0
 """A process has trained as a rank for so long before that counts against its job."""
 FRESH_SECONDS: Final = 5.0
@@ -172,21 +172,26 @@ def _standing(processes: Processes) -> str:
 
 @dataclass
 class SilentCopies:
-    """The watch over one job; `refusal` stands once it is there."""
+    """The watch over one job, which files its refusal among the job's problems."""
 
+    problems: Problems = field(default_factory=Problems)
     job: str = "JOB"
     independent: bool = False
     """The spec says that the workers are programs of their own."""
-    refusal: Refusal | None = None
-    told: bool = False
-    """Whether those who watch the job have been told of it: its workers are told after them, so
-    that nobody takes their end for a failure to be mended by a restart."""
+    shown: bool = False
+    """Whether those who watch the job have been told of the refusal: its workers are told after
+    them, so that nobody takes their end for a failure to be mended by a restart."""
     _reports: dict[int, tuple[AgentReport, float]] = field(default_factory=dict)
     _lives: dict[int, dict[str, int]] = field(default_factory=dict)
     """Of each rank's newest incarnation: its agents, oldest first, and how often each was heard
     after its successor."""
     _silent_since: float | None = None
     _warned: bool = False
+
+    @property
+    def refusal(self) -> Problem | None:
+        """Why the job cannot go on; stands once it is there."""
+        return self.problems.fatal
 
     def hear(self, report: AgentReport, now: float) -> None:
         """Take in the report of a worker's agent that has not been superseded."""
@@ -196,9 +201,10 @@ class SilentCopies:
         self._reports[report.rank] = (report, now)
         if report.duplicates:
             who = "processes " + " and ".join(map(str, report.duplicates[:_SHOWN]))
-            self._refuse(duplicate_rank(report.rank, who))
+            self._refuse(duplicate_rank(report.rank, who), now)
         if report.life and self._lives_twice(report):
-            self._refuse(duplicate_rank(report.rank, "two `penstock run` with one PENSTOCK_RANK"))
+            who = "two `penstock run` with one PENSTOCK_RANK"
+            self._refuse(duplicate_rank(report.rank, who), now)
 
     def look(self, now: float) -> None:
         """Whether the workers train apart from one another now."""
@@ -208,21 +214,22 @@ class SilentCopies:
         if apart := separate(workers):
             found = {rank: workers[rank] for rank in apart}
             count = f"{len(apart)} workers train separate copies of the model"
-            self._refuse(_separate_copies(found, self.job, count))
+            self._refuse(_separate_copies(found, self.job, count), now)
 
-    def listen(self, now: float) -> None:
-        """Warn once where several workers of a job that divides no work stay silent."""
+    def listen(self, now: float) -> str:
+        """Warn once where several workers of a job that divides no work stay silent; else empty."""
         if self.independent or self.refusal is not None or self._warned:
-            return
+            return ""
         running = self._running(now)
         if len(running) < 2 or any(report.processes for report, _ in self._reports.values()):
             self._silent_since = None
-            return
+            return ""
         if self._silent_since is None:
             self._silent_since = now
-        if now - self._silent_since >= SILENT_SECONDS:
-            logger.warning(_SILENCE, len(running), SILENT_SECONDS)
-            self._warned = True
+        if now - self._silent_since < SILENT_SECONDS:
+            return ""
+        self._warned = True
+        return _SILENCE % (len(running), SILENT_SECONDS)
 
     def alone(self, now: float) -> list[int]:
         """The workers that train now, and not with another one."""
@@ -241,13 +248,13 @@ class SilentCopies:
             and now - seen <= FRESH_SECONDS
         }
 
-    def ended_well(self, report: AgentReport, workers: int) -> None:
+    def judge_end(self, report: AgentReport, workers: int, now: float) -> None:
         """A worker's program has ended with 0, of a job of so many that divides no work."""
         together = any(not unattached(said.processes) for said, _ in self._reports.values())
         if self.independent or workers < 2 or together:
             return
         how = f"worker {report.rank} of {workers} has ended without ever having worked with another"
-        self._refuse(_separate_copies({report.rank: report.processes or ()}, self.job, how))
+        self._refuse(_separate_copies({report.rank: report.processes or ()}, self.job, how), now)
 
     def _lives_twice(self, report: AgentReport) -> bool:
         """Whether an agent goes on speaking for a pod for which a newer one speaks."""
@@ -260,6 +267,6 @@ class SilentCopies:
             lives[report.life] += 1
         return lives[report.life] >= PROVEN_REPORTS
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: Refusal, now: float) -> None:
         if self.refusal is None:
-            self.refusal = refusal
+            self.problems.report(SOURCE, refusal.reason, refusal.message, now, fatal=True)

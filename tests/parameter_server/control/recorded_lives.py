@@ -27,6 +27,7 @@ from penstock.parameter_server.protocol import (
     WorkerReply,
     WorkerReport,
 )
+from penstock.trainer.control.figures import has_said_farewell
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from tests.parameter_server.control.simulated_job import LEASE_SECONDS, World
@@ -110,7 +111,7 @@ class Trainer:
 
     def restart(self, now: float, given: bool) -> None:
         """``given``: whether there is a journal."""
-        ledger, extra = self.coordinator.ledger, self.coordinator.extra()
+        ledger, extra = self.coordinator.state.ledger, self.coordinator.extra()
         saved = begin_journal(ledger, extra) if ledger is not None and extra is not None else None
         self.coordinator = self._begin()
         if saved is not None and given:
@@ -124,10 +125,10 @@ class Trainer:
         self.told = max([self.told, *(each.number for each in ended)])
         state = [
             trainer.extra(), servers.summary(now), servers.message(now),
-            trainer.done(), trainer.farewell(now), servers.active, servers.recovering,
-            servers.revision, [str(each) for each in ended],
+            trainer.done(), has_said_farewell(trainer.state, now), servers.active,
+            servers.recovering, servers.revision, [str(each) for each in ended],
             [servers.consent(cap, now) for cap in range(3)],
-            trainer.ledger.snapshot() if trainer.ledger is not None else None,
+            trainer.state.ledger.snapshot() if trainer.state.ledger is not None else None,
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(state).encode(), digest_size=4).hexdigest()
 

@@ -402,7 +402,7 @@ class World:
         self.trainer.learn(self._facts())
 
     def restart_trainer(self, with_journal: bool) -> None:
-        ledger, extra = self.trainer.ledger, self.trainer.extra()
+        ledger, extra = self.trainer.state.ledger, self.trainer.extra()
         saved = begin(ledger, extra) if ledger is not None and extra is not None else None
         self.trainer = self._new_trainer()
         if saved is not None and with_journal:
@@ -482,7 +482,7 @@ class World:
             self.round()
             self.check()
         servers = self.trainer.servers
-        ledger = self.trainer.ledger
+        ledger = self.trainer.state.ledger
         raise AssertionError(
             f"does not get on: {servers.summary(self.now)}; {servers.message(self.now)}; "
             f"leases {ledger.leases() if ledger else None}; refusals {self.refusals[-3:]}"
@@ -513,8 +513,8 @@ class World:
             for partition, slots in server.held.partitions.items():
                 assert len(set(slots)) == len(slots), f"partition {partition}: {slots}"
             assert server.held.pushes == server.held.applied.total
-        if self.trainer.ledger is not None:
-            self.trainer.ledger.check_invariants()
+        if self.trainer.state.ledger is not None:
+            self.trainer.state.ledger.check_invariants()
 
     def lost_at_the_end(self) -> bool:
         """A server died after the last batch, nobody saves, and somebody wants the model yet."""
@@ -535,6 +535,6 @@ class World:
             assert newest.applied == RangeSet([(0, self.slots)])
             for slots in newest.partitions.values():
                 assert sorted(slots) == list(range(self.slots))
-        audits = self.trainer.audits.values()
+        audits = self.trainer.state.audits.values()
         assert sum(audit.samples_seen for audit in audits) == 2 * self.slots
         assert sum(audit.samples_lost + audit.samples_repeated for audit in audits) == 0

@@ -149,8 +149,8 @@ def test_a_dead_server_without_a_checkpoint_takes_all_back_to_the_beginning() ->
     world.add_worker(0)
     for _ in range(25):
         world.round()
-    assert world.trainer.ledger is not None
-    assert world.trainer.ledger.consumed > 0
+    assert world.trainer.state.ledger is not None
+    assert world.trainer.state.ledger.consumed > 0
     world.servers[0].alive = False
     world.run()
     world.check_end()

@@ -30,7 +30,7 @@ def until(world: World, look: Callable[[], object], rounds: int = 100) -> float:
 
 
 def train(world: World, batches: int) -> None:
-    until(world, lambda: world.trainer.ledger is not None and world.begun >= batches)
+    until(world, lambda: world.trainer.state.ledger is not None and world.begun >= batches)
 
 
 def leave(world: World) -> float:
@@ -58,7 +58,7 @@ def test_nothing_is_done_twice_when_it_resumes(with_journal: bool, again: int) -
     world = running(slots=80, save_every=1000)
     train(world, 30)
     assert leave(world) < 5.0
-    ledger = world.trainer.ledger
+    ledger = world.trainer.state.ledger
     assert ledger is not None
     assert max(world.files) == ledger.consumed == world.begun >= 30
     come_back(world, with_journal)

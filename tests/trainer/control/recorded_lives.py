@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from penstock.base.enums import TRAINER_ROLE, Guarantee
+from penstock.base.enums import Guarantee
 from penstock.crds.conditions import JobReason
 from penstock.data.ledger import LedgerError
 from penstock.data.ledger.journal import begin as begin_journal
@@ -36,6 +36,9 @@ from penstock.job.protocol import (
     TrainingProcess,
     Usage,
 )
+from penstock.trainer.control import figures
+from penstock.trainer.control.events import PodsKnown
+from penstock.trainer.control.job import ControlSettings
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from tests.recordings import logged, pack, unpack
@@ -60,9 +63,11 @@ class Trainer:
     def _begin(self) -> None:
         self.lives += 1
         self.coordinator = Coordinator(
-            self._facts(), identity=f"t{self.lives}", fence_floor=self.lives << 24
+            self._facts(),
+            identity=f"t{self.lives}",
+            settings=ControlSettings(hang_seconds=HANG_SECONDS),
+            fence_floor=self.lives << 24,
         )
-        self.coordinator.hang_seconds = HANG_SECONDS
         self.coordinator.learn(self._facts())
 
     def _facts(self) -> JobFacts:
@@ -78,7 +83,6 @@ class Trainer:
                 answer = getattr(self, call)(now, given)
             except (RefusedError, LedgerError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
-            self._file_refusal(now)
         return {"answer": answer, "log": lines, "state": self.digest(now)}
 
     # ------------------------------------------------------------------ calls
@@ -99,17 +103,15 @@ class Trainer:
         self.coordinator.advance(now)
 
     def pods(self, now: float, given: Json) -> None:
-        trainer = self.coordinator
-        trainer.rendezvous.expect(given["expected"])
-        trainer.running = frozenset((rank, number) for rank, number in given["running"])
-        for rank, number in given["ended"]:
-            trainer.rendezvous.mark_ended(rank, number)
-            trainer.servers.end_worker(rank, number)
-        trainer.servers.set_pods({}, frozenset())
-        trainer.advance(now)
+        known = PodsKnown(
+            expected=frozenset(given["expected"]),
+            running=frozenset((rank, number) for rank, number in given["running"]),
+            ended=tuple((rank, number) for rank, number in given["ended"]),
+        )
+        self.coordinator.learn_pods(known, now)
 
     def expect(self, now: float, given: list[int] | None) -> None:
-        self.coordinator.rendezvous.expect(given)
+        self.coordinator.expect_workers(given)
 
     def learn(self, now: float, given: Json) -> None:
         self.facts = given
@@ -119,19 +121,15 @@ class Trainer:
         self.coordinator.weigh_shares({int(rank): weight for rank, weight in given.items()})
 
     def refusal_is_shown(self, now: float, given: None) -> None:
-        self.coordinator.copies.told = True
+        self.coordinator.confirm_refusal_shown()
 
     def journal(self, now: float, given: str) -> None:
         """``given``: why the journal cannot be written; empty: it can."""
-        reason = JobReason.JOURNAL_NOT_WRITTEN
-        if given:
-            self.coordinator.problems.report(TRAINER_ROLE, reason, given, now)
-        else:
-            self.coordinator.problems.clear(TRAINER_ROLE, reason)
+        self.coordinator.note_journal(given, now)
 
     def restart(self, now: float, given: bool) -> None:
         """``given``: whether there is a journal."""
-        ledger, extra = self.coordinator.ledger, self.coordinator.extra()
+        ledger, extra = self.coordinator.state.ledger, self.coordinator.extra()
         saved = begin_journal(ledger, extra) if ledger is not None and extra is not None else None
         self._begin()
         if saved is not None and given:
@@ -140,29 +138,23 @@ class Trainer:
 
     # ------------------------------------------------------------------ what can be asked
 
-    def _file_refusal(self, now: float) -> None:
-        refusal = self.coordinator.copies.refusal
-        if refusal is not None:
-            self.coordinator.problems.report(
-                "workers", refusal.reason, refusal.message, now, fatal=True
-            )
-
     def digest(self, now: float) -> str:
         """Of everything else that can be asked."""
-        trainer, rendezvous = self.coordinator, self.coordinator.rendezvous
-        usage = {
-            f"{role}-{rank}": used.cpu_cores for (role, rank), used in trainer.usage(now).items()
-        }
+        trainer, known = self.coordinator, self.coordinator.state
+        rendezvous, used = known.rendezvous, known.agents.usage(now)
         state = [
-            trainer.extra(), asdict(trainer.summary(now)), trainer.done(), trainer.farewell(now),
-            sorted(trainer.latecomers(now)), trainer.any_worker_runs(now), usage,
-            sorted(trainer.stragglers().items()), sorted(trainer.slots_by_rank().items()),
-            trainer.world_size(now), trainer.committed_steps(), trainer.lease_stop_step,
+            trainer.extra(), asdict(trainer.summary(now)), trainer.done(),
+            figures.has_said_farewell(known, now), sorted(figures.find_latecomers(known, now)),
+            known.agents.any_worker_runs(now),
+            {f"{role}-{rank}": each.cpu_cores for (role, rank), each in used.items()},
+            sorted(figures.find_stragglers(known).items()),
+            sorted(figures.slots_by_rank(known).items()),
+            figures.world_size(known, now), known.committed_steps, known.lease_stop_step,
             rendezvous.revision, rendezvous.slots_per_step,
             [[m.id.rank, m.id.nonce, m.report.phase, m.seen] for m in rendezvous.members.present],
             [asdict(problem) for problem in trainer.problems.current()],
-            trainer.progress.steps_per_second(now, 5.0),
-            trainer.ledger.snapshot() if trainer.ledger is not None else None,
+            known.progress.steps_per_second(now, 5.0),
+            known.ledger.snapshot() if known.ledger is not None else None,
         ]  # fmt: skip
         plain = json.dumps(state, default=str)
         return hashlib.blake2b(plain.encode(), digest_size=4).hexdigest()
@@ -483,9 +475,9 @@ def live_without_api(log: list[Any], dice: random.Random) -> None:
             processes=() if silent else (process,),
             duplicates=(4, 5) if dice.random() < 0.003 else (),
         )
-        trainer.call("agent", now, said.model_dump(mode="json", exclude_defaults=True))
+        answer = trainer.call("agent", now, said.model_dump(mode="json", exclude_defaults=True))
         trainer.call("advance", now, None)
-        if dice.random() < 0.05:
+        if answer.get("undecided") and dice.random() < 0.3:
             trainer.call("refusal_is_shown", now, None)
         if dice.random() < 0.02:
             trainer.call("restart", now, True)

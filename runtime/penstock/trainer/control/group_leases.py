@@ -14,8 +14,7 @@ from typing import Final
 
 from penstock.data.ledger import Ledger, LedgerError, SampleOrder
 from penstock.job.protocol import Group
-
-logger = logging.getLogger(__name__)
+from penstock.trainer.control.events import Say
 
 LEAD_SECONDS: Final = 60.0
 MIN_LEAD_STEPS: Final = 64
@@ -76,7 +75,7 @@ class GroupLeases:
         stops = [lease.stop for lease in self.ledger.leases(self.holder)]
         return max(stops, default=self.ledger.watermark) // self.order.slots_per_step
 
-    def blame(self, member: str, slot: int) -> None:
+    def blame(self, member: str, slot: int) -> list[Say]:
         """A member failed on a slot; what is not the group's to work on is passed over."""
         for lease in self.ledger.leases(self.holder):
             if not lease.start <= slot < lease.stop:
@@ -84,12 +83,14 @@ class GroupLeases:
             try:
                 quarantined = self.ledger.fail(lease.fence, slot, member)
             except LedgerError:
-                return  # consumed, or this failure is known already
+                return []  # consumed, or this failure is known already
             place = f"slot {slot} (samples {_samples(self.order, slot)})"
-            logger.warning("%s failed on %s", member, place)
+            said = [Say(logging.WARNING, f"{member} failed on {place}")]
             if quarantined:
-                logger.error("%s failed on too many workers: it is in quarantine", place)
-            return
+                text = f"{place} failed on too many workers: it is in quarantine"
+                said.append(Say(logging.ERROR, text))
+            return said
+        return []
 
 
 def unusable(ledger: Ledger, order: SampleOrder) -> str:

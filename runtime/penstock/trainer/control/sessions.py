@@ -1,0 +1,131 @@
+"""Sessions that train together: what they report, and their orders."""
+
+from __future__ import annotations
+
+from penstock.base.enums import Guarantee
+from penstock.job.protocol import Directive, Phase, SessionReply, SessionReport
+from penstock.trainer.control.events import Superseded
+from penstock.trainer.control.group_leases import unusable
+from penstock.trainer.control.job import DEFAULT_SLOTS_PER_STEP, RefusedError
+from penstock.trainer.control.state import State
+from penstock.trainer.control.turn import Turn
+from penstock.trainer.independent_leases import holder_name
+
+
+def record(turn: Turn, report: SessionReport) -> bool:
+    """Take in a session's report; False if a newer process has its rank.
+
+    Raises:
+        RefusedError: the report does not fit the job, for instance another dataset size.
+    """
+    state, now = turn.state, turn.now
+    turn.refuse_copies()
+    if state.servers.active:
+        raise RefusedError("data: this job's slots belong to its parameter servers' workers")
+    if state.facts.guarantee is Guarantee.UNSHARDED:
+        raise RefusedError(
+            "input.guarantee: Unsharded; workers that share their steps cannot each have all "
+            "data: lease it with penstock.trainer.shards, or choose another guarantee"
+        )
+    _, order = turn.open_data(report.data)
+    if (report.committed or 0) > order.total_steps:
+        raise RefusedError(f"committed: {report.committed}; the job has {order.total_steps} steps")
+    if not state.rendezvous.record(report, now):
+        turn.instructions.append(Superseded())
+        return False
+    state.write_problems.hear(report.member.rank, report.troubles, now)
+    for audit in report.audits:
+        state.audits[audit.epoch] = audit
+    if report.result is not None:
+        state.result = report.result
+    _acknowledge(turn, report)
+    _refuse_bad_data(state, report)
+    return True
+
+
+def advance(turn: Turn) -> None:
+    """Form a group where it is time, and keep it supplied with steps and even shares."""
+    state, now = turn.state, turn.now
+    formed = state.rendezvous.decide(now)
+    leases = state.group_leases
+    if formed is not None and leases is not None:
+        leases.begin()
+        epoch = formed.start_step // leases.order.steps_per_epoch
+        state.audits = {each: audit for each, audit in state.audits.items() if each < epoch}
+        state.shares.begin(formed)
+        state.progress.note(now, formed.start_step)
+    if state.ledger is not None:
+        state.ledger.expire(now)
+    if leases is not None and state.rendezvous.training and not state.holders.active:
+        leases.extend(now, state.progress.steps_per_second(now, 30.0))
+    if state.shares.rebalance(state.rendezvous, now):
+        state.rendezvous.revision += 1
+
+
+def answer(state: State, report: SessionReport, now: float) -> SessionReply:
+    """The whole orders for one session."""
+    directive, group = state.rendezvous.directive(report.member)
+    message = state.rendezvous.waiting_message(now)
+    if directive is Directive.REFUSED:
+        message = f"{report.member} was replaced"
+    if directive is Directive.WAIT and _others_finished(state):
+        directive = Directive.FINISH
+    order = state.order
+    return SessionReply(
+        trainer=state.identity,
+        revision=state.rendezvous.revision,
+        directive=directive,
+        group=group,
+        slots_per_step=order.slots_per_step if order else DEFAULT_SLOTS_PER_STEP,
+        lease_seconds=state.facts.lease_seconds,
+        lease_stop_step=state.lease_stop_step if group is not None else 0,
+        shares=state.shares.current if group is not None else (),
+        audited_epochs=_count_audited(state),
+        message=message,
+    )
+
+
+# ---------------------------------------------------------------------- inside
+
+
+def _acknowledge(turn: Turn, report: SessionReport) -> None:
+    state, now = turn.state, turn.now
+    leases = state.group_leases
+    if leases is None or report.generation != leases.group.number:
+        return
+    committed = report.committed if state.rendezvous.training else None
+    if committed is not None and leases.acknowledge(committed, now):
+        state.progress.note(now, committed)
+    if report.failed is not None:
+        member = holder_name(report.member.rank, report.member.incarnation)
+        turn.instructions += leases.blame(member, report.failed)
+        state.rendezvous.skipped = tuple(leases.ledger.quarantine)
+
+
+def _refuse_bad_data(state: State, report: SessionReport) -> None:
+    """No group can finish a step of which a part is in quarantine and must not be skipped."""
+    at_work = report.phase in (Phase.READY, Phase.TRAINING)
+    if state.ledger is None or state.order is None or not at_work:
+        return
+    if problem := unusable(state.ledger, state.order):
+        raise RefusedError(problem)
+
+
+def _others_finished(state: State) -> bool:
+    """Whether a model that has seen everything exists: there is nothing left to do."""
+    if state.ledger is None or not state.ledger.finished:
+        return False
+    members = state.rendezvous.members
+    return (
+        state.result is not None
+        or members.any_closed
+        or any(member.finished for member in members.present)
+    )
+
+
+def _count_audited(state: State) -> int:
+    """Epochs from the first one on whose audits have arrived without a gap."""
+    epoch = 0
+    while epoch in state.audits:
+        epoch += 1
+    return epoch
