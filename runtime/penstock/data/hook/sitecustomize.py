@@ -24,7 +24,7 @@ def _serve_loaders(module: "ModuleType") -> None:
 
 
 def _tell_agent(module: "ModuleType") -> None:
-    from penstock.trainer.evidence import install
+    from penstock.trainer.training_evidence import install
 
     install(module)
 
