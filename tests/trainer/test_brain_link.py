@@ -211,10 +211,10 @@ def test_a_brain_that_is_away_at_the_end_does_not_keep_the_trainer() -> None:
 
 def test_the_copy_of_the_ledger_can_be_taken_up() -> None:
     before = books()
-    assert before.ledger is not None
-    lease = before.ledger.lease("group-1", 0.0, 100)
+    assert before.state.ledger is not None
+    lease = before.state.ledger.lease("group-1", 0.0, 100)
     assert lease
-    before.ledger.complete(lease.fence, 0, 50)
+    before.state.ledger.complete(lease.fence, 0, 50)
 
     async def copy() -> bytes | None:
         client = AsyncBrainClient("http://brain", transport=httpx.MockTransport(FakeBrain()))

@@ -108,13 +108,13 @@ def test_a_share_that_a_server_has_no_room_for_is_refused_as_it_says() -> None:
 
 def test_no_guarantee_is_weaker_with_servers() -> None:
     world = World(slots=12)
-    world.trainer.learn(replace(world.trainer.facts, guarantee=Guarantee.AT_MOST_ONCE))
+    world.trainer.learn(replace(world.trainer.state.facts, guarantee=Guarantee.AT_MOST_ONCE))
     world.add_server(0)
     world.add_worker(0)
     world.run()
     world.check_end()
     unsharded = World()
-    unsharded.trainer.learn(replace(unsharded.trainer.facts, guarantee=Guarantee.UNSHARDED))
+    unsharded.trainer.learn(replace(unsharded.trainer.state.facts, guarantee=Guarantee.UNSHARDED))
     assert "input.guarantee: Unsharded" in refusal(unsharded, report(unsharded))
 
 
