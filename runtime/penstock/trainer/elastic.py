@@ -47,8 +47,9 @@ from penstock.job.part import Part
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from penstock.trainer.collective import Gradients
+from penstock.trainer.group_channels import SessionError
 from penstock.trainer.logs import configure
-from penstock.trainer.membership import Membership, SessionError
+from penstock.trainer.membership import Membership
 from penstock.trainer.results import published
 from penstock.trainer.step import MicroBatch, Step
 from penstock.trainer.step_barrier import GroupBrokenError, Listener

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from penstock.data.ledger import SampleOrder, Slot, derive_seed
-from penstock.trainer.membership import SessionError
+from penstock.trainer.group_channels import SessionError
 
 
 class Committer(Protocol):
