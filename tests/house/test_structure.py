@@ -33,8 +33,6 @@ TO_BE_DIVIDED: Final = frozenset(
         "penstock.parameter_server.worker.exchange.Worker",
         "penstock.scheduler.node_table.NodeTable",
         "penstock.scheduler.placement.snapshot.Snapshot",
-        "penstock.trainer.brain_connection.BrainConnection",
-        "penstock.trainer.membership.Membership",
         "penstock.trainer.service.TrainerService",
     }
 )

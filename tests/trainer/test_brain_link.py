@@ -220,7 +220,7 @@ def test_the_copy_of_the_ledger_can_be_taken_up() -> None:
         client = AsyncBrainClient("http://brain", transport=httpx.MockTransport(FakeBrain()))
         link = BrainConnection(client, UID, before)
         try:
-            return link._ledger_copy()
+            return link.copies.make()
         finally:
             await link.close()
 
@@ -299,15 +299,15 @@ def test_a_death_is_told_once_while_its_pod_is_there_even_if_the_brain_was_away(
     fake.away = True
 
     async def work(link: BrainConnection) -> None:
-        link.tell_events([died])
+        link.note_pods({}, [died])
         tasks = [
             asyncio.create_task(link.register(lambda: REGISTRATION)),
             asyncio.create_task(link.send_samples()),
         ]
-        link.tell_events([other, died])
+        link.note_pods({}, [other, died])
         fake.away = False
         await until(lambda: len(fake.events) == 2)
-        link.tell_events([died])
+        link.note_pods({}, [died])
         sent = len(fake.samples)
         await until(lambda: len(fake.samples) >= sent + 3)
         for task in tasks:

@@ -251,8 +251,7 @@ class TrainerService:
     def _pods_changed(self, pods: list[Json]) -> None:
         workers, roles = worker_pods(pods), role_pods(pods)
         if self._brain is not None:
-            self._brain.limits = roles.limits
-            self._brain.tell_events(pod_events(pods))
+            self._brain.note_pods(roles.limits, pod_events(pods))
         known = PodsKnown(
             expected=workers.expected,
             running=workers.running,
@@ -385,13 +384,13 @@ class TrainerService:
         left = journal.load() if journal is not None else None
         name = str(journal.path) if journal is not None else ""
         if left is None and self._brain is not None and self._identity.incarnation > 0:
-            left, name = await self._brain.stored_ledger(), "the Brain's copy of the ledger"
+            left, name = await self._brain.copies.fetch(), "the Brain's copy of the ledger"
         if left is not None:
             restore(left, name, self._coordinator, now)
         if self._identity.incarnation > 0:
             self._coordinator.await_survivors(now)
         if self._brain is not None:
-            self._brain.number_from(self._identity.incarnation)
+            self._brain.copies.number_from(self._identity.incarnation)
         return journal
 
     def _open_journal(self, folder: Path) -> Journal | None:
