@@ -26,7 +26,6 @@ FACADES: Final = {
 TO_BE_DIVIDED: Final = frozenset(
     {
         "penstock.controller.executor.Executor",
-        "penstock.data.ledger.ledger.Ledger",
         "penstock.data.reorder_buffer.ReorderBuffer",
         "penstock_cluster.kubelet.kubelet.Kubelet",
         "penstock.parameter_server.server.shard.ServerShard",

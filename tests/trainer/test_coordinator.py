@@ -93,7 +93,7 @@ def test_a_group_holds_a_lead_of_whole_steps_and_no_more() -> None:
     assert reply.directive is Directive.TRAIN
     assert reply.lease_stop_step == 64
     assert all(lease.stop % SLOTS == 0 for lease in trainer.ledger.leases())
-    trainer.ledger.check_invariants()
+    trainer.ledger.state.check_invariants()
 
 
 def test_the_lead_grows_with_the_speed_to_about_a_minute() -> None:
@@ -129,7 +129,7 @@ def test_the_surviving_model_is_the_history_that_counts() -> None:
     trainer.end(0)
     trainer.send(1, Phase.READY, committed=8, generation=group.number)  # it did not see step 8
     assert trainer.books.state.committed_steps == 8
-    trainer.ledger.check_invariants()
+    trainer.ledger.state.check_invariants()
 
 
 def test_a_member_that_is_ahead_of_the_trainer_is_believed() -> None:
@@ -140,7 +140,7 @@ def test_a_member_that_is_ahead_of_the_trainer_is_believed() -> None:
     trainer.books.advance(trainer.now)
     assert trainer.train(0, group, 30).directive is Directive.TRAIN
     assert trainer.books.state.committed_steps == 30
-    trainer.ledger.check_invariants()
+    trainer.ledger.state.check_invariants()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_with_skip_bad_the_next_group_trains_without_the_slot() -> None:
     assert group.skipped == ((5, 6),)
     assert trainer.train(3, group, 1).directive is Directive.TRAIN
     assert trainer.books.state.committed_steps == 1
-    trainer.ledger.check_invariants()
+    trainer.ledger.state.check_invariants()
     trainer.train(3, group, 300)
     assert trainer.ledger.finished
 
@@ -373,7 +373,7 @@ def test_a_new_trainer_takes_up_the_journal_and_the_ranks_do_not_notice() -> Non
     assert reply.directive is Directive.TRAIN
     assert after.books.state.committed_steps == 15
     assert after.books.state.rendezvous.group == group
-    after.ledger.check_invariants()
+    after.ledger.state.check_invariants()
 
 
 def test_a_new_trainer_without_any_state_learns_it_from_the_ranks() -> None:
@@ -383,7 +383,7 @@ def test_a_new_trainer_without_any_state_learns_it_from_the_ranks() -> None:
     assert after.train(1, group, 33).directive is Directive.TRAIN
     assert after.books.state.committed_steps == 33
     assert after.books.state.lease_stop_step > 33
-    after.ledger.check_invariants()
+    after.ledger.state.check_invariants()
 
 
 def test_a_journal_of_other_data_is_passed_over() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.data.ledger import Ledger, LedgerOptions, SnapshotError
+from penstock.data.ledger import Ledger, LedgerOptions, LedgerState, SnapshotError
 from penstock.data.ledger.events import from_record
 from penstock.data.ledger.journal import append, begin, recover
 
@@ -31,12 +31,12 @@ def busy_ledger() -> tuple[bytes, list[tuple[int, dict[str, object]]]]:
             if middle < lease.stop:
                 books.give_back(lease.fence)
         if turn == 60:
-            books.rollback(books.watermark // 2)
+            books.adopt(books.watermark // 2)
             held.clear()
         for event in books.take_events():
             journal += append([event])
             states.append((len(journal), {}))
-    replayed = Ledger(OPTIONS)
+    replayed = LedgerState(OPTIONS)
     states = states[:1]
     for end, state in _replay(journal, replayed):
         states.append((end, state))
@@ -44,7 +44,7 @@ def busy_ledger() -> tuple[bytes, list[tuple[int, dict[str, object]]]]:
     return journal, states
 
 
-def _replay(journal: bytes, books: Ledger) -> list[tuple[int, dict[str, object]]]:
+def _replay(journal: bytes, books: LedgerState) -> list[tuple[int, dict[str, object]]]:
     from penstock.data.ledger.journal import MAGIC, unframe
 
     found = []
@@ -70,7 +70,7 @@ def test_a_journal_that_is_cut_at_any_byte_gives_back_its_last_whole_record() ->
         assert recovered.lost_bytes == cut - end
         assert recovered.extra == {"group": 1}
         assert recovered.ledger.snapshot() == state
-        recovered.ledger.check_invariants()
+        recovered.ledger.state.check_invariants()
 
 
 def test_a_flipped_bit_ends_the_journal_before_the_damaged_record() -> None:

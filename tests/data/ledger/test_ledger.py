@@ -9,6 +9,7 @@ from penstock.data.ledger import (
     Ledger,
     LedgerError,
     LedgerOptions,
+    LedgerState,
     QuarantineError,
     SnapshotError,
     StaleLeaseError,
@@ -140,7 +141,7 @@ def test_a_rollback_leaves_quarantined_slots_where_they_are(
         assert lease
         books.fail(lease.fence, 2)
         books.adopt(position)
-    books.check_invariants()
+    books.state.check_invariants()
     assert books.quarantine == [(2, 3)]
     given = []
     while (lease := books.lease("a", 0.0, 6)) is not None:
@@ -182,12 +183,12 @@ def test_unsharded_needs_a_ledger_for_each_holder() -> None:
         ledger(guarantee=Guarantee.UNSHARDED)
 
 
-def test_a_rollback_undoes_what_came_later_and_ends_all_leases() -> None:
+def test_going_back_undoes_what_came_later_and_ends_all_leases() -> None:
     books = ledger()
     lease = books.lease("a", 0.0, 50)
     assert lease
     books.complete(lease.fence, 0, 40)
-    books.rollback(16)
+    books.adopt(16)
     assert books.watermark == books.consumed == 16
     with pytest.raises(StaleLeaseError):
         books.complete(lease.fence, 40, 50)
@@ -197,10 +198,8 @@ def test_a_rollback_undoes_what_came_later_and_ends_all_leases() -> None:
     assert again.fence > lease.fence, "a fencing number came back"
 
 
-def test_a_rollback_cannot_go_forward_but_a_model_may_be_ahead_of_the_ledger() -> None:
+def test_a_model_may_be_ahead_of_the_ledger_but_not_of_the_data() -> None:
     books = ledger()
-    with pytest.raises(LedgerError, match="cannot go forward"):
-        books.rollback(1)
     books.adopt(30)
     assert books.watermark == 30
     with pytest.raises(LedgerError, match="the job has 100 slots"):
@@ -210,14 +209,14 @@ def test_a_rollback_cannot_go_forward_but_a_model_may_be_ahead_of_the_ledger() -
 def test_a_snapshot_of_another_dataset_is_refused() -> None:
     snapshot = ledger(slots=100).snapshot()
     with pytest.raises(SnapshotError, match="total_slots: the snapshot has 100, the job has 99"):
-        Ledger.restore(LedgerOptions(total_slots=99), snapshot, 0.0)
+        LedgerState.restore(LedgerOptions(total_slots=99), snapshot, 0.0)
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"leases": None}, {"consumed": [["x", 1]]}])
 def test_a_damaged_snapshot_is_refused(change: dict[str, object]) -> None:
     books = ledger()
     with pytest.raises(SnapshotError):
-        Ledger.restore(books.options, {**books.snapshot(), **change}, 0.0)
+        LedgerState.restore(books.options, {**books.snapshot(), **change}, 0.0)
 
 
 def test_a_lease_outlives_a_restart_of_the_keeper() -> None:
@@ -225,7 +224,8 @@ def test_a_lease_outlives_a_restart_of_the_keeper() -> None:
     lease = books.lease("a", 0.0, 10)
     assert lease
     books.complete(lease.fence, 0, 3)
-    later = Ledger.restore(books.options, books.snapshot(), now=100.0)
+    state = LedgerState.restore(books.options, books.snapshot(), now=100.0)
+    later = Ledger(books.options, state=state)
     assert later.expire(109.0) == []
     assert later.complete(lease.fence, 3, 10) == 7
     assert later.watermark == 10

@@ -100,7 +100,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def roll_back(self, data: st.DataObject) -> None:
         position = data.draw(st.integers(0, self.ledger.watermark))
-        self.ledger.rollback(position)
+        self.ledger.adopt(position)
         self.history = [slot for slot in self.history if slot < position]
 
     @rule()
@@ -146,7 +146,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def every_slot_is_in_one_place(self) -> None:
         if hasattr(self, "ledger"):
-            self.ledger.check_invariants()
+            self.ledger.state.check_invariants()
 
     @invariant()
     def nothing_was_consumed_twice(self) -> None:

@@ -514,7 +514,7 @@ class World:
                 assert len(set(slots)) == len(slots), f"partition {partition}: {slots}"
             assert server.held.pushes == server.held.applied.total
         if self.trainer.state.ledger is not None:
-            self.trainer.state.ledger.check_invariants()
+            self.trainer.state.ledger.state.check_invariants()
 
     def lost_at_the_end(self) -> bool:
         """A server died after the last batch, nobody saves, and somebody wants the model yet."""

@@ -1,7 +1,8 @@
 """The shard ledger: one pure state machine for both readings of "who may process which samples".
 
-`SampleOrder` says which samples a slot holds, `Ledger` who may process it and what is done, and
-`penstock.data.ledger.journal` how that survives a crash. Nothing here does I/O or reads a clock.
+`SampleOrder` says which samples a slot holds, `Ledger` who may process it, `LedgerState` what is
+done, and `penstock.data.ledger.journal` how that survives a crash. Nothing here does I/O or reads a
+clock.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from penstock.data.ledger.errors import (
     SnapshotError,
     StaleLeaseError,
 )
-from penstock.data.ledger.ledger import Lease, Ledger, LedgerOptions, fence_floor_at
+from penstock.data.ledger.ledger import Lease, Ledger, fence_floor_at
 from penstock.data.ledger.order import SampleOrder, Slot
 from penstock.data.ledger.permutation import Permutation, derive_seed
 from penstock.data.ledger.ranges import Range, RangeSet
 from penstock.data.ledger.sizing import lease_slots
+from penstock.data.ledger.state import LedgerOptions, LedgerState
 
 __all__ = [
     "Lease",
     "Ledger",
     "LedgerError",
     "LedgerOptions",
+    "LedgerState",
     "Permutation",
     "QuarantineError",
     "Range",

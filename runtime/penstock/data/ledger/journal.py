@@ -19,7 +19,8 @@ import msgpack
 
 from penstock.data.ledger.errors import SnapshotError
 from penstock.data.ledger.events import Event, from_record, to_record
-from penstock.data.ledger.ledger import Ledger, LedgerOptions
+from penstock.data.ledger.ledger import Ledger
+from penstock.data.ledger.state import LedgerOptions, LedgerState
 
 MAGIC: Final = b"PNSTKLG1"
 MAX_RECORD_BYTES: Final = 1 << 24
@@ -79,9 +80,10 @@ def recover(data: bytes, options: LedgerOptions, now: float, fence_floor: int = 
     if head is None or not isinstance(head[0], dict) or "ledger" not in head[0]:
         raise SnapshotError("the journal's snapshot is cut off or damaged")
     content, good = head
-    ledger = Ledger.restore(options, content["ledger"], now, fence_floor)
+    state = LedgerState.restore(options, content["ledger"], now, fence_floor)
     for record, end in frames:
-        ledger.apply(from_record(record))
+        state.apply(from_record(record))
         good = end
-    ledger.rearm(now)
+    state.rearm(now)
+    ledger = Ledger(options, state=state)
     return Recovered(ledger, content.get("extra"), good, len(data) - good)

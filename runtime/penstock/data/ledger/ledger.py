@@ -14,13 +14,11 @@ machine. It does no I/O and reads no clock: every call takes ``now``. What it gu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
-from penstock.data.ledger.errors import LedgerError, QuarantineError, SnapshotError, StaleLeaseError
+from penstock.data.ledger.errors import LedgerError, QuarantineError
 from penstock.data.ledger.events import (
     Completed,
     Event,
@@ -29,46 +27,11 @@ from penstock.data.ledger.events import (
     Returned,
     RolledBack,
 )
-from penstock.data.ledger.ranges import Range, RangeSet
+from penstock.data.ledger.ranges import Range
+from penstock.data.ledger.state import LedgerOptions, LedgerState
 
-SNAPSHOT_VERSION: Final = 1
 MAX_OPEN_LEASES: Final = 8192
 """Beyond this, `Ledger.lease` refuses: it bounds the snapshot (about 60 bytes per lease)."""
-
-MAX_BLAMED_SLOTS: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerOptions:
-    """How a ledger behaves; the same for the whole job."""
-
-    total_slots: int
-    lease_seconds: float = 20.0
-    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    skip_bad: bool = False
-    max_failures: int = 3
-
-    def __post_init__(self) -> None:
-        if self.total_slots < 1:
-            raise ValueError(f"total_slots: {self.total_slots}; it must be at least 1")
-        if not 0 < self.lease_seconds < float("inf"):
-            raise ValueError(f"lease_seconds: {self.lease_seconds}; it must be positive")
-        if self.max_failures < 1:
-            raise ValueError(f"max_failures: {self.max_failures}; it must be at least 1")
-        if self.guarantee is Guarantee.UNSHARDED:
-            raise ValueError(
-                "guarantee: Unsharded; each holder then has all slots to itself: give each a "
-                "ledger of its own"
-            )
-
-
-@dataclass(slots=True)
-class _Lease:
-    holder: str
-    start: int
-    stop: int
-    deadline: float
-    open: RangeSet = field(default_factory=RangeSet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +53,18 @@ def fence_floor_at(unix_seconds: float) -> int:
 class Ledger:
     """The state of one job's slots; see the module's docstring for what it guarantees."""
 
-    def __init__(self, options: LedgerOptions, fence_floor: int = 0) -> None:
-        """An empty ledger.
+    def __init__(
+        self, options: LedgerOptions, fence_floor: int = 0, *, state: LedgerState | None = None
+    ) -> None:
+        """An empty ledger, or one that goes on from a state.
 
         ``fence_floor``: fencing numbers are greater than it. A keeper that may have lost the end of
         its journal passes a number above all that it can have given out (see `fence_floor_at`), or
         a late completion could meet somebody else's lease under the same number.
         """
         self.options = options
-        self._consumed = RangeSet()
-        self._front = RangeSet()  # handed out once and returned: goes out before anything new
-        self._frontier = 0  # the lowest slot that was never handed out
-        self._leases: dict[int, _Lease] = {}
-        self._next_fence = fence_floor + 1
-        self._blame: dict[int, set[str]] = {}
-        self._quarantine = RangeSet()
+        self.state = LedgerState(options, fence_floor) if state is None else state
+        """To be read; only this ledger changes it."""
         self._events: list[Event] = []
 
     # ------------------------------------------------------------------ what a holder may do
@@ -120,17 +80,18 @@ class Ledger:
         """
         if max_slots < 1 or align < 1:
             raise LedgerError(f"max_slots: {max_slots}, align: {align}; both must be at least 1")
-        if len(self._leases) >= MAX_OPEN_LEASES:
-            raise LedgerError(f"{len(self._leases)} leases are open; complete or return some first")
-        free = self._next_free(max_slots)
+        if len(self.state.leases) >= MAX_OPEN_LEASES:
+            open_ = len(self.state.leases)
+            raise LedgerError(f"{open_} leases are open; complete or return some first")
+        free = self.state.next_free(max_slots)
         if free is None:
             return None
         start, stop = free
         if stop - start > align and stop < self.options.total_slots:
             stop -= stop % align
         deadline = now + self.options.lease_seconds
-        self._record(Leased(self._next_fence, holder, start, stop, deadline))
-        return Lease(self._next_fence - 1, holder, start, stop, deadline)
+        self._record(Leased(self.state.next_fence, holder, start, stop, deadline))
+        return Lease(self.state.next_fence - 1, holder, start, stop, deadline)
 
     def renew(self, holder: str, now: float) -> int:
         """Move the deadline of all of a holder's leases; says how many there are.
@@ -139,7 +100,7 @@ class Ledger:
         """
         deadline = now + self.options.lease_seconds
         renewed = 0
-        for lease in self._leases.values():
+        for lease in self.state.leases.values():
             if lease.holder == holder:
                 lease.deadline = max(lease.deadline, deadline)
                 renewed += 1
@@ -154,9 +115,9 @@ class Ledger:
             StaleLeaseError: the lease has ended.
             LedgerError: the range is not part of the lease.
         """
-        if self.options.guarantee is Guarantee.AT_MOST_ONCE and fence < self._next_fence:
+        if self.options.guarantee is Guarantee.AT_MOST_ONCE and fence < self.state.next_fence:
             return 0  # handed out is consumed: there is nothing to acknowledge
-        lease = self._require(fence)
+        lease = self.state.require(fence)
         if not lease.start <= start < stop <= lease.stop:
             raise LedgerError(
                 f"slots {start}..{stop} are not part of lease {fence}, which is "
@@ -173,7 +134,7 @@ class Ledger:
         Raises:
             StaleLeaseError: the lease has ended already.
         """
-        self._require(fence)
+        self.state.require(fence)
         self._record(Returned(fence))
 
     def fail(self, fence: int, slot: int, holder: str = "") -> bool:
@@ -185,11 +146,11 @@ class Ledger:
             StaleLeaseError: the lease has ended.
             LedgerError: the slot is not open in this lease.
         """
-        lease = self._require(fence)
+        lease = self.state.require(fence)
         if slot not in lease.open:
             raise LedgerError(f"slot {slot} is not open in lease {fence}")
         self._record(Failed(fence, slot, holder))
-        return slot in self._quarantine
+        return slot in self.state.quarantine
 
     # ------------------------------------------------------------------ what the keeper does
 
@@ -197,7 +158,7 @@ class Ledger:
         """End every lease whose deadline has passed; says which."""
         ended = [
             Lease(fence, lease.holder, lease.start, lease.stop, lease.deadline)
-            for fence, lease in self._leases.items()
+            for fence, lease in self.state.leases.items()
             if lease.deadline <= now
         ]
         for lease in ended:
@@ -206,7 +167,7 @@ class Ledger:
 
     def release(self, holder: str) -> int:
         """End all leases of a holder that is known to be gone; says how many there were."""
-        fences = [fence for fence, lease in self._leases.items() if lease.holder == holder]
+        fences = [fence for fence, lease in self.state.leases.items() if lease.holder == holder]
         for fence in fences:
             self._record(Returned(fence))
         return len(fences)
@@ -217,28 +178,15 @@ class Ledger:
         All its leases end; says which slots are in quarantine because of it.
         """
         quarantined = []
-        for fence, lease in list(self._leases.items()):
+        for fence, lease in list(self.state.leases.items()):
             if lease.holder != holder:
                 continue
             slot = next(iter(lease.open))[0]
             self._record(Failed(fence, slot))
-            if slot in self._quarantine:
+            if slot in self.state.quarantine:
                 quarantined.append(slot)
         self.release(holder)
         return quarantined
-
-    def rollback(self, position: int) -> None:
-        """Undo everything from ``position`` on, as the model has: all leases end.
-
-        Raises:
-            LedgerError: the position is beyond what was consumed without a gap.
-        """
-        if not 0 <= position <= self.watermark:
-            raise LedgerError(
-                f"position: {position}; slots up to {self.watermark} were consumed, and a rollback "
-                "cannot go forward"
-            )
-        self._record(RolledBack(position))
 
     def adopt(self, position: int) -> None:
         """Take a model's word that exactly the slots below ``position`` were consumed.
@@ -253,37 +201,27 @@ class Ledger:
             raise LedgerError(f"position: {position}; the job has {self.options.total_slots} slots")
         self._record(RolledBack(position))
 
-    def rearm(self, now: float) -> None:
-        """Give every open lease a full term: after a restart its holder may still be at work."""
-        for lease in self._leases.values():
-            lease.deadline = now + self.options.lease_seconds
-
     # ------------------------------------------------------------------ what it is
 
     @property
     def watermark(self) -> int:
         """All slots below it are consumed (or in quarantine, where bad ones are skipped)."""
-        if not self._quarantine or not self.options.skip_bad:
-            return self._consumed.watermark
-        done = self._consumed.copy()
-        for start, stop in self._quarantine:
-            done.add(start, stop)
-        return done.watermark
+        return self.state.watermark()
 
     @property
     def frontier(self) -> int:
         """Slots from it on were never handed out."""
-        return self._frontier
+        return self.state.frontier
 
     @property
     def consumed(self) -> int:
         """How many slots are consumed."""
-        return self._consumed.total
+        return self.state.consumed.total
 
     @property
     def quarantine(self) -> list[Range]:
         """Slots that failed on too many holders."""
-        return list(self._quarantine)
+        return list(self.state.quarantine)
 
     @property
     def finished(self) -> bool:
@@ -296,10 +234,11 @@ class Ledger:
         Raises:
             QuarantineError: the epoch cannot end; names the slots.
         """
-        if self._quarantine and not self.options.skip_bad and not self._leases:
-            left = self.options.total_slots - self._consumed.total - self._quarantine.total
+        state = self.state
+        if state.quarantine and not self.options.skip_bad and not state.leases:
+            left = self.options.total_slots - state.consumed.total - state.quarantine.total
             if left == 0:
-                slots = ", ".join(f"{start}..{stop}" for start, stop in self._quarantine)
+                slots = ", ".join(f"{start}..{stop}" for start, stop in state.quarantine)
                 raise QuarantineError(
                     f"slots {slots} failed on {self.options.max_failures} different holders each; "
                     "set input.skipBad to end the epoch without them"
@@ -309,7 +248,7 @@ class Ledger:
         """The open leases, of one holder or of all."""
         return [
             Lease(fence, lease.holder, lease.start, lease.stop, lease.deadline)
-            for fence, lease in self._leases.items()
+            for fence, lease in self.state.leases.items()
             if holder is None or lease.holder == holder
         ]
 
@@ -318,143 +257,10 @@ class Ledger:
         events, self._events = self._events, []
         return events
 
-    # ------------------------------------------------------------------ state
-
-    def apply(self, event: Event) -> None:
-        """Repeat an event of the past: for the replay of a journal.
-
-        An event of a lease that has ended is passed over, as it was when it happened.
-        """
-        match event:
-            case Leased(fence, holder, start, stop, deadline):
-                self._next_fence = max(self._next_fence, fence + 1)
-                self._front.remove(start, stop)
-                self._frontier = max(self._frontier, stop)
-                if self.options.guarantee is Guarantee.AT_MOST_ONCE:
-                    self._consumed.add(start, stop)
-                else:
-                    lease = _Lease(holder, start, stop, deadline, RangeSet([(start, stop)]))
-                    self._leases[fence] = lease
-            case Completed(fence, start, stop):
-                if (held := self._leases.get(fence)) is not None:
-                    for low, high in held.open.intersection(start, stop):
-                        self._consumed.add(low, high)
-                    held.open.remove(start, stop)
-                    if not held.open:
-                        del self._leases[fence]
-            case Returned(fence):
-                if (held := self._leases.pop(fence, None)) is not None:
-                    for low, high in held.open:
-                        self._front.add(low, high)
-            case Failed(fence, slot, holder):
-                if (held := self._leases.get(fence)) is not None:
-                    self._blame_slot(held, slot, holder or held.holder)
-                    if not held.open:
-                        del self._leases[fence]
-            case RolledBack(position):
-                self._leases.clear()
-                bad = list(self._quarantine)  # stays: what failed thrice would fail again
-                self._frontier = max([position, *(high for _, high in bad)])
-                self._consumed = RangeSet([(0, position)])
-                self._front = RangeSet([(position, self._frontier)])
-                for low, high in bad:
-                    self._consumed.remove(low, high)
-                    self._front.remove(low, high)
-
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as plain data (msgpack or JSON); `restore` takes it back."""
-        return {
-            "version": SNAPSHOT_VERSION,
-            "total_slots": self.options.total_slots,
-            "consumed": [list(part) for part in self._consumed],
-            "front": [list(part) for part in self._front],
-            "frontier": self._frontier,
-            "next_fence": self._next_fence,
-            "leases": [
-                [fence, lease.holder, lease.start, lease.stop, [list(part) for part in lease.open]]
-                for fence, lease in self._leases.items()
-            ],
-            "blame": [[slot, sorted(holders)] for slot, holders in self._blame.items()],
-            "quarantine": [list(part) for part in self._quarantine],
-        }
-
-    @classmethod
-    def restore(
-        cls,
-        options: LedgerOptions,
-        snapshot: Mapping[str, Any],
-        now: float,
-        fence_floor: int = 0,
-    ) -> Ledger:
-        """The ledger that wrote the snapshot; open leases get a full term from ``now``.
-
-        Raises:
-            SnapshotError: the snapshot is of another version or another job, or damaged.
-        """
-        if snapshot.get("version") != SNAPSHOT_VERSION:
-            raise SnapshotError(
-                f"version: {snapshot.get('version')!r}; this ledger reads {SNAPSHOT_VERSION}"
-            )
-        if snapshot.get("total_slots") != options.total_slots:
-            raise SnapshotError(
-                f"total_slots: the snapshot has {snapshot.get('total_slots')!r}, the job has "
-                f"{options.total_slots}: the data or the batch changed"
-            )
-        ledger = cls(options)
-        try:
-            ledger._consumed = RangeSet((int(a), int(b)) for a, b in snapshot["consumed"])
-            ledger._front = RangeSet((int(a), int(b)) for a, b in snapshot["front"])
-            ledger._frontier = int(snapshot["frontier"])
-            ledger._next_fence = max(int(snapshot["next_fence"]), fence_floor + 1)
-            for fence, holder, start, stop, parts in snapshot["leases"]:
-                opened = RangeSet((int(a), int(b)) for a, b in parts)
-                deadline = now + options.lease_seconds
-                ledger._leases[int(fence)] = _Lease(str(holder), start, stop, deadline, opened)
-            ledger._blame = {int(slot): set(holders) for slot, holders in snapshot["blame"]}
-            ledger._quarantine = RangeSet((int(a), int(b)) for a, b in snapshot["quarantine"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
-        return ledger
-
-    def check_invariants(self) -> None:
-        """Assert that every slot is in exactly one place: for tests, after every event."""
-        places = [self._consumed, self._front, self._quarantine]
-        places += [lease.open for lease in self._leases.values()]
-        parts = sorted(part for place in places for part in place)
-        for (_, stop), (start, _) in pairwise(parts):
-            assert stop <= start, f"a slot is in two places: {parts}"
-        covered = sum(stop - start for start, stop in parts)
-        assert covered == self._frontier, f"{self._frontier - covered} slots are nowhere: {parts}"
-        assert not parts or parts[-1][1] <= self._frontier <= self.options.total_slots
-        assert all(lease.open for lease in self._leases.values()), "an empty lease is kept"
-
-    # ------------------------------------------------------------------ inside
+        """The whole state as plain data: `LedgerState.snapshot`."""
+        return self.state.snapshot()
 
     def _record(self, event: Event) -> None:
-        self.apply(event)
+        self.state.apply(event)
         self._events.append(event)
-
-    def _require(self, fence: int) -> _Lease:
-        lease = self._leases.get(fence)
-        if lease is None:
-            raise StaleLeaseError(f"lease {fence} has ended: what was done under it does not count")
-        return lease
-
-    def _next_free(self, max_slots: int) -> Range | None:
-        if (returned := self._front.first(max_slots)) is not None:
-            return returned
-        if self._frontier >= self.options.total_slots:
-            return None
-        return self._frontier, min(self._frontier + max_slots, self.options.total_slots)
-
-    def _blame_slot(self, lease: _Lease, slot: int, holder: str) -> None:
-        lease.open.remove(slot, slot + 1)
-        holders = self._blame.setdefault(slot, set())
-        holders.add(holder)
-        if len(holders) >= self.options.max_failures:
-            del self._blame[slot]
-            self._quarantine.add(slot, slot + 1)
-            return
-        self._front.add(slot, slot + 1)
-        while len(self._blame) > MAX_BLAMED_SLOTS:  # forget the oldest: it may fail again
-            del self._blame[next(iter(self._blame))]

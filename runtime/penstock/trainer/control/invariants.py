@@ -24,7 +24,7 @@ def _validate_data(state: State) -> None:
         assert not state.audits, f"audits of unknown data: {state.audits}"
         assert state.group_leases is None, "leases of unknown data"
         return
-    ledger.check_invariants()
+    ledger.state.check_invariants()
     assert order == data.order(order.slots_per_step), "the order is of other data"
     assert ledger.options.total_slots == order.total_slots, "the ledger is of other data"
     assert state.rendezvous.slots_per_step == order.slots_per_step, "groups have other steps"
