@@ -44,10 +44,32 @@ class Failure:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Assignment:
     fence: int
     holder: str
     since: float
+
+
+class _Assignments:
+    """Who was asked for which step, until the program has taken it."""
+
+    def __init__(self) -> None:
+        self.by_step: dict[int, _Assignment] = {}
+        self._count: Counter[str] = Counter()
+
+    def add(self, step: int, fence: int, holder: str, now: float) -> None:
+        self.by_step[step] = _Assignment(fence, holder, now)
+        self._count[holder] += 1
+
+    def remove(self, step: int) -> _Assignment:
+        assignment = self.by_step.pop(step)
+        self._count[assignment.holder] -= 1
+        if not self._count[assignment.holder]:
+            del self._count[assignment.holder]
+        return assignment
+
+    def count(self, holder: str) -> int:
+        return self._count.get(holder, 0)
 
 
 class ReorderBuffer:
@@ -66,8 +88,7 @@ class ReorderBuffer:
         self._fed = position
         self._ended = False
         self._indices: dict[int, Any] = {}
-        self._asked: dict[int, _Asked] = {}
-        self._held: Counter[str] = Counter()  # of each holder in _asked
+        self._asked = _Assignments()
         self._ready: dict[int, Any] = {}
         self._gone: set[int] = set()  # at most once: died with their holder
         self._again: set[int] = set()  # at most once: came back unmade, for the program to make
@@ -101,7 +122,7 @@ class ReorderBuffer:
 
     def asked_of(self, holder: str) -> int:
         """Steps that a holder was asked for and that the program has not taken yet."""
-        return self._held.get(holder, 0)
+        return self._asked.count(holder)
 
     def ask(self, holder: str, now: float) -> tuple[int, Any] | None:
         """Lease the lowest free step to a holder: the step and its indices, if there is one."""
@@ -116,8 +137,7 @@ class ReorderBuffer:
             self._ledger.take_events()
             return None
         self._ledger.take_events()
-        self._asked[lease.start] = _Asked(lease.fence, holder, now)
-        self._held[holder] += 1
+        self._asked.add(lease.start, lease.fence, holder, now)
         return lease.start, self._indices[lease.start]
 
     @property
@@ -125,7 +145,7 @@ class ReorderBuffer:
         if self._guarantee is Guarantee.AT_MOST_ONCE:
             return self._ledger.watermark < min(self._fed, self.position + self.ahead)
         quarantined = sum(stop - start for start, stop in self._ledger.quarantine)
-        known = self._ledger.consumed + len(self._asked) + quarantined
+        known = self._ledger.consumed + len(self._asked.by_step) + quarantined
         return known < self._fed
 
     # ------------------------------------------------------------------ what came of it
@@ -147,7 +167,7 @@ class ReorderBuffer:
         asked = self._outstanding(step, holder)
         if asked is None:
             return False
-        self._forget(step)
+        self._asked.remove(step)
         if self._guarantee is Guarantee.AT_MOST_ONCE:
             self._again.add(step)
         else:
@@ -163,15 +183,15 @@ class ReorderBuffer:
         """
         steps = sorted(
             step
-            for step, asked in self._asked.items()
+            for step, asked in self._asked.by_step.items()
             if asked.holder == holder and step not in self._ready
         )
         for step in steps:
             if self._guarantee is Guarantee.AT_MOST_ONCE:
-                self._forget(step)
+                self._asked.remove(step)
                 self._gone.add(step)
             elif crashed and step == steps[0]:
-                self._ledger.fail(self._forget(step).fence, step)
+                self._ledger.fail(self._asked.remove(step).fence, step)
                 self._ledger.take_events()
             else:
                 self.given_back(holder, step)
@@ -181,19 +201,12 @@ class ReorderBuffer:
         """Holders and steps that were asked for before ``since`` and have not come."""
         return [
             (asked.holder, step)
-            for step, asked in self._asked.items()
+            for step, asked in self._asked.by_step.items()
             if asked.since < since and step not in self._ready
         ]
 
-    def _forget(self, step: int) -> _Asked:
-        asked = self._asked.pop(step)
-        self._held[asked.holder] -= 1
-        if not self._held[asked.holder]:
-            del self._held[asked.holder]
-        return asked
-
-    def _outstanding(self, step: int, holder: str) -> _Asked | None:
-        asked = self._asked.get(step)
+    def _outstanding(self, step: int, holder: str) -> _Assignment | None:
+        asked = self._asked.by_step.get(step)
         if asked is None or asked.holder != holder or step in self._ready:
             return None
         return asked
@@ -216,7 +229,7 @@ class ReorderBuffer:
             return Need.END, None
         if self.position in self._ready:
             return None, self._consume(self._ready.pop(self.position))
-        if self.position in self._asked:
+        if self.position in self._asked.by_step:
             return Need.WAIT, None
         if any(start <= self.position < stop for start, stop in self._ledger.quarantine):
             raise BadSampleError(
@@ -245,8 +258,7 @@ class ReorderBuffer:
             assert lease.start == self.position, "the lowest free step is the program's next"
             self._ledger.take_events()
             fence = lease.fence
-        self._asked[self.position] = _Asked(fence, HERE, now)
-        self._held[HERE] += 1
+        self._asked.add(self.position, fence, HERE, now)
         return self._indices[self.position], self._failures.get(self.position, [])
 
     def made_here(self) -> None:
@@ -255,7 +267,7 @@ class ReorderBuffer:
 
     def _consume(self, batch: Any) -> Any:
         step = self.position
-        asked = self._forget(step)
+        asked = self._asked.remove(step)
         self._ledger.complete(asked.fence, step, step + 1)
         self._ledger.take_events()
         self._indices.pop(step, None)
