@@ -101,14 +101,14 @@ def test_at_most_once_gives_up_what_a_data_worker_died_with(consumer: Consumer) 
     batches = begin(torch_data.DataLoader(SlowPictures(size=200), batch_size=4), plain)
     process, got = spawn(consumer), []
     try:
-        eventually(lambda: consumer.counts.arrived == consumer.credits)
+        eventually(lambda: consumer.counts.arrived == consumer.pool.credits)
         got = [next(batches) for _ in range(3)]  # it is asked for three more
         process.kill()
         got += batches
     finally:
         end(process)
     lost = consumer.counts.lost
-    assert 0 < lost <= consumer.credits
+    assert 0 < lost <= consumer.pool.credits
     assert len(got) == 50 - lost
     assert len(set(seen(got))) == len(seen(got))
 

@@ -199,7 +199,7 @@ def test_at_most_once_loses_what_a_data_worker_died_with_and_says_so(consumer: C
         got += batches
     finally:
         end(process)
-    assert 0 < loader.lost <= consumer.credits
+    assert 0 < loader.lost <= consumer.pool.credits
     assert len(got) == 50 - loader.lost
     seen = [int(one) for batch in got for one in batch["index"]]
     assert len(set(seen)) == len(seen)

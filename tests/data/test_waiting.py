@@ -12,14 +12,14 @@ from tests.data.planes import Plain, consumer
 def test_a_wait_for_a_data_worker_that_then_leaves_is_not_counted_twice() -> None:
     with consumer() as mine:
         batches = iter(Loader(Plain(8), 4, consumer=mine))
-        window = batches.stream.window  # type: ignore[attr-defined]
-        with mine.lock:
+        window = batches.stream.queue.window  # type: ignore[attr-defined]
+        with mine.pool._lock:
             assert window.ask("leaving", time.monotonic()) is not None
 
         def leave() -> None:
-            with mine.lock:
+            with mine.pool._lock:
                 window.gone("leaving", crashed=False)
-                mine.lock.notify_all()
+                mine.pool._lock.notify_all()
 
         timer = threading.Timer(0.3, leave)
         timer.start()

@@ -21,13 +21,12 @@ from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_o
 from penstock.data.protocol import InputOptions
 from penstock.data.reorder_buffer import Failure, Need, ReorderBuffer
 from penstock.data.seeding import preserved
+from penstock.data.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
 LOOKAHEAD: Final = 64
 MAX_QUARANTINE: Final = 10_000
-BUDGET_BYTES: Final = 1 << 30
-WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class StreamOptions:
 class BatchStream:
     """An iterator of batches; `close` it when it is not iterated to its end.
 
-    The consumer refers to it, so it does not end by being forgotten: `Batches` sees to that.
+    Its queue does not end by being forgotten, data workers fill it: `Batches` sees to that.
     """
 
     def __init__(
@@ -77,11 +76,7 @@ class BatchStream:
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets."""
         guarantee = options.guarantee or options_of(consumer).guarantee
-        self.window = ReorderBuffer(batch.step, LOOKAHEAD, guarantee)
-        self.packed = packed
-        self.seed = seed
-        self.batch_bytes = 0  # of the largest batch so far
-        self.number = 0
+        window = ReorderBuffer(batch.step, LOOKAHEAD, guarantee)
         self._consumer = consumer
         self._pipeline = pipeline
         self._batch = batch
@@ -89,37 +84,36 @@ class BatchStream:
         self._options = options
         self._quarantine = quarantine
         self._closed = False
+        self._pool = WorkerPool() if consumer is None else consumer.pool
+        self._window = window
         for _ in range(LOOKAHEAD):
             self._feed()
-        if consumer is not None:
-            with consumer.lock:
-                consumer.register(self)
+        self.queue = self._pool.open(window, packed, seed)
 
     def _feed(self) -> None:
-        if self.window.ended:
+        if self._window.ended:
             return
         try:
             indices = next(self._indices)
         except StopIteration:
-            self.window.end()
+            self._window.end()
         else:
-            self.window.feed(indices)
+            self._window.feed(indices)
 
-    def note_size(self, size: int) -> None:
-        """A batch of so many bytes has come: bound what is asked for ahead."""
-        if size > self.batch_bytes:
-            self.batch_bytes = size
-            self.window.ahead = max(2, min(LOOKAHEAD, BUDGET_BYTES // size))
+    @property
+    def lost(self) -> int:
+        """Steps that were lost with their data worker; 0 but for `Guarantee.AT_MOST_ONCE`."""
+        return self._window.lost
 
     @property
     def position(self) -> int:
         """Steps of the epoch that the program has got."""
-        return self.window.position
+        return self._window.position
 
     @property
     def finished(self) -> bool:
         """Whether the program has got every step."""
-        return self.window.ended and self.window.position >= self.window.fed
+        return self._window.ended and self._window.position >= self._window.fed
 
     def __iter__(self) -> Self:
         return self
@@ -127,19 +121,12 @@ class BatchStream:
     def __next__(self) -> Any:
         if self._closed:
             raise StopIteration
-        consumer = self._consumer
         while True:
-            began = time.perf_counter()
             try:
-                if consumer is None:
-                    need, batch = self.window.take()
-                else:
-                    with consumer.lock:
-                        need, batch = self._take(consumer)
-                        consumer.counts.waited_seconds += time.perf_counter() - began
+                need, batch = self.queue.take(self._drop_overdue)
             except BadSampleError as error:
                 self._skip_step(error)
-                self._refill(consumer)
+                self._refill()
                 continue
             if need is Need.END:
                 self.close()
@@ -148,43 +135,25 @@ class BatchStream:
             if need is Need.MAKE:
                 began = time.perf_counter()  # the wait for whoever had it before is counted
                 made, batch = self._make_here()
-                if consumer is not None:
-                    consumer.counts.waited_seconds += time.perf_counter() - began
-                    consumer.counts.made_here += 1
-            self._refill(consumer)
+                self._pool.counts.add_made_here(time.perf_counter() - began)
+            self._refill()
             if made:
                 return batch
 
-    def _take(self, consumer: Consumer) -> tuple[Need | None, Any]:
-        """With the consumer's lock: the next batch, after waiting for it as long as that helps."""
-        while True:
-            lost = self.window.lost
-            need, batch = self.window.take()
-            consumer.counts.lost += self.window.lost - lost
-            if need is not Need.WAIT:
-                if need is None:
-                    consumer.counts.taken += 1
-                return need, batch
-            consumer.lock.wait(WAIT_SECONDS)
-            consumer.drop_overdue(self, self._options.make_seconds)
+    def _drop_overdue(self) -> None:
+        self._pool.drop_overdue(self.queue, self._options.make_seconds)
 
-    def _refill(self, consumer: Consumer | None) -> None:
+    def _refill(self) -> None:
         """The program has taken a step: one more of the sampler's comes into view."""
-        while not self.window.ended and self.window.fed < self.window.position + LOOKAHEAD:
+        window = self._window
+        while not window.ended and window.fed < window.position + LOOKAHEAD:
             self._feed()
-        if consumer is not None:
-            with consumer.lock:
-                consumer.pump(self)
+        self._pool.request(self.queue)
 
     def _make_here(self) -> tuple[bool, Any]:
         """Make a batch in this process; False when there is none because all samples were bad."""
-        now = time.monotonic()
-        if self._consumer is None:
-            indices, failures = self.window.make_here(now)
-        else:
-            with self._consumer.lock:
-                indices, failures = self.window.make_here(now)
-        name = self._batch._replace(step=self.window.position)
+        indices, failures = self.queue.make_here()
+        name = self._batch._replace(step=self._window.position)
         bad: list[Any] = []
         try:
             with preserved():
@@ -193,11 +162,7 @@ class BatchStream:
             _explain(error, name, indices, failures)
             raise
         finally:
-            if self._consumer is None:
-                self.window.made_here()
-            else:
-                with self._consumer.lock:
-                    self.window.made_here()
+            self.queue.made_here()
         for index, raised in bad:
             trace = "".join(traceback.format_exception(raised, limit=-20))
             self._leave_out(BadSample(name, index, repr(raised), trace))
@@ -207,11 +172,11 @@ class BatchStream:
     def _make(self, indices: Any, bad: list[Any]) -> Any:
         """A batch as data workers make it, or without the samples that raise, put into ``bad``."""
         try:
-            return self._pipeline.make(self.seed, indices)
+            return self._pipeline.make(self.queue.seed, indices)
         except Exception:
             if not self._skip_bad:
                 raise
-        return self._pipeline.make(self.seed, indices, bad)
+        return self._pipeline.make(self.queue.seed, indices, bad)
 
     @property
     def _skip_bad(self) -> bool:
@@ -223,8 +188,8 @@ class BatchStream:
         """Data workers died on the step: nobody tries again. Raises the error, or leaves it out."""
         if not self._skip_bad:
             raise error
-        name = self._batch._replace(step=self.window.position)
-        indices = self.window.skip()
+        name = self._batch._replace(step=self._window.position)
+        indices = self._window.skip()
         for index in indices if self._pipeline.batched else [indices]:
             self._leave_out(BadSample(name, index, str(error)))
 
@@ -233,27 +198,21 @@ class BatchStream:
         logger.error("%s: sample %r is left out: %s", sample.batch, sample.index, why)
         if len(self._quarantine) < MAX_QUARANTINE:
             self._quarantine.append(sample)
-        if self._consumer is not None:
-            counts = self._consumer.counts
-            counts.left_out += 1
-            text = f"sample {sample.index!r} of {sample.batch}: {sample.error}"
-            counts.newest_left_out.append(text[:1000])
+        text = f"sample {sample.index!r} of {sample.batch}: {sample.error}"
+        self._pool.counts.add_left_out(text)
 
     def close(self) -> None:
         """Nothing more is wanted."""
         if self._closed:
             return
         self._closed = True
-        if self._consumer is not None:
-            with self._consumer.lock:
-                self._consumer.unregister(self.number)
+        self._pool.close(self.queue.number)
 
     def abandon(self) -> None:
         """`close` for a finalizer, which may run in any thread in the middle of anything."""
         if not self._closed:
             self._closed = True
-            if self._consumer is not None:
-                self._consumer.abandoned.append(self.number)
+            self._pool.abandon(self.queue.number)
 
 
 class Batches:

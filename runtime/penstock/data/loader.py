@@ -102,7 +102,7 @@ class Loader:
     @property
     def lost(self) -> int:
         """Steps of the present epoch that were lost; 0 but for `Guarantee.AT_MOST_ONCE`."""
-        return self._stream.window.lost if self._stream is not None else 0
+        return self._stream.lost if self._stream is not None else 0
 
     def __iter__(self) -> Iterator[Any]:
         consumer = self._consumer

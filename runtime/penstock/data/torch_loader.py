@@ -284,7 +284,7 @@ class DataLoader(torch_data.DataLoader[Any]):
     def lost(self) -> int:
         """Steps of the present epoch that were lost; 0 but for `Guarantee.AT_MOST_ONCE`."""
         stream = self._penstock.stream
-        return stream.window.lost if stream is not None else 0
+        return stream.lost if stream is not None else 0
 
     @property
     def quarantine(self) -> list[BadSample]:

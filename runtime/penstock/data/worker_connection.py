@@ -1,8 +1,8 @@
 """A training process's connection to one data worker: what it was sent, and the memory they share.
 
-Everything but `receive` is called with the lock of the `penstock.data.consumer.Consumer` held, and
-never waits for long: only small messages are sent then. A pipeline, which may be large, is sent by
-a thread of its own, and meanwhile the link takes no requests.
+Everything but `receive` is called with the lock of the `penstock.data.worker_pool.WorkerPool` held,
+and never waits for long: only small messages are sent then. A pipeline, which may be large, is sent
+by a thread of its own, and meanwhile the link takes no requests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from penstock.data import frame, messages
 from penstock.data.blocks import Pool, Root, SharedBlock
+from penstock.data.credits import MAX_CREDITS
 from penstock.data.errors import FrameError
 from penstock.data.handshake import Peer
 from penstock.data.layout import Layout
@@ -26,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 KNOWN_PIPELINES: Final = 8
 MAX_SHARED_BYTES: Final = 512 << 20
-MAX_CREDITS: Final = 16
 BLOCKS_BEYOND_CREDITS: Final = 3
 """The program holds one batch, and another while it takes the next."""
 _SMOOTHING: Final = 0.3
