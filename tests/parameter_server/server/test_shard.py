@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.parameters.orders import eventually, random_model
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId, assign
 from penstock.parameter_server.protocol import ServerOrder, ServerReply, ServerStage, Source
-from penstock.parameter_server.server import shard as module
+from penstock.parameter_server.server import order_executor, request_handler
 from penstock.parameter_server.server.requests import Response
 from penstock.parameter_server.server.shard import ServerShard
 from penstock.parameter_server.server.snapshots import Snapshots
@@ -332,7 +332,7 @@ def test_older_orders_are_passed_over_and_those_of_a_new_trainer_are_not(server:
 
 
 def test_a_share_beyond_its_memory_is_refused_with_the_sum() -> None:
-    server = Server(limit=module.SPARE_BYTES + SPEC.bytes - 1)
+    server = Server(limit=order_executor.SPARE_BYTES + SPEC.bytes - 1)
     server.order(ServerOrder.BUILD, next=alone(1), source=Source.CHIEF, spec=SPEC)
     trouble = server.shard.status().trouble
     assert f"takes {SPEC.bytes} bytes" in trouble
@@ -341,7 +341,7 @@ def test_a_share_beyond_its_memory_is_refused_with_the_sum() -> None:
 
 
 def test_what_nobody_can_come_back_to_makes_room_for_what_is_built() -> None:
-    server = Server(limit=module.SPARE_BYTES + SPEC.bytes + 1)
+    server = Server(limit=order_executor.SPARE_BYTES + SPEC.bytes + 1)
     server.serve(server.fill(1))
     server.order(ServerOrder.BUILD, layout=alone(1), next=alone(2), source=Source.CHIEF, spec=SPEC)
     assert f"with {SPEC.bytes} that it holds meanwhile" in server.shard.status().trouble
@@ -367,11 +367,11 @@ def test_with_a_bound_a_batch_waits_for_its_turn(
 ) -> None:
     layout = server.fill()
     server.serve(layout)
-    monkeypatch.setattr(module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(request_handler, "BUSY_SECONDS", 0.05)
     assert server.ask(BEGIN, [1, 10, 0]).kind == VALUES
     assert reason(server.ask(BEGIN, [1, 11, 0])) == Unavailable.BUSY
     assert server.ask(BEGIN, [1, None, None]).kind == VALUES
-    monkeypatch.setattr(module, "BUSY_SECONDS", 30.0)
+    monkeypatch.setattr(request_handler, "BUSY_SECONDS", 30.0)
     answers: list[Response] = []
     waiting = threading.Thread(
         target=lambda: answers.append(server.shard.answer("b", BEGIN, [1, 11, 0], NOTHING))
@@ -389,7 +389,7 @@ def test_with_a_bound_a_batch_waits_for_its_turn(
 def test_a_halt_ends_the_wait_for_a_turn(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = server.fill()
     server.serve(layout)
-    monkeypatch.setattr(module, "BUSY_SECONDS", 30.0)
+    monkeypatch.setattr(request_handler, "BUSY_SECONDS", 30.0)
     server.ask(BEGIN, [1, 10, 0])
     answers: list[Response] = []
     waiting = threading.Thread(target=lambda: answers.append(server.ask(BEGIN, [1, 11, 0])))

@@ -211,7 +211,7 @@ def test_a_push_that_reached_one_server_only_is_completed_and_counted_once(
     there: RunningServer, servers: ParameterClient
 ) -> None:
     sparse, dense = gradients(7)
-    part = there.servers[0]._shard._store
+    part = there.servers[0]._shard.contents.store
     assert part is not None
     partitions, _ = SPEC.places[0].of(sparse[0].rows)
     mine = np.isin(partitions, part.owned)
@@ -269,7 +269,7 @@ def test_another_token_is_an_error_in_the_end(there: RunningServer) -> None:
 def test_the_bound_on_staleness_holds_over_several_workers(
     there: RunningServer, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = there.servers[0]._shard._store
+    first = there.servers[0]._shard.contents.store
     began: dict[int, int] = {}
     found: list[int] = []
     let_begin, apply = Gate.begin, Store.push
