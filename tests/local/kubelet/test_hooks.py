@@ -16,7 +16,6 @@ import pytest
 import penstock.data.interception
 import penstock_cluster.kubelet.hosts
 
-FUTURE = "from __future__ import annotations\n"
 HOOKS = {
     "network": Path(penstock_cluster.kubelet.hosts.__file__).parent / "hook",
     "data": Path(penstock.data.interception.__file__).parent / "hook",
@@ -42,9 +41,8 @@ def test_each_hook_runs_once_and_the_users_own_after_them(
     names = [*order, "own"]
     for name in names:
         (tmp_path / name).mkdir()
-        text = (HOOKS[name] / "sitecustomize.py").read_text() if name in HOOKS else FUTURE
-        said = text.replace(FUTURE, f"{FUTURE}print({name!r})\n", 1)
-        (tmp_path / name / "sitecustomize.py").write_text(said)
+        text = (HOOKS[name] / "sitecustomize.py").read_text() if name in HOOKS else ""
+        (tmp_path / name / "sitecustomize.py").write_text(f"print({name!r})\n{text}")
     done = subprocess.run(
         [sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"],
         env={"PYTHONPATH": os.pathsep.join(str(tmp_path / name) for name in names)},

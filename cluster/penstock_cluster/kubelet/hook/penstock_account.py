@@ -28,7 +28,7 @@ _NOWHERE = "/nonexistent"
 _CALLS = ("open", "stat", "lstat", "access", "listdir", "scandir", "readlink")
 
 
-def redirected(path: Any, to: str) -> Any:
+def redirected(path: "Any", to: str) -> "Any":
     """The path, or where it really leads if it is of the account's folder."""
     text = path
     if type(path) is not str:
@@ -51,14 +51,14 @@ class _Redirecting:
     No Python function, which would become a method where a class has it as an attribute.
     """
 
-    def __init__(self, call: Callable[..., Any], to: str) -> None:
+    def __init__(self, call: "Callable[..., Any]", to: str) -> None:
         self._call = call
         self._to = to
         self.__name__ = self.__qualname__ = call.__name__
         self.__doc__ = call.__doc__
         self.__wrapped__ = call
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, *args: "Any", **named: "Any") -> "Any":
         if args:
             path = args[0]
             if type(path) is not str or path.startswith(FOLDERS):
@@ -70,11 +70,11 @@ class _Redirecting:
         return self._call(*args, **named)
 
 
-def _trust(ssl: ModuleType, to: str) -> None:
+def _trust(ssl: "ModuleType", to: str) -> None:
     load = ssl.SSLContext.load_verify_locations
 
     def load_verify_locations(
-        self: Any, cafile: Any = None, capath: Any = None, cadata: Any = None
+        self: "Any", cafile: "Any" = None, capath: "Any" = None, cadata: "Any" = None
     ) -> None:
         load(self, redirected(cafile, to), redirected(capath, to), cadata)
 
@@ -88,8 +88,8 @@ class _WaitForSsl:
         self._to = to
 
     def find_spec(
-        self, name: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+        self, name: str, path: "Any" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         if name != "ssl":
             return None
         sys.meta_path.remove(self)
@@ -100,7 +100,7 @@ class _WaitForSsl:
             return spec
         execute, to = spec.loader.exec_module, self._to
 
-        def exec_module(module: ModuleType) -> None:
+        def exec_module(module: "ModuleType") -> None:
             execute(module)
             _trust(module, to)
 

@@ -52,7 +52,7 @@ def _install(path: str) -> None:
     table: dict[str, list[str]] = {}
     version: object = None
 
-    def look_up(name: object) -> list[str] | None:
+    def look_up(name: object) -> "list[str] | None":
         """The addresses of a cluster name; None for a name that is not the cluster's."""
         nonlocal table, version
         if isinstance(name, bytes):
@@ -82,13 +82,13 @@ def _install(path: str) -> None:
         return None
 
     def getaddrinfo(
-        host: Any,
-        port: Any,
+        host: "Any",
+        port: "Any",
         family: int = 0,
         type: int = 0,  # noqa: A002
         proto: int = 0,
         flags: int = 0,
-    ) -> list[Any]:
+    ) -> "list[Any]":
         found = look_up(host)
         if found is None:
             return get_addresses(host, port, family, type, proto, flags)
@@ -101,7 +101,7 @@ def _install(path: str) -> None:
         found = look_up(name)
         return found[0] if found else get_host(name)
 
-    def gethostbyname_ex(name: str) -> tuple[str, list[str], list[str]]:
+    def gethostbyname_ex(name: str) -> "tuple[str, list[str], list[str]]":
         found = look_up(name)
         return (name, [], list(found)) if found else get_host_extended(name)
 
@@ -117,7 +117,7 @@ def _install(path: str) -> None:
             return "pods" in blocked or ip in blocked
         return ip in blocked
 
-    def target(sock: socket.socket, to: Any) -> Any:
+    def target(sock: socket.socket, to: "Any") -> "Any":
         """Where a connection really goes, its own end being put on the pod's address."""
         if sock.family != socket.AF_INET or not isinstance(to, tuple) or len(to) != 2:
             return to
@@ -136,13 +136,13 @@ def _install(path: str) -> None:
                 pass  # the address is a courtesy; the connection matters
         return (host, port)
 
-    def connect(self: socket.socket, to: Any) -> None:
+    def connect(self: socket.socket, to: "Any") -> None:
         base.connect(self, target(self, to))
 
-    def connect_ex(self: socket.socket, to: Any) -> int:
+    def connect_ex(self: socket.socket, to: "Any") -> int:
         return base.connect_ex(self, target(self, to))
 
-    def bind(self: socket.socket, to: Any) -> None:
+    def bind(self: socket.socket, to: "Any") -> None:
         if self.family == socket.AF_INET and isinstance(to, tuple) and to[0] in ("", "0.0.0.0"):  # noqa: S104
             base.bind(self, (address, *to[1:]))
         elif self.family == socket.AF_INET6 and isinstance(to, tuple) and to[0] in ("", "::"):
