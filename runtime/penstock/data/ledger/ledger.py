@@ -14,7 +14,7 @@ machine. It does no I/O and reads no clock: every call takes ``now``. What it gu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
@@ -62,10 +62,18 @@ class Ledger:
         its journal passes a number above all that it can have given out (see `fence_floor_at`), or
         a late completion could meet somebody else's lease under the same number.
         """
-        self.options = options
         self.state = LedgerState(options, fence_floor) if state is None else state
         """To be read; only this ledger changes it."""
         self._events: list[Event] = []
+
+    @property
+    def options(self) -> LedgerOptions:
+        """How it behaves."""
+        return self.state.options
+
+    def reconfigure(self, *, skip_bad: bool) -> None:
+        """Follow a change of the job's spec; all else about a ledger is fixed for its life."""
+        self.state.options = replace(self.state.options, skip_bad=skip_bad)
 
     # ------------------------------------------------------------------ what a holder may do
 

@@ -16,7 +16,6 @@ What belongs to sessions, to agents and pods, and to parameter servers is beside
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Final
 
 from penstock.base.enums import TRAINER_ROLE
@@ -142,7 +141,7 @@ def _learn(state: State, facts: JobFacts) -> None:
     state.facts = facts
     state.copies.independent = facts.independent
     if state.ledger is not None:
-        state.ledger.options = replace(state.ledger.options, skip_bad=facts.skip_bad)
+        state.ledger.reconfigure(skip_bad=facts.skip_bad)
     state.rendezvous.min_workers = facts.min_workers
     state.servers.suspend(facts.suspended)
 
