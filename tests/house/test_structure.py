@@ -26,7 +26,6 @@ FACADES: Final = {
 TO_BE_DIVIDED: Final = frozenset(
     {
         "penstock.controller.executor.Executor",
-        "penstock_cluster.kubelet.kubelet.Kubelet",
         "penstock.parameter_server.worker.exchange.Worker",
         "penstock.scheduler.node_table.NodeTable",
         "penstock.scheduler.placement.snapshot.Snapshot",

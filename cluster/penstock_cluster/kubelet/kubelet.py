@@ -20,22 +20,23 @@ from penstock_cluster.kubelet.context import KubeletOptions, Services
 from penstock_cluster.kubelet.cores import CoreAllocator
 from penstock_cluster.kubelet.disturbances import Disturbances
 from penstock_cluster.kubelet.folder import held_folder, remove_leftovers
-from penstock_cluster.kubelet.hosts import Blackhole, HostsFile, records
+from penstock_cluster.kubelet.hosts import Blackhole, HostsFile
 from penstock_cluster.kubelet.logs import read_log
+from penstock_cluster.kubelet.lost_pods import let_go, mark_lost
+from penstock_cluster.kubelet.names import Names
 from penstock_cluster.kubelet.node import Node
+from penstock_cluster.kubelet.node_reporter import NodeReporter
 from penstock_cluster.kubelet.noop import NoopPods
 from penstock_cluster.kubelet.runtime import Runtime
-from penstock_cluster.kubelet.worker import PodWorker, Stop, lost_status
-from penstock_cluster.nodes import NodeDeclaration, ready_conditions
+from penstock_cluster.kubelet.worker import PodWorker, Stop
+from penstock_cluster.nodes import NodeDeclaration
 from penstock_cluster.registry import ApiError, Engine, LogQuery
 from penstock_cluster.requests import is_finished
 from penstock_cluster.watchdog import keep_running
 
 Json = Mapping[str, Any]
 
-_HOSTS_DELAY_SECONDS = 0.02
 _STOP_GRACE_SECONDS = 2.0
-LEASE_NAMESPACE = "kube-node-lease"
 
 
 class KubeletError(Exception):
@@ -59,9 +60,7 @@ class Kubelet:
         self._tasks: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[None]] = set()
         self._stack = contextlib.AsyncExitStack()
-        self._pods_with_names: dict[str, Json] = {}
-        self._services_by_key: dict[tuple[str, str], Json] = {}
-        self._names_changed = asyncio.Event()
+        self._reporter = NodeReporter(engine, self.api, self.nodes, options.heartbeat_seconds)
 
     async def __aenter__(self) -> Self:
         if sys.platform != "linux":
@@ -91,16 +90,15 @@ class Kubelet:
             api_server=self._api_server,
         )
         self.noop = NoopPods(self.engine, self.api, addresses)
-        self._hosts = HostsFile(self.services.hosts_file)
-        self._hosts.write({})
+        self._names = Names(self.api, HostsFile(self.services.hosts_file))
         self.engine.logs = self
         self._spawn(self._watch_pods, "kubelet-pods")
-        self._spawn(self._watch_nodes, "kubelet-nodes")
+        self._spawn(self._reporter.follow, "kubelet-nodes")
         if self.options.runs_processes:
-            self._spawn(self._watch_services, "kubelet-services")
-            self._spawn(self._write_names, "kubelet-names")
+            self._spawn(self._names.watch_services, "kubelet-services")
+            self._spawn(self._names.write, "kubelet-names")
         if self.options.heartbeat_seconds > 0:
-            self._spawn(self._heartbeat, "kubelet-heartbeat")
+            self._spawn(self._reporter.heartbeat, "kubelet-heartbeat")
         return self
 
     async def __aexit__(
@@ -133,19 +131,7 @@ class Kubelet:
 
     async def add_node(self, declaration: NodeDeclaration) -> None:
         """Register a node, Ready; one of that name that is there already becomes Ready again."""
-        wanted = declaration.as_object(LOOPBACK, self.engine.timestamp())
-        try:
-            stored = await self.api.create("nodes", wanted)
-        except ApiError as error:
-            if not error.is_already_exists:
-                raise
-            stored = await self.api.patch(
-                "nodes",
-                declaration.name,
-                {"status": wanted["status"]},
-                kind="strategic",
-                subresource="status",
-            )
+        stored = await self._reporter.register(declaration)
         self.nodes[declaration.name] = Node(declaration, LOOPBACK, stored)
         await self._look_again(declaration.name)
 
@@ -172,7 +158,7 @@ class Kubelet:
         """The node reports again and learns what happened meanwhile."""
         node = self.nodes[name]
         node.is_silent = False
-        await self._post_ready(node)
+        await self._reporter.post_ready(node)
         await self._look_again(name)
 
     def slow_node(self, name: str, percent: int | None) -> None:
@@ -202,45 +188,6 @@ class Kubelet:
             if worker_of_pod is not None:
                 await worker_of_pod.catch_up()
 
-    async def _post_ready(self, node: Node) -> None:
-        conditions = ready_conditions(self.engine.timestamp())
-        with contextlib.suppress(ApiError):  # the Node object was deleted
-            await self.api.patch(
-                "nodes",
-                node.name,
-                {"status": {"conditions": conditions}},
-                kind="strategic",
-                subresource="status",
-            )
-
-    async def _heartbeat(self) -> None:
-        while True:
-            for node in list(self.nodes.values()):
-                if not node.is_silent:
-                    await self._renew_lease(node)
-            await asyncio.sleep(self.options.heartbeat_seconds)
-
-    async def _renew_lease(self, node: Node) -> None:
-        renewed = self.engine.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {
-            "holderIdentity": node.name,
-            "leaseDurationSeconds": int(4 * self.options.heartbeat_seconds),
-            "renewTime": renewed,
-        }
-        leases = "leases.coordination.k8s.io"
-        try:
-            await self.api.patch(leases, node.name, {"spec": spec}, LEASE_NAMESPACE)
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            lease = {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": {"name": node.name},
-                "spec": spec,
-            }
-            await self.api.create(leases, lease, LEASE_NAMESPACE)
-
     # Pods
 
     async def _watch_pods(self) -> None:
@@ -249,7 +196,7 @@ class Kubelet:
             present = {pod["metadata"]["uid"] for pod in pods.items}
             for uid in set(self.workers) - present:
                 self._forget(uid)
-            self._pods_with_names.clear()
+            self._names.clear()
             for pod in pods.items:
                 await self._take(pod)
             async with self.api.watch("pods", resource_version=pods.resource_version) as events:
@@ -265,14 +212,12 @@ class Kubelet:
         if not pod["spec"].get("nodeName"):
             return
         if self.options.runs_processes:
-            self._pods_with_names[pod["metadata"]["uid"]] = pod
-            self._names_changed.set()
+            self._names.put(pod)
         await self._handle(pod)
 
     def _drop(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
-        if self._pods_with_names.pop(uid, None) is not None:
-            self._names_changed.set()
+        self._names.drop(uid)
         if self.options.runs_processes:
             self._forget(uid)
         else:
@@ -290,9 +235,9 @@ class Kubelet:
         if worker is not None:
             await worker.update(pod)
         elif is_finished(pod):
-            await self._finalize(pod)
+            await let_go(self.api, pod)
         elif (pod.get("status") or {}).get("startTime"):
-            await self._mark_lost(pod)
+            await mark_lost(self.api, pod, self.engine.timestamp())
         else:
             await self._start(node, pod)
 
@@ -318,33 +263,6 @@ class Kubelet:
         if worker.is_finished:
             worker.remove_folder()
 
-    async def _mark_lost(self, pod: Json) -> None:
-        metadata = pod["metadata"]
-        change = lost_status(pod, self.engine.timestamp())
-        with contextlib.suppress(ApiError):  # gone meanwhile
-            lost = await self.api.patch(
-                "pods",
-                metadata["name"],
-                change,
-                metadata["namespace"],
-                kind="strategic",
-                subresource="status",
-            )
-            await self._finalize(lost)
-
-    async def _finalize(self, pod: Json) -> None:
-        metadata = pod["metadata"]
-        if not metadata.get("deletionTimestamp"):
-            return
-        with contextlib.suppress(ApiError):  # gone already
-            await self.api.delete(
-                "pods",
-                metadata["name"],
-                metadata["namespace"],
-                grace_period_seconds=0,
-                uid=metadata["uid"],
-            )
-
     def worker_of(self, namespace: str, name: str) -> PodWorker | None:
         """The worker of a pod by name; the newest where one of that name is still ending."""
         for worker in reversed(self.workers.values()):
@@ -352,42 +270,6 @@ class Kubelet:
             if metadata["name"] == name and metadata["namespace"] == namespace:
                 return worker
         return None
-
-    async def _watch_nodes(self) -> None:
-        while True:
-            async with self.api.watch("nodes") as events:
-                async for event in events:
-                    if event.type == "ERROR":
-                        break
-                    node = self.nodes.get(event.object["metadata"].get("name", ""))
-                    if node is not None and event.type in {"ADDED", "MODIFIED"}:
-                        node.put(event.object)
-
-    # Names
-
-    async def _watch_services(self) -> None:
-        while True:
-            services = await self.api.list("services")
-            self._services_by_key = {_key(each): each for each in services.items}
-            self._names_changed.set()
-            version = services.resource_version
-            async with self.api.watch("services", resource_version=version) as events:
-                async for event in events:
-                    if event.type == "ERROR":
-                        break
-                    if event.type == "DELETED":
-                        self._services_by_key.pop(_key(event.object), None)
-                    elif event.type != "BOOKMARK":
-                        self._services_by_key[_key(event.object)] = event.object
-                    self._names_changed.set()
-
-    async def _write_names(self) -> None:
-        while True:
-            await self._names_changed.wait()
-            self._names_changed.clear()
-            names = records(self._services_by_key.values(), self._pods_with_names.values())
-            self._hosts.write(names)
-            await asyncio.sleep(_HOSTS_DELAY_SECONDS)
 
     # Logs
 
@@ -403,7 +285,3 @@ class Kubelet:
 
         async for piece in read_log(folder, pod, query, self.engine.now(), is_running):
             yield piece
-
-
-def _key(thing: Json) -> tuple[str, str]:
-    return thing["metadata"]["namespace"], thing["metadata"]["name"]

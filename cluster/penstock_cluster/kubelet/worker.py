@@ -27,11 +27,9 @@ from penstock_cluster.kubelet.sources import PodSources
 from penstock_cluster.kubelet.status import (
     ContainerRecord,
     PodRecord,
-    Terminated,
     Waiting,
 )
 from penstock_cluster.kubelet.volumes import VolumeError, VolumeManager
-from penstock_cluster.registry import thaw
 
 Json = Mapping[str, Any]
 Verdict = tuple[str, str, str]
@@ -312,34 +310,3 @@ async def _finished(task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
-
-
-def lost_status(pod: Json, now: str) -> dict[str, Any]:
-    """The status of a pod whose processes ended while nobody watched, as a strategic patch."""
-    status = thaw(dict(pod.get("status") or {}))
-    terminated = Terminated(
-        exit_code=137,
-        reason="ContainerStatusUnknown",
-        started_at=now,
-        finished_at=now,
-        message="The container could not be located when the pod was terminated",
-    )
-    change: dict[str, Any] = {
-        "phase": "Failed",
-        "reason": "NodeLost",
-        "message": "The pod's processes ended while its node was away",
-        "conditions": [
-            {"type": kind, "status": "False", "reason": "PodFailed", "lastTransitionTime": now}
-            for kind in ("Ready", "ContainersReady")
-        ],
-    }
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        if kind in status:
-            change[kind] = [_lost_container(each, terminated) for each in status[kind]]
-    return {"status": change}
-
-
-def _lost_container(status: dict[str, Any], terminated: Terminated) -> dict[str, Any]:
-    if "terminated" in status["state"]:
-        return status
-    return {**status, "ready": False, "started": False, "state": terminated.as_json()}
