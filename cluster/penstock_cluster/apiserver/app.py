@@ -35,7 +35,7 @@ from penstock_cluster.registry.call import Call
 from penstock_cluster.registry.rbac import Attributes, explain
 from penstock_cluster.registry.tokens import TokenError
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Application:
@@ -91,7 +91,7 @@ class Application:
             reply = _refusal(error)
         except Exception:
             # One broken request must not take the server down; the fault is in the log.
-            _logger.exception("%s %s failed", request.method, request.target.path)
+            logger.exception("%s %s failed", request.method, request.target.path)
             reply = _refusal(errors.internal("the request failed; see the server's log"))
         if isinstance(reply, StreamReply):
             await self._stream(request, reply, send)

@@ -14,7 +14,7 @@ from penstock_cluster.registry.store import Store
 
 _GROUP = "admissionregistration.k8s.io"
 _EXEMPT = (_GROUP,)
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Policies:
@@ -118,7 +118,7 @@ def _validate(
         try:
             message = str(cel.compiled(validation["messageExpression"]).run(variables))
         except cel.CelError as error:
-            _logger.warning("messageExpression of a policy failed: %s", error)
+            logger.warning("messageExpression of a policy failed: %s", error)
     return reason, message
 
 

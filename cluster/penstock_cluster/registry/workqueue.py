@@ -18,7 +18,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 _BATCH = 256
 _RETRY_SECONDS = 1.0
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class WorkQueue(Generic[Key]):
@@ -66,7 +66,7 @@ class WorkQueue(Generic[Key]):
                 if error.is_not_found or error.is_conflict:
                     # It changed meanwhile: the change has queued it again.
                     continue
-                _logger.warning("%s: %s: %s", self._name, key, error.message)
+                logger.warning("%s: %s: %s", self._name, key, error.message)
                 self._loop.call_later(_RETRY_SECONDS, self.add, key)
         if self._keys:
             self._schedule()

@@ -30,7 +30,7 @@ from penstock_cluster.watchdog import keep_running
 
 Json = Mapping[str, Any]
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 SCHEDULER_NAME = "default-scheduler"
 _BINDINGS_PER_TURN = 32
 """After so many the event loop gets its turn, so that the API server answers meanwhile."""
@@ -199,7 +199,7 @@ class Binder:
             )
         except ApiError as error:
             # Deleted, gated or bound by somebody else: the watch tells what became of it.
-            _LOGGER.debug("binding %s/%s: %s", occupant.namespace, occupant.name, error.message)
+            logger.debug("binding %s/%s: %s", occupant.namespace, occupant.name, error.message)
             self.inventory.remove_pod(occupant.uid)
             if nominated is not None:
                 self.inventory.nominate(occupant, nominated)
