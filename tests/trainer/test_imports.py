@@ -15,7 +15,7 @@ WITHOUT_TORCH = (
     "penstock.trainer.shards",
     "penstock.data.ledger.journal",
     "penstock.parameter_server.server.process",
-    "penstock.parameter_server.worker.exchange",
+    "penstock.parameter_server.worker.worker",
 )
 WITH_TORCH = ("penstock.trainer.elastic", "penstock.trainer.checkpoint", "penstock.trainer.ps")
 CODE = """

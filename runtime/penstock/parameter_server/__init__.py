@@ -23,15 +23,18 @@ three imports another; what they share is beside them:
 ``server/``, one parameter server (``penstock ps``):
 
     process.py     its sockets, its threads and its life
-    shard.py       what it answers in which stage, and what orders make of that
+    shard.py       its share of the parameters: contents.py is what it holds,
+                     request_handler.py what it answers, order_executor.py what it is told to do
     store.py       its parameters and the optimizer that changes them
     requests.py, migration.py, snapshots.py, staleness.py, lock.py, settings.py
 
 ``worker/``, in a training process:
 
-    exchange.py    its dealings with the trainer; slots.py is what it has leased
+    worker.py      what its training loop calls
+    exchange.py    its dealings with the trainer, by trainer_client.py; slots.py: what it leased
     client.py      all servers as one
-    chief.py       what one worker does for all; checkpoint.py is the file of a whole model
+    duties.py      what is asked of one worker for all, the chief; chief.py is how it is done
+    checkpoint.py  the file of a whole model
 
 Nothing here imports PyTorch; a server starts in a fraction of a second and has no use for it.
 Training scripts use `penstock.trainer.ps`.

@@ -27,10 +27,11 @@ from penstock.parameter_server.spec import (
     SpaceSpec,
     TableSpec,
 )
-from penstock.parameter_server.worker import exchange as module
+from penstock.parameter_server.worker import duties
 from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import ServersError
-from penstock.parameter_server.worker.exchange import LeavingError, Worker, WorkerError
+from penstock.parameter_server.worker.trainer_client import LeavingError, WorkerError
+from penstock.parameter_server.worker.worker import Worker
 from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
@@ -179,7 +180,7 @@ def test_the_trained_model_is_on_disk_before_the_loop_ends_and_is_taken_up(tmp_p
 def test_a_chief_that_cannot_save_is_heard_while_it_trains_and_tries_again(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SAVE_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(duties, "SAVE_RETRY_SECONDS", 0.1)
     saves = job.coordinator.servers.state.checkpoints
     saves.timeouts = Timeouts(retry=0.2)
     job.start_servers(1)
@@ -212,7 +213,7 @@ def test_a_chief_that_cannot_save_is_heard_while_it_trains_and_tries_again(
 def test_a_trained_model_that_cannot_be_saved_is_an_error_at_once(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SAVE_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(duties, "SAVE_RETRY_SECONDS", 0.1)
     job.coordinator.servers.state.checkpoints.timeouts = Timeouts(retry=0.2)
     job.start_servers(1)
     folder = tmp_path / "model"

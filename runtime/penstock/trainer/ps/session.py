@@ -31,7 +31,8 @@ from penstock.parameter_server.arrays import Floats, Rows
 from penstock.parameter_server.protocol import MAX_DROPPED
 from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
-from penstock.parameter_server.worker.exchange import LeavingError, OverError, Worker
+from penstock.parameter_server.worker.trainer_client import LeavingError, OverError
+from penstock.parameter_server.worker.worker import Worker
 from penstock.trainer.elastic import DrainedError
 from penstock.trainer.independent_leases import holder_name
 from penstock.trainer.logs import configure
