@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.base.enums import Strategy
-from penstock.controller.tokens import KEY_SECRET
+from penstock.controller.execution.tokens import KEY_SECRET
 from tests.controller.life import Json, Life, Settings
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from penstock.controller.tokens import KEY_SECRET, JobTokens
+from penstock.controller.execution.tokens import KEY_SECRET, JobTokens
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 from tests.controller.fake_server import FakeApi, FakeServer

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from penstock.controller.executor import Executor
+from penstock.controller.execution.executor import Executor
+from penstock.controller.execution.tokens import JobTokens
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile import Observed, Settings, reconcile
@@ -20,7 +21,6 @@ from penstock.controller.reconcile.conditions import Conditions
 from penstock.controller.reconcile.observed import Job, Scale
 from penstock.controller.reconcile.orphan_scale import reconcile_lone_scale
 from penstock.controller.store import JobKey, Store
-from penstock.controller.tokens import JobTokens
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.group import ELASTICJOB_PLURAL
 from penstock.kube.api import Api

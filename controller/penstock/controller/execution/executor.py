@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE
+from penstock.controller.execution.tokens import JobTokens
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile.acceptance import template_path
@@ -43,7 +44,6 @@ from penstock.controller.reconcile.objects import TOKEN_KEY, object_key
 from penstock.controller.reconcile.observed import Job, Refusal
 from penstock.controller.reconcile.parsing import write_time
 from penstock.controller.store import JobKey, Store
-from penstock.controller.tokens import JobTokens
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL, SCALE_PLURAL
 from penstock.kube.api import Api
