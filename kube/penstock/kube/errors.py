@@ -7,6 +7,10 @@ knows whether anything was.
 
 from __future__ import annotations
 
+from typing import Final
+
+_NOT_AS_SEEN: Final = frozenset({404, 409})
+
 
 class KubeError(Exception):
     """Root of the errors of `penstock.kube`."""
@@ -44,6 +48,11 @@ class ApiRefusedError(ApiError):
     ) -> None:
         super().__init__(message, code=code, reason=reason)
         self.retry_after = retry_after
+
+    @property
+    def not_as_seen(self) -> bool:
+        """Whether the object is gone, or has changed since it was looked at."""
+        return self.code in _NOT_AS_SEEN
 
 
 class ApiUnavailableError(ApiError):

@@ -1,0 +1,145 @@
+"""What the controller does to pods: makes, checks, resizes, releases and deletes them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.base import quantity
+from penstock.base.enums import TRAINER_ROLE
+from penstock.controller.job_cache import JobCache
+from penstock.controller.metrics import Metrics
+from penstock.controller.reconcile.acceptance import template_path
+from penstock.controller.reconcile.actions import (
+    CheckTemplate,
+    CreatePod,
+    DeletePod,
+    FetchLog,
+    LiftGate,
+    ResizePod,
+)
+from penstock.controller.reconcile.observed import Refusal
+from penstock.controller.store import Store
+from penstock.crds import labels
+from penstock.kube.api import Api
+from penstock.kube.errors import ApiRefusedError
+
+LOG_LINES: Final = 20
+_FORBIDDEN: Final = 403
+_INVALID: Final = frozenset({400, 413, 422})
+_TOO_MANY_REQUESTS: Final = 429
+
+Json = dict[str, Any]
+
+
+class PodWriter:
+    """Writes pods; what the server answers goes into the store and the job's cache."""
+
+    def __init__(self, api: Api, store: Store, metrics: Metrics) -> None:
+        self._api = api
+        self._store = store
+        self._metrics = metrics
+
+    async def create(self, namespace: str, memory: JobCache, action: CreatePod) -> None:
+        """Create a pod; the one of before a crash counts."""
+        name = action.manifest["metadata"]["name"]
+        memory.creating(action.reservation)
+        try:
+            created = await self._api.create("pods", namespace, action.manifest)
+        except ApiRefusedError as error:
+            if error.reason == "AlreadyExists":
+                created = await self._existing(namespace, memory, action, error)
+            else:
+                refusal = Refusal(error.code, f"Pod {name}", str(error))
+                memory.not_created(action.reservation, name, refusal)
+                if action.role == TRAINER_ROLE and error.code == _FORBIDDEN:
+                    memory.objects_seen_at = None  # its ServiceAccount may be gone
+                raise
+        else:
+            self._metrics.pods_created.labels(action.role).inc()
+        memory.created(name, action.role)
+        self._store.put_pod(created, own=True)
+
+    async def _existing(
+        self, namespace: str, memory: JobCache, action: CreatePod, error: ApiRefusedError
+    ) -> Json:
+        metadata = action.manifest["metadata"]
+        found = await self._api.get("pods", namespace, metadata["name"])
+        tags = found["metadata"].get("labels") or {}
+        ours = all(
+            tags.get(label) == metadata["labels"][label]
+            for label in (labels.JOB_UID, labels.ROLE, labels.RANK, labels.INCARNATION)
+        )
+        if ours:
+            return found
+        refusal = Refusal(error.code, f"Pod {metadata['name']}", str(error))
+        memory.not_created(action.reservation, metadata["name"], refusal)
+        raise error
+
+    async def check_template(self, namespace: str, memory: JobCache, action: CheckTemplate) -> None:
+        """Any answer but "invalid" counts as a yes: what else is in the way may go in time."""
+        refusal: Refusal | None = None
+        try:
+            await self._api.check("pods", namespace, action.manifest)
+        except ApiRefusedError as error:
+            if error.code == _TOO_MANY_REQUESTS:
+                raise
+            if error.code in _INVALID and "dry run" not in str(error):
+                refusal = Refusal(error.code, template_path(action.role), str(error))
+        memory.template_checked(action.role, action.template, refusal)
+
+    async def delete(self, namespace: str, action: DeletePod) -> None:
+        """Delete a pod that is still the one that was seen."""
+        try:
+            gone = await self._api.delete("pods", namespace, action.name, action.uid)
+        except ApiRefusedError as error:
+            if not error.not_as_seen:  # it is gone, or another pod has its name
+                raise
+            return
+        self._metrics.pods_deleted.inc()
+        if "deletionTimestamp" in gone.get("metadata", {}):
+            self._store.put_pod(gone, own=True)
+
+    async def resize(self, namespace: str, memory: JobCache, action: ResizePod) -> None:
+        """Resize a running pod; one that its node does not resize is replaced later."""
+        wanted: dict[str, str] = {}
+        if action.cpu_milli is not None:
+            wanted["cpu"] = quantity.format_milli_cpu(action.cpu_milli)
+        if action.memory_bytes is not None:
+            wanted["memory"] = quantity.format_bytes(action.memory_bytes)
+        container = {
+            "name": action.container,
+            "resources": {"requests": wanted, "limits": wanted},
+        }
+        body = {"metadata": {"uid": action.uid}, "spec": {"containers": [container]}}
+        try:
+            resized = await self._api.patch(
+                "pods", namespace, action.name, body, subresource="resize", strategic=True
+            )
+        except ApiRefusedError as error:
+            if error.code == _TOO_MANY_REQUESTS:
+                raise
+            memory.unresizable.add(action.uid)  # it is replaced instead
+            return
+        self._store.put_pod(resized, own=True)
+
+    async def lift_gate(self, namespace: str, action: LiftGate) -> None:
+        """Let a gated pod be scheduled."""
+        body = {
+            "metadata": {"uid": action.uid},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": labels.PLACEMENT_GATE}]},
+        }
+        try:
+            lifted = await self._api.patch("pods", namespace, action.name, body, strategic=True)
+        except ApiRefusedError as error:
+            if not error.not_as_seen:
+                raise
+            return
+        self._store.put_pod(lifted, own=True)
+
+    async def fetch_log(self, namespace: str, memory: JobCache, action: FetchLog) -> None:
+        """Read the end of a container's log."""
+        try:
+            text = await self._api.log(namespace, action.pod, action.container, LOG_LINES)
+        except ApiRefusedError:
+            text = ""  # the log is gone with its node, or may not be read: fail without it
+        memory.logs[action.uid] = text
