@@ -15,7 +15,7 @@ def state(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
         row = columns.row(name)
         kinds = columns.device_kind[row].tolist()
         devices = sorted(
-            (columns.kind_name(kind), milli)
+            (columns.kinds.name(kind), milli)
             for kind, milli in zip(kinds, columns.device_free[row].tolist(), strict=True)
             if kind >= 0
         )

@@ -70,21 +70,21 @@ def test_a_removed_row_is_used_again_and_knows_nothing_of_its_past() -> None:
 
 def test_the_log_tells_which_rows_changed() -> None:
     columns = columns_of(("a", 8, 2), ("b", 4, 0))
-    position = columns.position
+    position = columns.changes.position
     columns.take(1, cores(1))
     columns.take(1, cores(1))
-    changed = columns.changed_since(position)
+    changed = columns.changes.since(position)
     assert changed is not None
     assert changed.tolist() == [1]
 
 
 def test_the_log_is_bounded_and_says_when_it_has_forgotten() -> None:
     columns = columns_of(("a", 8, 2))
-    position = columns.position
+    position = columns.changes.position
     for _ in range(1000):
         columns.touch(0)
-    assert columns.changed_since(position) is None
-    recent = columns.changed_since(columns.position - 1)
+    assert columns.changes.since(position) is None
+    recent = columns.changes.since(columns.changes.position - 1)
     assert recent is not None
     assert recent.tolist() == [0]
 

@@ -20,7 +20,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.scheduler.change_log import ChangeLog
 from penstock.scheduler.errors import InvalidRequestError, OverCommitError
+from penstock.scheduler.kind_codes import KindCodes
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
 Rows = NDArray[np.intp]
@@ -30,8 +32,6 @@ Flags = NDArray[np.bool_]
 
 NO_DEVICE: Final = -1
 """Kind code of the slots of the device matrix that hold no device."""
-
-_LOG_PER_ROW: Final = 8  # length of the change log, per row; a cache further behind starts anew
 
 
 class NodeTable:
@@ -44,6 +44,8 @@ class NodeTable:
         largest_device_milli: the most that one device has free
         device_free: thousandths free per device, one row per node
         device_kind: code of each device's kind, `NO_DEVICE` where there is none
+        kinds: what those codes stand for
+        changes: the rows that have changed
     """
 
     def __init__(self, capacity: int = 64, devices: int = 8) -> None:
@@ -51,9 +53,8 @@ class NodeTable:
         self.size = 0
         self._row_by_name: dict[str, int] = {}
         self._unused: list[int] = []
-        self._kinds: dict[str, int] = {}
-        self._log: list[int] = []
-        self._log_start = 0
+        self.kinds = KindCodes()
+        self.changes = ChangeLog()
         self._rank: Integers | None = None
         self._allocate(max(1, capacity), max(1, devices))
 
@@ -98,23 +99,6 @@ class NodeTable:
     def rows(self) -> Rows:
         """The rows in use, in no particular order of names."""
         return np.flatnonzero(self.active)
-
-    def kind_code(self, kind: str) -> int:
-        """A small integer that stands for an accelerator kind; the same one each time."""
-        return self._kinds.setdefault(kind, len(self._kinds))
-
-    def kind_codes(self, kinds: Sequence[str]) -> list[int]:
-        """Codes of the kinds that some node has had; a kind nobody knows has none."""
-        return [self._kinds[kind] for kind in kinds if kind in self._kinds]
-
-    @property
-    def kind_count(self) -> int:
-        """How many kinds have a code."""
-        return len(self._kinds)
-
-    def kind_name(self, code: int) -> str:
-        """The kind of a code that `kind_code` gave."""
-        return next(kind for kind, known in self._kinds.items() if known == code)
 
     def name_rank(self) -> Integers:
         """Place of each row in the order of names: what makes a choice among equals repeatable."""
@@ -162,7 +146,7 @@ class NodeTable:
         self.device_kind[row] = NO_DEVICE
         for slot, kind in enumerate(devices):
             self.device_free[row, slot] = WHOLE_DEVICE_MILLI
-            self.device_kind[row, slot] = self.kind_code(kind)
+            self.device_kind[row, slot] = self.kinds.code(kind)
         self._sum_devices(row)
         return row
 
@@ -177,8 +161,7 @@ class NodeTable:
         self.device_free[: len(free), : free.shape[1]] = free
         self.device_kind[: len(kind), : kind.shape[1]] = kind
         self._rank = None
-        self._log_start += len(self._log) + 1  # caches sized by the old capacity start anew
-        self._log.clear()
+        self.changes.clear()  # caches sized by the old capacity start anew
 
     def remove(self, name: str) -> None:
         """Take a node out; its row may be used again for another one."""
@@ -260,22 +243,4 @@ class NodeTable:
 
     def touch(self, row: int) -> None:
         """Note that something about a row changed, so that what was cached of it is made anew."""
-        self._log.append(row)
-        if len(self._log) > _LOG_PER_ROW * self.capacity:
-            half = len(self._log) // 2
-            del self._log[:half]
-            self._log_start += half
-
-    @property
-    def position(self) -> int:
-        """Where the change log ends now."""
-        return self._log_start + len(self._log)
-
-    def changed_since(self, position: int) -> Rows | None:
-        """The rows changed since a `position`, each once; None where the log no longer knows."""
-        if position < self._log_start:
-            return None
-        changed = self._log[position - self._log_start :]
-        if len(changed) < 2:
-            return np.array(changed, dtype=np.intp)
-        return np.array(list(dict.fromkeys(changed)), dtype=np.intp)
+        self.changes.add(row, self.capacity)

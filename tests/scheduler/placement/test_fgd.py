@@ -60,7 +60,7 @@ def test_a_request_that_changes_nothing_scores_fifty() -> None:
 def test_only_nodes_of_the_right_kind_count_as_usable() -> None:
     special = Request(1000, 0, 1, accelerator_kinds=("other",))
     columns = columns_of(("a", 16, 1))
-    columns.kind_code("other")
+    columns.kinds.code("other")
     expected = ExpectedFragmentation({special: 1.0})
     row = np.array([0])
     assert expected.of(columns, row, np.array([9000]), np.array([[1000, 0]]))[0] == 1000

@@ -126,7 +126,7 @@ class Placer:
     def scores(self, request: Request) -> Floats:
         """The score of every row now; minus infinity where the request does not fit. Read-only."""
         known = self._scores.get(request)
-        changed = None if known is None else self.columns.changed_since(known.position)
+        changed = None if known is None else self.columns.changes.since(known.position)
         if known is None or changed is None or len(known.values) != self.columns.capacity:
             known = _Scores(np.full(self.columns.capacity, -np.inf), 0)
             self._scores[request] = known
@@ -135,7 +135,7 @@ class Placer:
                 self._scores.popitem(last=False)
         else:
             self._scores.move_to_end(request)
-        known.position = self.columns.position
+        known.position = self.columns.changes.position
         if len(changed):
             self._rescore(request, known.values, changed)
         return known.values

@@ -18,7 +18,7 @@ def fits(columns: NodeTable, request: Request, rows: Rows) -> Flags:
     if not request.accelerators:
         return mask
     if not accepts_any_kind(columns, request):
-        codes = columns.kind_codes(request.accelerator_kinds)
+        codes = columns.kinds.codes(request.accelerator_kinds)
         usable = np.isin(columns.device_kind[rows], codes)
         enough = (columns.device_free[rows] >= request.accelerator_milli) & usable
         mask &= enough.sum(axis=1) >= request.accelerators
@@ -34,14 +34,14 @@ def accepts_any_kind(columns: NodeTable, request: Request) -> bool:
     Then the sums kept per node answer what would otherwise be asked of every device.
     """
     kinds = request.accelerator_kinds
-    return not kinds or len(set(columns.kind_codes(kinds))) == columns.kind_count > 0
+    return not kinds or len(set(columns.kinds.codes(kinds))) == len(columns.kinds) > 0
 
 
 def usable_slots(columns: NodeTable, request: Request, row: int) -> list[int]:
     """The device slots of a row that are of the right kind and have enough free, in order."""
     if not request.accelerators:
         return []
-    codes = set(columns.kind_codes(request.accelerator_kinds))
+    codes = set(columns.kinds.codes(request.accelerator_kinds))
     free, kind = columns.device_free[row].tolist(), columns.device_kind[row].tolist()
     return [
         slot

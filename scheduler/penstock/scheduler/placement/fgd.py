@@ -96,11 +96,11 @@ class ExpectedFragmentation:
 
     def _accessible(self, columns: NodeTable) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
         """Whether a device of each kind code will do for each size; the last code is no device."""
-        known = columns.kind_count
+        known = len(columns.kinds)
         table = np.zeros((known + 1, len(self._kinds)), dtype=np.bool_)
         for size, kinds in enumerate(self._kinds):
             if kinds:
-                table[columns.kind_codes(kinds), size] = True
+                table[columns.kinds.codes(kinds), size] = True
             else:
                 table[:known, size] = True
         return table

@@ -47,7 +47,7 @@ def _fitting(
 ) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     enough = free >= request.accelerator_milli
     if not accepts_any_kind(columns, request):
-        codes = columns.kind_codes(request.accelerator_kinds)
+        codes = columns.kinds.codes(request.accelerator_kinds)
         enough &= np.isin(columns.device_kind[rows], codes)
     return enough
 

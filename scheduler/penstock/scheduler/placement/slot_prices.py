@@ -95,8 +95,8 @@ def _groups(columns: NodeTable, shapes: Sequence[Shape]) -> list[_Alike]:
 
 def _codes(columns: NodeTable, kinds: Sequence[str]) -> Integers | None:
     """Codes of the kinds that will do; None where every kind that there is will."""
-    codes = sorted(set(columns.kind_codes(kinds)))
-    if not kinds or len(codes) == columns.kind_count:
+    codes = sorted(set(columns.kinds.codes(kinds)))
+    if not kinds or len(codes) == len(columns.kinds):
         return None
     return np.array(codes, dtype=np.int64)
 

@@ -282,4 +282,4 @@ class Snapshot:
 
     def _kinds_of(self, placement: Placement) -> tuple[str, ...]:
         codes = self.columns.device_kind[placement.row, list(placement.devices)].tolist()
-        return tuple(self.columns.kind_name(code) for code in codes[:1])
+        return tuple(self.columns.kinds.name(code) for code in codes[:1])

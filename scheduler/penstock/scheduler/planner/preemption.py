@@ -153,7 +153,7 @@ class Preemption:
         Its accelerators must be free already: data workers have none to give.
         """
         snapshot, columns = self._state.snapshot, self._state.snapshot.columns
-        codes = columns.kind_codes(request.accelerator_kinds)
+        codes = columns.kinds.codes(request.accelerator_kinds)
         if node not in columns or not codes:
             return None
         row = columns.row(node)
