@@ -1,11 +1,28 @@
-"""A snapshot as plain values, to be held against another one."""
+"""Snapshots from complete lists, and as plain values, to be held against each other."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from penstock.scheduler.objects import Node, Pod
+from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.placement.snapshot import Snapshot
 from penstock.scheduler.request import Request
+
+
+def relisted(
+    nodes: Iterable[Node], pods: Iterable[Pod] = (), reservations: Iterable[Reservation] = ()
+) -> Snapshot:
+    snapshot = Snapshot()
+    for node in nodes:
+        snapshot.upsert_node(node)
+    for pod in pods:
+        snapshot.upsert_pod(pod)
+    for reservation in reservations:
+        snapshot.reserve(reservation)
+    return snapshot
 
 
 def state(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.scheduler.objects import Amounts, Node, Pod
-from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Reservation, Snapshot
+from penstock.scheduler.placement.holdings import Reservation
+from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Snapshot
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.request import Request, Taint
-from tests.scheduler.snapshots import state
+from tests.scheduler.snapshots import relisted, state
 
 GPU = "nvidia.com/gpu"
 NAMES = st.sampled_from(["n1", "n2", "n3"])
@@ -90,7 +91,7 @@ class SnapshotMachine(RuleBasedStateMachine):
 
     @invariant()
     def equals_a_relist(self) -> None:
-        fresh = Snapshot.relist(self.nodes.values(), self.pods.values(), self.reserved.values())
+        fresh = relisted(self.nodes.values(), self.pods.values(), self.reserved.values())
         assert state(self.snapshot) == state(fresh)
         assert dict(self.snapshot.reservations) == self.reserved
 
@@ -113,7 +114,7 @@ TestSnapshot.settings = settings(max_examples=40, stateful_step_count=30, deadli
 
 
 def test_a_reservation_outlives_its_seconds_by_nothing() -> None:
-    snapshot = Snapshot.relist([Node("n", Amounts(4000))], [])
+    snapshot = relisted([Node("n", Amounts(4000))])
     placer = snapshot.placer(Stranding())
     assert snapshot.place(placer, "a", Request(4000), 100.0) is not None
     assert snapshot.place(placer, "b", Request(1), 100.0) is None
@@ -123,7 +124,7 @@ def test_a_reservation_outlives_its_seconds_by_nothing() -> None:
 
 
 def test_a_pod_counts_once_when_it_takes_its_reservation_up() -> None:
-    snapshot = Snapshot.relist([Node("n", Amounts(4000))], [])
+    snapshot = relisted([Node("n", Amounts(4000))])
     snapshot.place(snapshot.placer(Stranding()), "a", Request(3000), 0.0)
     snapshot.upsert_pod(Pod("a", "n", Amounts(3000)))
     assert snapshot.columns.free_milli_cpu[0] == 1000

@@ -100,7 +100,7 @@ class PlannerMachine(RuleBasedStateMachine):
             fresh.snapshot.release(reservation)
         for reservation in own.snapshot.reservations.values():
             fresh.snapshot.reserve(reservation)
-        for name, until in own.snapshot.shunned.items():
+        for name, until in own.snapshot.eligibility.shunned.items():
             fresh.snapshot.shun(name, until)
         assert state(own.snapshot) == state(fresh.snapshot)
 

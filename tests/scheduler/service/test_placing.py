@@ -129,6 +129,6 @@ def test_a_pin_that_cannot_be_bound_is_deleted(tmp_path: Path) -> None:
                     return all(one["metadata"]["name"] != "stuck" for one in pods.items)
 
                 await until("the pin in vain is deleted", deleted)
-                assert "gone" in loop.planner.state.snapshot.shunned
+                assert "gone" in loop.planner.state.snapshot.eligibility.shunned
 
     asyncio.run(story())

@@ -29,7 +29,7 @@ import numpy as np
 from penstock.base.enums import Role
 from penstock.base.quantity import format_milli_cpu
 from penstock.scheduler.placement.engine import Placer
-from penstock.scheduler.placement.snapshot import Reservation
+from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.planner.cluster import ClusterState
 from penstock.scheduler.planner.decisions import (
     Action,
