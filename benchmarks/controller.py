@@ -33,9 +33,9 @@ from typing import Any
 import psutil
 
 from penstock.base.enums import Role
-from penstock.controller.reconcile.parsing import read_job, read_spec
-from penstock.controller.reconcile.pods import replica_pod
-from penstock.controller.reconcile.targets import RankTarget
+from penstock.controller.reconcile.desired.pods import replica_pod
+from penstock.controller.reconcile.desired.targets import RankTarget
+from penstock.controller.reconcile.model.parsing import read_job, read_spec
 from penstock.crds.manifests import MANIFESTS
 from penstock_cluster.apiserver import ServeOptions, serve
 from penstock_cluster.registry import Engine, EngineOptions

@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock.base import quantity
 from penstock.base.enums import Role
-from penstock.controller.reconcile import quota
-from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.parsing import read_scale, read_spec
-from penstock.controller.reconcile.targets import Target, compute_target
+from penstock.controller.reconcile.desired import quota
+from penstock.controller.reconcile.desired.targets import Target, compute_target
+from penstock.controller.reconcile.model.observed import Scale
+from penstock.controller.reconcile.model.parsing import read_scale, read_spec
 from penstock.crds.conditions import ConditionReason, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from tests.controller.fake_server import copied

@@ -26,7 +26,8 @@ from typing import Any
 
 from penstock.controller.metrics import Metrics
 from penstock.controller.operator import Operator, Options
-from penstock.controller.reconcile import Settings, timing
+from penstock.controller.reconcile import Settings
+from penstock.controller.reconcile.model import timing
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
 from penstock_cluster.testing import RunningCluster, api_server

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.reconcile.parsing import read_spec
+from penstock.controller.reconcile.model.parsing import read_spec
 from penstock.kube.errors import ApiRefusedError
 from tests.controller.life import Life, job, template
 

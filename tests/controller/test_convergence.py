@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.controller.reconcile import timing
+from penstock.controller.reconcile.model import timing
 from tests.controller import convergence
 from tests.controller.life import Life, template
 from tests.controller.test_problems import problem, say

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.controller.owned_objects import SECRETS_AT_A_TIME, OwnedObjects
-from penstock.controller.reconcile import timing
+from penstock.controller.reconcile.model import timing
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 from tests.controller.fake_server import FakeApi

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.base.enums import Role
-from penstock.controller.reconcile.observed import Job, Settings
-from penstock.controller.reconcile.parsing import read_job, read_spec
-from penstock.controller.reconcile.pods import (
+from penstock.controller.reconcile.desired.pods import (
     TRAINER_CPU_LIMIT,
     TRAINER_STARTUP_SECONDS,
     replica_pod,
     trainer_pod,
 )
-from penstock.controller.reconcile.targets import RankTarget
+from penstock.controller.reconcile.desired.targets import RankTarget
+from penstock.controller.reconcile.model.observed import Job, Settings
+from penstock.controller.reconcile.model.parsing import read_job, read_spec
 from penstock.crds.elasticjob import ElasticJobSpec
 from tests.controller.life import job as make_job
 

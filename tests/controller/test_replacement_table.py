@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile.observed import ContainerState, Pod, RankRecord
-from penstock.controller.reconcile.replacement import (
+from penstock.controller.reconcile.desired.replacement import (
     TABLE,
     Cause,
     Finding,
@@ -17,6 +16,7 @@ from penstock.controller.reconcile.replacement import (
     decide,
     fingerprints,
 )
+from penstock.controller.reconcile.model.observed import ContainerState, Pod, RankRecord
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import FailurePolicy
 

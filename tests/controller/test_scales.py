@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.controller.reconcile import timing
+from penstock.controller.reconcile.model import timing
 from tests.controller.life import Life, scale
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.enums import Role
-from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.parsing import read_scale, read_spec
-from penstock.controller.reconcile.target_fields import FieldKey, flatten
-from penstock.controller.reconcile.targets import RankTarget, compute_target
+from penstock.controller.reconcile.desired.targets import RankTarget, compute_target
+from penstock.controller.reconcile.model.observed import Scale
+from penstock.controller.reconcile.model.parsing import read_scale, read_spec
+from penstock.controller.reconcile.model.target_fields import FieldKey, flatten
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.scale import ScaleSpec
 from tests.controller.life import job, scale, template

@@ -24,8 +24,8 @@ from penstock.base.enums import Role
 from penstock.brain.store.database import Database
 from penstock.brain.store.schema import configuration, upgrade
 from penstock.brain.store.tables import METADATA
-from penstock.controller.reconcile.parsing import read_job, read_scale, read_spec
-from penstock.controller.reconcile.targets import compute_target
+from penstock.controller.reconcile.desired.targets import compute_target
+from penstock.controller.reconcile.model.parsing import read_job, read_scale, read_spec
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.manifests import MANIFESTS
 from penstock.crds.scale import Scale

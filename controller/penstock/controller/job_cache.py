@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from penstock.controller.reconcile.acceptance import template_path
-from penstock.controller.reconcile.observed import Job, Refusal
+from penstock.controller.reconcile.model.observed import Job, Refusal
+from penstock.controller.reconcile.scales.acceptance import template_path
 from penstock.crds.conditions import JobCondition
 
 Reservation = tuple[str, int, int]

@@ -23,7 +23,7 @@ from penstock.controller.metrics import Metrics
 from penstock.controller.owned_objects import OwnedObjects
 from penstock.controller.queue import KeyedQueue
 from penstock.controller.reconcile import Settings
-from penstock.controller.reconcile.parsing import read_time
+from penstock.controller.reconcile.model.parsing import read_time
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.store import JobKey, Store
 from penstock.crds import labels

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.controller.reconcile.objects import job_objects
-from penstock.controller.reconcile.observed import Job
+from penstock.controller.reconcile.model.objects import job_objects
+from penstock.controller.reconcile.model.observed import Job
 from penstock.controller.store import JobKey
 from penstock.crds import labels
 from penstock.kube.api import Api

@@ -16,9 +16,9 @@ from penstock.controller.execution.tokens import JobTokens
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile import Observed, Settings, reconcile
-from penstock.controller.reconcile.actions import RequeueAt
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Job, Scale
+from penstock.controller.reconcile.model.actions import RequeueAt
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Job, Scale
 from penstock.controller.reconcile.orphan_scale import reconcile_lone_scale
 from penstock.controller.store import JobKey, Store
 from penstock.crds.conditions import JobCondition, JobReason

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
-from penstock.controller.reconcile.observed import Job, Pod, Scale
-from penstock.controller.reconcile.parsing import read_job, read_pod, read_scale, read_spec
+from penstock.controller.reconcile.model.observed import Job, Pod, Scale
+from penstock.controller.reconcile.model.parsing import read_job, read_pod, read_scale, read_spec
 from penstock.crds import labels
 from penstock.crds.elasticjob import ElasticJobSpec
 

@@ -20,7 +20,7 @@ from penstock.controller.execution.resource_writer import ResourceWriter
 from penstock.controller.execution.tokens import JobTokens
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
-from penstock.controller.reconcile.actions import (
+from penstock.controller.reconcile.model.actions import (
     Action,
     AdoptScale,
     CheckTemplate,
@@ -38,8 +38,8 @@ from penstock.controller.reconcile.actions import (
     RequeueAt,
     ResizePod,
 )
-from penstock.controller.reconcile.objects import TOKEN_KEY, object_key
-from penstock.controller.reconcile.observed import Job, Refusal
+from penstock.controller.reconcile.model.objects import TOKEN_KEY, object_key
+from penstock.controller.reconcile.model.observed import Job, Refusal
 from penstock.controller.store import JobKey, Store
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError

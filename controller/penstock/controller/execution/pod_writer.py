@@ -8,8 +8,7 @@ from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
-from penstock.controller.reconcile.acceptance import template_path
-from penstock.controller.reconcile.actions import (
+from penstock.controller.reconcile.model.actions import (
     CheckTemplate,
     CreatePod,
     DeletePod,
@@ -17,7 +16,8 @@ from penstock.controller.reconcile.actions import (
     LiftGate,
     ResizePod,
 )
-from penstock.controller.reconcile.observed import Refusal
+from penstock.controller.reconcile.model.observed import Refusal
+from penstock.controller.reconcile.scales.acceptance import template_path
 from penstock.controller.store import Store
 from penstock.crds import labels
 from penstock.kube.api import Api

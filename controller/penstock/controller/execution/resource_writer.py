@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from penstock.controller.job_cache import JobCache
-from penstock.controller.reconcile.actions import (
+from penstock.controller.reconcile.model.actions import (
     AdoptScale,
     CreateScale,
     DeleteJob,

@@ -12,16 +12,17 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile import scale_lifecycle, timing
-from penstock.controller.reconcile.actions import DeleteJob, DeletePod, FetchLog
-from penstock.controller.reconcile.admission import is_decided, refuse
-from penstock.controller.reconcile.observed import Pod
-from penstock.controller.reconcile.parsing import write_time
+from penstock.controller.reconcile.desired.ranks import Failure, RolePlan
+from penstock.controller.reconcile.desired.replacement import Cause, classify
+from penstock.controller.reconcile.desired.targets import Target
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.actions import DeleteJob, DeletePod, FetchLog
+from penstock.controller.reconcile.model.observed import Pod
+from penstock.controller.reconcile.model.parsing import write_time
 from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.pod_changes import staged_removal
-from penstock.controller.reconcile.ranks import Failure, RolePlan
-from penstock.controller.reconcile.replacement import Cause, classify
-from penstock.controller.reconcile.targets import Target
+from penstock.controller.reconcile.scales import scale_lifecycle
+from penstock.controller.reconcile.scales.admission import is_decided, refuse
 from penstock.crds.conditions import JobCondition, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from penstock.controller.reconcile import scale_lifecycle, timing
-from penstock.controller.reconcile.actions import Action, RequeueAt
-from penstock.controller.reconcile.admission import fail, is_decided, refuse
-from penstock.controller.reconcile.observed import Scale
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.actions import Action, RequeueAt
+from penstock.controller.reconcile.model.observed import Scale
+from penstock.controller.reconcile.scales import scale_lifecycle
+from penstock.controller.reconcile.scales.admission import fail, is_decided, refuse
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 
 

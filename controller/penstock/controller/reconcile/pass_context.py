@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from penstock.base.enums import TRAINER_ROLE
-from penstock.controller.reconcile import scale_lifecycle, timing
-from penstock.controller.reconcile.actions import Action, Alarm, PatchJobStatus, RecordEvent
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.events import transitions
-from penstock.controller.reconcile.observed import (
+from penstock.controller.reconcile.desired.ranks import RolePlan
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.actions import Action, Alarm, PatchJobStatus, RecordEvent
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.events import transitions
+from penstock.controller.reconcile.model.observed import (
     Observed,
     RankRecord,
     Refusal,
@@ -23,7 +24,7 @@ from penstock.controller.reconcile.observed import (
     Scale,
     Settings,
 )
-from penstock.controller.reconcile.ranks import RolePlan
+from penstock.controller.reconcile.scales import scale_lifecycle
 from penstock.controller.reconcile.status import build_status, merge_patch
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.events import EventReason

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from penstock.base.enums import TRAINER_ROLE, Optimize, Role, Source
-from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.observed import Scale
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.observed import Scale
 from penstock.controller.reconcile.pass_context import PassContext
 from penstock.crds.conditions import JobCondition, JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec

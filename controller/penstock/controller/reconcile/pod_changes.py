@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.actions import CreatePod, DeletePod, LiftGate, RecordEvent
-from penstock.controller.reconcile.objects import job_objects
-from penstock.controller.reconcile.observed import Pod
+from penstock.controller.reconcile.desired.pods import replica_pod, trainer_pod
+from penstock.controller.reconcile.desired.targets import Target
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.actions import CreatePod, DeletePod, LiftGate, RecordEvent
+from penstock.controller.reconcile.model.objects import job_objects
+from penstock.controller.reconcile.model.observed import Pod
 from penstock.controller.reconcile.pass_context import PassContext
-from penstock.controller.reconcile.pods import replica_pod, trainer_pod
-from penstock.controller.reconcile.targets import Target
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.events import EventReason
 

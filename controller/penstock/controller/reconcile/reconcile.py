@@ -16,43 +16,37 @@ import dataclasses
 from datetime import datetime
 
 from penstock.base.enums import TRAINER_ROLE, Policy, Role
-from penstock.controller.reconcile import (
-    acceptance,
-    completion,
-    own_scales,
-    planned_condition,
-    pod_changes,
-    preview,
-    scale_lifecycle,
-)
-from penstock.controller.reconcile.actions import (
-    Action,
-    CheckTemplate,
-    RecordEvent,
-    RequeueAt,
-)
-from penstock.controller.reconcile.admission import admit, prepare
-from penstock.controller.reconcile.events import of_scales
-from penstock.controller.reconcile.objects import job_objects, object_key
-from penstock.controller.reconcile.observed import Observed, Scale, Settings
-from penstock.controller.reconcile.parsing import write_time
-from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
-from penstock.controller.reconcile.pods import pod_name, replica_pod
-from penstock.controller.reconcile.ranks import RolePlanner
-from penstock.controller.reconcile.replacement import classify, fingerprints
-from penstock.controller.reconcile.running_conditions import (
-    set_running,
-    set_scaling,
-    set_storage_healthy,
-)
-from penstock.controller.reconcile.status import plan_of
-from penstock.controller.reconcile.targets import (
+from penstock.controller.reconcile import completion, planned_condition, pod_changes
+from penstock.controller.reconcile.desired import own_scales
+from penstock.controller.reconcile.desired.pods import pod_name, replica_pod
+from penstock.controller.reconcile.desired.ranks import RolePlanner
+from penstock.controller.reconcile.desired.replacement import classify, fingerprints
+from penstock.controller.reconcile.desired.targets import (
     CONSENT,
     Held,
     RankTarget,
     Target,
     compute_target,
 )
+from penstock.controller.reconcile.model.actions import (
+    Action,
+    CheckTemplate,
+    RecordEvent,
+    RequeueAt,
+)
+from penstock.controller.reconcile.model.events import of_scales
+from penstock.controller.reconcile.model.objects import job_objects, object_key
+from penstock.controller.reconcile.model.observed import Observed, Scale, Settings
+from penstock.controller.reconcile.model.parsing import write_time
+from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
+from penstock.controller.reconcile.running_conditions import (
+    set_running,
+    set_scaling,
+    set_storage_healthy,
+)
+from penstock.controller.reconcile.scales import acceptance, preview, scale_lifecycle
+from penstock.controller.reconcile.scales.admission import admit, prepare
+from penstock.controller.reconcile.status import plan_of
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.events import EventReason

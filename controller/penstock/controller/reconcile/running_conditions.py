@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Problem, Refusal
-from penstock.controller.reconcile.ranks import RolePlan
-from penstock.controller.reconcile.targets import Target, bounds
+from penstock.controller.reconcile.desired.ranks import RolePlan
+from penstock.controller.reconcile.desired.targets import Target, bounds
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Problem, Refusal
 from penstock.crds.conditions import UNWRITTEN, JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 

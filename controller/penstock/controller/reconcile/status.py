@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base.enums import TRAINER_ROLE, JobState, Role
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Job, RankRecord, RoleCounts, Scale
-from penstock.controller.reconcile.ranks import RolePlan
+from penstock.controller.reconcile.desired.ranks import RolePlan
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Job, RankRecord, RoleCounts, Scale
 from penstock.crds import labels
 from penstock.crds.conditions import JobCondition
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import Role
-from penstock.controller.reconcile.targets import RoleTarget, Target
+from penstock.controller.reconcile.desired.targets import RoleTarget, Target
 from penstock.crds.elasticjob import ElasticJobSpec
 
 CPU: Final = "cpu"

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from penstock.base.enums import Policy, Role
-from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.actions import DeleteScale, PatchScaleStatus
-from penstock.controller.reconcile.admission import GENERATION, with_conditions
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.target_fields import REPLICAS, FieldKey
-from penstock.controller.reconcile.targets import SPEC, Target, counts_for_target
+from penstock.controller.reconcile.desired.targets import SPEC, Target, counts_for_target
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.actions import DeleteScale, PatchScaleStatus
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Scale
+from penstock.controller.reconcile.model.target_fields import REPLICAS, FieldKey
+from penstock.controller.reconcile.scales.admission import GENERATION, with_conditions
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 
 _WORKERS: Final = FieldKey(Role.WORKER, None, REPLICAS)

@@ -13,12 +13,7 @@ from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import Policy, Role, Source
-from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.actions import AdoptScale, CreateScale
-from penstock.controller.reconcile.objects import job_labels, owner_reference
-from penstock.controller.reconcile.observed import Job, Pod, Scale
-from penstock.controller.reconcile.target_fields import MEMORY, MIN_INCARNATION, REPLICAS, FieldKey
-from penstock.controller.reconcile.targets import (
+from penstock.controller.reconcile.desired.targets import (
     SPEC,
     SPEC_CHANGED,
     Held,
@@ -26,6 +21,16 @@ from penstock.controller.reconcile.targets import (
     bounds,
     counts_for_target,
     is_spec_edit,
+)
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.actions import AdoptScale, CreateScale
+from penstock.controller.reconcile.model.objects import job_labels, owner_reference
+from penstock.controller.reconcile.model.observed import Job, Pod, Scale
+from penstock.controller.reconcile.model.target_fields import (
+    MEMORY,
+    MIN_INCARNATION,
+    REPLICAS,
+    FieldKey,
 )
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from penstock.controller.reconcile.actions import RecordEvent
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Scale
+from penstock.controller.reconcile.model.actions import RecordEvent
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Scale
 from penstock.crds.conditions import JobCondition, JobReason, ScaleCondition
 from penstock.crds.events import EventReason
 

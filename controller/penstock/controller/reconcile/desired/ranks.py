@@ -25,10 +25,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile import own_scales
-from penstock.controller.reconcile.actions import Alarm, CreateScale, ResizePod
-from penstock.controller.reconcile.observed import Observed, Pod, RankRecord, RoleCounts, Scale
-from penstock.controller.reconcile.replacement import (
+from penstock.controller.reconcile.desired import own_scales
+from penstock.controller.reconcile.desired.replacement import (
     Cause,
     Decision,
     Finding,
@@ -37,7 +35,15 @@ from penstock.controller.reconcile.replacement import (
     decide,
     startup_reason,
 )
-from penstock.controller.reconcile.targets import RankTarget, RoleTarget, Target
+from penstock.controller.reconcile.desired.targets import RankTarget, RoleTarget, Target
+from penstock.controller.reconcile.model.actions import Alarm, CreateScale, ResizePod
+from penstock.controller.reconcile.model.observed import (
+    Observed,
+    Pod,
+    RankRecord,
+    RoleCounts,
+    Scale,
+)
 from penstock.crds.conditions import JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec, FailurePolicy
 

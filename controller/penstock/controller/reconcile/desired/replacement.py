@@ -19,8 +19,8 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile import timing
-from penstock.controller.reconcile.observed import ContainerState, Pod, RankRecord
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.observed import ContainerState, Pod, RankRecord
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import FailurePolicy
 

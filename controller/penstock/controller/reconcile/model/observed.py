@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from penstock.base.enums import Policy, Role, Source, Strategy
-from penstock.controller.reconcile.target_fields import FieldKey
+from penstock.controller.reconcile.model.target_fields import FieldKey
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from penstock.base.enums import Offload, Policy, Role, Source, Strategy
 from penstock.base.fields import MAX_REPLICAS
-from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.target_fields import (
+from penstock.controller.reconcile.model.observed import Scale
+from penstock.controller.reconcile.model.target_fields import (
     AVOID_NODES,
     CPU,
     MEMORY,

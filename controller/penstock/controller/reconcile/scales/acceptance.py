@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile import quota
-from penstock.controller.reconcile.observed import Job, Refusal, Settings
-from penstock.controller.reconcile.targets import Target
+from penstock.controller.reconcile.desired import quota
+from penstock.controller.reconcile.desired.targets import Target
+from penstock.controller.reconcile.model.observed import Job, Refusal, Settings
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.pod_shape import TemplateError, check_template

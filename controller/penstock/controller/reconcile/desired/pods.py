@@ -13,16 +13,16 @@ from typing import Any, Final
 
 from penstock.base import ports, quantity
 from penstock.base.enums import TRAINER_ROLE, Role
-from penstock.controller.reconcile.objects import (
+from penstock.controller.reconcile.desired.quota import template_of
+from penstock.controller.reconcile.desired.targets import RankTarget
+from penstock.controller.reconcile.model.objects import (
     TOKEN_KEY,
     job_labels,
     owner_reference,
     token_secret_name,
     trainer_account_name,
 )
-from penstock.controller.reconcile.observed import Job, Settings, role_in_names
-from penstock.controller.reconcile.quota import template_of
-from penstock.controller.reconcile.targets import RankTarget
+from penstock.controller.reconcile.model.observed import Job, Settings, role_in_names
 from penstock.crds import environment, labels
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.group import GROUP

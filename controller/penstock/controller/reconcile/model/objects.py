@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import ports
-from penstock.controller.reconcile.actions import EnsureObject
-from penstock.controller.reconcile.observed import Job
+from penstock.controller.reconcile.model.actions import EnsureObject
+from penstock.controller.reconcile.model.observed import Job
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX, TRAINER_ROLE_NAME

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from penstock.controller.reconcile.admission import with_conditions
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Scale
-from penstock.controller.reconcile.targets import Held, Target, compute_target
+from penstock.controller.reconcile.desired.targets import Held, Target, compute_target
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Scale
+from penstock.controller.reconcile.scales.admission import with_conditions
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE, Policy, Role, Source
-from penstock.controller.reconcile.observed import (
+from penstock.controller.reconcile.model.observed import (
     Condition,
     ContainerState,
     Job,
@@ -25,7 +25,7 @@ from penstock.controller.reconcile.observed import (
     RoleCounts,
     Scale,
 )
-from penstock.controller.reconcile.target_fields import FieldKey, flatten
+from penstock.controller.reconcile.model.target_fields import FieldKey, flatten
 from penstock.crds import labels
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec

@@ -13,11 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from penstock.base.enums import Policy, Role
-from penstock.controller.reconcile import quota, timing
-from penstock.controller.reconcile.conditions import Conditions
-from penstock.controller.reconcile.observed import Condition, Job, Scale
-from penstock.controller.reconcile.target_fields import REPLICAS, SPARE_REPLICAS
-from penstock.controller.reconcile.targets import (
+from penstock.controller.reconcile.desired import quota
+from penstock.controller.reconcile.desired.targets import (
     CONSENT,
     NOTHING_HELD,
     SPEC,
@@ -29,6 +26,10 @@ from penstock.controller.reconcile.targets import (
     needs_consent,
     roles_of,
 )
+from penstock.controller.reconcile.model import timing
+from penstock.controller.reconcile.model.conditions import Conditions
+from penstock.controller.reconcile.model.observed import Condition, Job, Scale
+from penstock.controller.reconcile.model.target_fields import REPLICAS, SPARE_REPLICAS
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 
