@@ -30,8 +30,8 @@ from penstock.trainer.control.events import PodsKnown
 from penstock.trainer.control.figures import find_latecomers
 from penstock.trainer.control.write_problems import FORGET_SECONDS
 from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
+from penstock.trainer.job_end import LATECOMER_SECONDS, End
 from penstock.trainer.journal import restore
-from penstock.trainer.service import LATECOMER_SECONDS, End
 
 DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch
 SLOTS = 8

@@ -12,11 +12,12 @@ import pytest
 from penstock.base.enums import Role, Source, Stage
 from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, Tagged
-from penstock.job.settings import TrainerSettings, pod_identity
+from penstock.job.settings import pod_identity
 from penstock.trainer import brain_connection
 from penstock.trainer.brain_connection import BrainConnection
+from penstock.trainer.coordinator import Coordinator, JobFacts
 from penstock.trainer.kube import KubeClient, KubeError
-from penstock.trainer.service import TrainerService
+from penstock.trainer.plan_writer import PlanWriter
 from penstock.wire import Plan
 
 
@@ -61,13 +62,13 @@ def test_a_newer_plan_takes_the_place_of_one_that_could_not_be_written(
     monkeypatch.setattr(brain_connection, "PLAN_SECONDS", 0.01)
     server, planning = AwayServer(), PlanningBrain()
     identity = replace(pod_identity({}), job="j", namespace="default", uid="u")
-    service = TrainerService(TrainerSettings(identity=identity))
-    service._kube = cast("KubeClient", server)
-    link = BrainConnection(cast("AsyncBrainClient", planning), "u", service._coordinator)
+    coordinator = Coordinator(JobFacts(), identity="t")
+    plans = PlanWriter(coordinator, cast("KubeClient", server), identity)
+    link = BrainConnection(cast("AsyncBrainClient", planning), "u", coordinator)
     link._registered.set()
 
     async def main() -> None:
-        following = asyncio.create_task(link.follow_plans(service._apply_plan))
+        following = asyncio.create_task(link.follow_plans(plans.apply))
         try:
             async with asyncio.timeout(5):
                 while planning.asked < 8:  # noqa: ASYNC110  (the other task changes it)

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.crds.conditions import JobReason
 from penstock.crds.job_status import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, ElasticJobStatus
+from penstock.trainer.job_end import End
 from penstock.trainer.problems import MAX_KNOWN, Problems, as_status
-from penstock.trainer.service import End
 from tests.trainer.test_coordinator import finished_by
 
 ZERO = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from penstock.data.ledger import Ledger, SnapshotError
-from penstock.data.ledger.events import Event
-from penstock.data.ledger.journal import MAGIC, Recovered, append, begin, recover, unframe
+from penstock.data.ledger import SnapshotError
+from penstock.data.ledger.journal import MAGIC, Recovered, recover, unframe
 from penstock.trainer.control.saved_state import SavedState
 from penstock.trainer.coordinator import Coordinator
 
@@ -41,31 +39,34 @@ class Journal:
         except FileNotFoundError:
             return None
 
-    def rewrite(self, ledger: Ledger, extra: Any) -> None:
-        """Begin anew with one snapshot (compaction); durable when this returns."""
-        data = begin(ledger, extra)
+    def rewrite(self, whole: bytes) -> None:
+        """Begin anew with a snapshot (compaction); durable when this returns.
+
+        Raises:
+            OSError: the file is as it was.
+        """
         temporary = self.path.with_suffix(".tmp")
         with temporary.open("wb") as file:
-            file.write(data)
+            file.write(whole)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
         self.close()
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        self._bytes = len(data)
+        self._bytes = len(whole)
 
-    def append(self, events: Iterable[Event]) -> None:
-        """Write events behind the rest; durable when this returns. `rewrite` comes first.
+    def append(self, more: bytes) -> None:
+        """Write records behind the rest; durable when this returns. `rewrite` comes first.
 
-        Raises OSError, also where the disk took only a part: what is appended behind a torn record
-        would never be read, so the caller writes the whole anew.
+        Raises:
+            OSError: also where the disk took only a part. What is appended behind a torn record
+                would never be read, so the caller writes the whole anew.
         """
         assert self._descriptor is not None
-        data = append(events)
-        if (taken := os.write(self._descriptor, data)) != len(data):
-            raise OSError(errno.ENOSPC, f"only {taken} of {len(data)} bytes were taken")
+        if (taken := os.write(self._descriptor, more)) != len(more):
+            raise OSError(errno.ENOSPC, f"only {taken} of {len(more)} bytes were taken")
         os.fdatasync(self._descriptor)
-        self._bytes += len(data)
+        self._bytes += len(more)
 
     @property
     def begun(self) -> bool:

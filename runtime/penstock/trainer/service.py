@@ -33,83 +33,35 @@ from penstock.data.protocol import InputOptions
 from penstock.job.settings import SettingsError, TrainerSettings
 from penstock.job.storage import cause
 from penstock.trainer.brain_connection import SHORT, BrainConnection
-from penstock.trainer.control import figures
 from penstock.trainer.control.events import PodsKnown
 from penstock.trainer.control.job import ControlSettings, JobFacts
 from penstock.trainer.control.machine import RECOVERY_SECONDS
 from penstock.trainer.coordinator import Coordinator
+from penstock.trainer.job_end import End, RefusalNotice
 from penstock.trainer.job_status import ProblemStatus
 from penstock.trainer.job_view import (
     facts_of,
     registration_of,
     role_pods,
-    scale_of,
     worker_pods,
 )
 from penstock.trainer.journal import Journal, restore
+from penstock.trainer.journal_writer import JournalWriter
 from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
+from penstock.trainer.plan_writer import PlanWriter
 from penstock.trainer.pod_events import pod_events
+from penstock.trainer.progress_log import ProgressLog
 from penstock.trainer.scale_approval import ScaleApproval
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.silent_copies import REFUSED
-from penstock.wire import JobRegistration, Plan
+from penstock.wire import JobRegistration
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1
-JOURNAL_SECONDS: Final = 0.2
-LINGER_SECONDS: Final = 2.0
-FAREWELL_SECONDS: Final = 90.0
-"""How long parameter servers get to hear that the job is done."""
-LATECOMER_SECONDS: Final = 60.0
-"""How long workers that have just been started get to ask, and to hear that all is done."""
 JOB_READ_SECONDS: Final = 15.0
 LAST_STATUS_SECONDS: Final = 3.0
 """How long the trainer tries, at its end, to write what it has seen go wrong."""
-STATUS_SECONDS: Final = 10.0
-"""How long a refused job's workers are not told, while its status cannot be written."""
-
-
-class End:
-    """When a job that is done can be left alone: its trainer is the only one who can say so.
-
-    Whoever repeats its last report gets `LINGER_SECONDS`. Workers that were started just before the
-    end have not asked yet and would find nobody: they get `LATECOMER_SECONDS` altogether.
-    A job that was refused is never done: the controller ends it, and its trainer with it.
-    """
-
-    def __init__(self) -> None:
-        self._done_since: float | None = None
-        self._first_done: float | None = None
-        self._told: set[int] = set()
-
-    def reached(self, coordinator: Coordinator, now: float) -> bool:
-        """Whether the trainer may exit now; called at every tick."""
-        if not coordinator.done():
-            self._done_since = None
-            return False
-        if self._done_since is None:
-            self._done_since = now
-        if self._first_done is None:
-            self._first_done = now
-        if now - self._done_since <= LINGER_SECONDS:
-            return False
-        if (
-            not figures.has_said_farewell(coordinator.state, now)
-            and now - self._done_since <= FAREWELL_SECONDS
-        ):
-            return False
-        late = figures.find_latecomers(coordinator.state, now)
-        if late and now - self._first_done <= LATECOMER_SECONDS:
-            if not late <= self._told:
-                logger.info("the data are exhausted; workers %s have yet to hear it", sorted(late))
-            self._told |= late
-            return False
-        if late:
-            logger.warning("the data are exhausted; workers %s never asked", sorted(late))
-        else:
-            logger.info("the data are exhausted and all ranks are done")
-        return True
 
 
 class TrainerService:
@@ -126,11 +78,6 @@ class TrainerService:
         )
         self._stop = asyncio.Event()
         self._has_servers = asyncio.Event()  # by the job's spec
-        self._saved_extra: object = None
-        self._waiting_plan: int | None = None  # said in the log
-        self._stragglers: set[int] = set()  # said in the log
-        self._refused_at: float | None = None  # said in the log
-        self._transition = 0  # number of the newest one that was said in the log
         self._job: ElasticJob | None = None
         self._dispatcher = Dispatcher(secrets.token_hex(8), self._input_options)
         self._kube = self._connect_kubernetes()
@@ -151,6 +98,7 @@ class TrainerService:
             loop.add_signal_handler(number, self._stop.set)
         await self._read_job()
         journal = await self._take_up_state()
+        writer = JournalWriter(journal, self._coordinator) if journal is not None else None
         if self._kube is not None:
             self._coordinator.servers.set_pods({}, frozenset())  # none, until they are known
         elif self._settings.servers is not None:
@@ -164,7 +112,7 @@ class TrainerService:
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(server.serve(sockets=[listening]))
             _say_ready(listening)
-            workers = [tasks.create_task(work) for work in self._works(journal)]
+            workers = [tasks.create_task(work) for work in self._works(writer)]
             await self._stop.wait()
             for worker in workers:
                 worker.cancel()
@@ -172,15 +120,14 @@ class TrainerService:
             await self._say_farewell()
             server.should_exit = True
             await serving
-        if journal is not None:
-            self._journal_now(journal)
-            journal.close()
+        if writer is not None:
+            await writer.close()
         return 0 if self._coordinator.problems.fatal is None else REFUSED
 
-    def _works(self, journal: Journal | None) -> list[Coroutine[Any, Any, None]]:
+    def _works(self, writer: JournalWriter | None) -> list[Coroutine[Any, Any, None]]:
         works = [self._tick()]
-        if journal is not None:
-            works.append(self._write_journal(journal))
+        if writer is not None:
+            works.append(writer.keep())
         if self._kube is not None:
             works.append(self._kube.watch_job(self._job_changed).run())
             works.append(self._kube.watch_pods(self._pods_changed).run())
@@ -193,7 +140,8 @@ class TrainerService:
             works.append(self._brain.send_samples())
             works.append(self._brain.keep_ledger())
             if self._kube is not None:
-                works.append(self._brain.follow_plans(self._apply_plan))
+                plans = PlanWriter(self._coordinator, self._kube, self._identity)
+                works.append(self._brain.follow_plans(plans.apply))
         return works
 
     # ------------------------------------------------------------------ lines
@@ -283,29 +231,6 @@ class TrainerService:
         slots = self._coordinator.state.rendezvous.slots_per_step
         return registration_of(self._job, slots, data.global_batch if data else None)
 
-    async def _apply_plan(self, plan: Plan) -> bool:
-        """Write a plan as a Scale; False where that is to be tried again."""
-        if self._coordinator.done():
-            logger.info("plan %d comes after the end of the data and is not written", plan.id)
-            return True
-        self._coordinator.weigh_shares(plan.shard_weights)
-        scale = scale_of(plan, self._identity)
-        if scale is None or self._kube is None:
-            return True
-        name = scale["metadata"]["name"]
-        try:
-            if await self._kube.create_scale(scale):
-                logger.info("wrote plan %d as Scale %s (%s)", plan.id, name, plan.reason)
-        except KubeError as error:
-            if 400 <= error.code < 500 and error.code != 429:
-                logger.error("plan %d was refused as Scale %s: %s", plan.id, name, error)
-                return True
-            if self._waiting_plan != plan.id:
-                logger.warning("plan %d is not written yet: %s; trying on", plan.id, error)
-            self._waiting_plan = plan.id
-            return False
-        return True
-
     async def _say_farewell(self) -> None:
         if self._brain is not None:
             if self._coordinator.done():
@@ -325,54 +250,18 @@ class TrainerService:
     # ------------------------------------------------------------------ time
 
     async def _tick(self) -> None:
-        end = End()
-        told = ""
+        end, log = End(), ProgressLog(self._coordinator)
+        refusal = RefusalNotice(self._coordinator, self._status)
         while True:
             now = time.monotonic()
             self._coordinator.advance(now)
             self._changes.publish()
-            told = self._say_news(told, now)
-            self._say_refusal(now)
-            if end.reached(self._coordinator, now) or self._refused_all(now):
+            log.advance(now)
+            refusal.advance(now)
+            if end.reached(self._coordinator, now) or refusal.all_told(now):
                 self._stop.set()
                 return
             await asyncio.sleep(TICK_SECONDS)
-
-    def _say_refusal(self, now: float) -> None:
-        """Say it in the job's status first: else the controller would restart who ends by it."""
-        refusal = self._coordinator.problems.fatal
-        if refusal is None or self._coordinator.state.copies.shown:
-            return
-        if self._refused_at is None:
-            self._refused_at = now
-        shown = self._status is None or self._status.shows(refusal.reason)
-        if shown or now - self._refused_at > STATUS_SECONDS:
-            self._coordinator.confirm_refusal_shown()
-
-    def _refused_all(self, now: float) -> bool:
-        """Without a cluster: whether the job was refused and nobody is left who has to hear it."""
-        if self._kube is not None or self._refused_at is None:
-            return False
-        lingered = now - self._refused_at > LINGER_SECONDS
-        return lingered and not self._coordinator.state.agents.any_worker_runs(now)
-
-    def _say_news(self, told: str, now: float) -> str:
-        summary = self._coordinator.summary(now)
-        in_group = summary.training and summary.group
-        news = f"group {summary.group} of {summary.world_size}" if in_group else ""
-        news = news or summary.message
-        if news and news != told:
-            logger.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
-        for rank in summary.stragglers.keys() - self._stragglers:
-            ratio = summary.stragglers[rank]
-            logger.warning(
-                "worker %d is a straggler: %.1f times the usual time per slot", rank, ratio
-            )
-        self._stragglers |= summary.stragglers.keys()
-        for transition in self._coordinator.servers.transitions_after(self._transition):
-            logger.info("%s", transition)
-            self._transition = transition.number
-        return news
 
     # ------------------------------------------------------------------ state
 
@@ -397,34 +286,9 @@ class TrainerService:
         try:
             return Journal(folder)
         except OSError as error:
-            self._report_journal(f"no journal in {folder}: {cause(error)}; going on without one")
+            why = f"no journal in {folder}: {cause(error)}; going on without one"
+            self._coordinator.note_journal(why, time.monotonic())
             return None
-
-    async def _write_journal(self, journal: Journal) -> None:
-        while True:
-            await asyncio.sleep(JOURNAL_SECONDS)
-            self._journal_now(journal)
-
-    def _journal_now(self, journal: Journal) -> None:
-        ledger, extra = self._coordinator.state.ledger, self._coordinator.extra()
-        if ledger is None or extra is None:
-            return
-        events = self._coordinator.take_journal_events()
-        try:
-            if not journal.begun or journal.too_long or extra != self._saved_extra:
-                journal.rewrite(ledger, extra)
-                self._saved_extra = extra
-            elif events:
-                journal.append(events)
-        except OSError as error:
-            why = f"the journal {journal.path} cannot be written: {cause(error)}; make room there"
-            self._report_journal(f"{why}, or mend the disk: it is tried again")
-            self._saved_extra = None  # the next success writes everything
-        else:
-            self._report_journal("")
-
-    def _report_journal(self, trouble: str) -> None:
-        self._coordinator.note_journal(trouble, time.monotonic())
 
 
 def bind(host: str, port: int) -> socket.socket:
