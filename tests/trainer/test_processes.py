@@ -87,6 +87,32 @@ def test_a_process_that_has_ended_is_told_only_at_the_end(heard: Processes) -> N
     assert [process.rank for process in heard.read(gone_too=True)] == [1]
 
 
+def test_a_grandchild_is_heard_and_one_who_is_not_below_this_process_is_not(
+    heard: Processes,
+) -> None:
+    code = (
+        "import json, socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        f"s.sendto(json.dumps({STEP!r}).encode(), '\\0' + sys.argv[1])\n"
+        "print('said', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    below = [sys.executable, "-c", code, heard.name]
+    between = f"import subprocess; subprocess.run({below!r})"
+    with subprocess.Popen(
+        [sys.executable, "-c", between], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"said\n"
+        heard.receive()
+        (process,) = heard.read() or ()
+        assert process.pid not in (child.pid, os.getpid())
+        child.communicate(timeout=30)
+    say(heard, STEP)  # this process itself is its own agent here, and none of its programs
+    heard.receive()
+    assert os.getpid() not in {each.pid for each in heard.read(gone_too=True) or ()}
+
+
 @pytest.mark.parametrize(
     "body",
     [

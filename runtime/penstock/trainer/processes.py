@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import socket
 import struct
@@ -26,6 +27,7 @@ from penstock.job.protocol import MAX_PROCESSES, TrainingProcess
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _MAX_STATEMENT_BYTES: Final = 1024
 _MOST_AT_ONCE: Final = 4096
+_MOST_ANCESTORS: Final = 256
 _EXCLUSIVE: Final = (Part.SESSION, Part.SERVERS)
 """Parts that are a rank's: two processes of one pod cannot both have one."""
 
@@ -99,12 +101,11 @@ class Processes:
                 return
             for level, kind, data in beside:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                    tree = _descendants() if tree is None else tree
-                    self._take(_CREDENTIALS.unpack(data)[0], body, tree, now)
+                    pid = _CREDENTIALS.unpack(data)[0]
+                    if pid > 0 and (_is_ours(pid) if tree is None else _is_among(pid, tree)):
+                        self._take(pid, body, now)
 
-    def _take(self, pid: int, body: bytes, tree: Collection[int], now: float) -> None:
-        if pid <= 0 or (pid not in tree and psutil.pid_exists(pid)):
-            return  # a stranger; one that is gone by now was short-lived, and counts
+    def _take(self, pid: int, body: bytes, now: float) -> None:
         known = self._known.get(pid)
         if known is None or known.gone:  # another process has the number now
             if known is None and len(self._known) >= MAX_PROCESSES and not self._forget_one():
@@ -162,8 +163,29 @@ class Processes:
             self._socket = None
 
 
-def _descendants() -> set[int]:
-    return {process.pid for process in psutil.Process().children(recursive=True)}
+def _is_ours(pid: int) -> bool:
+    """Whether this process has started one, itself or through others.
+
+    Its ancestors are looked at and not the whole table of processes, of which a node may have
+    thousands: programs speak often. One that is gone by now was short-lived, and counts.
+    """
+    own = os.getpid()
+    try:
+        parent = psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+    with contextlib.suppress(psutil.Error):  # it has just lost an ancestor
+        for _ in range(_MOST_ANCESTORS):
+            if parent in (own, 0):
+                return parent == own
+            parent = psutil.Process(parent).ppid()
+    return False
+
+
+def _is_among(pid: int, tree: Collection[int]) -> bool:
+    return pid in tree or not psutil.pid_exists(pid)
 
 
 def _lives(pid: int) -> bool:
