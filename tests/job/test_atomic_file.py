@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
+import pytest
+
 from penstock.job import atomic_file
+from penstock.job.atomic_file import FolderError, Series
+from tests.trainer.small_disk import small_disk
 
 PLACE = "slots-000000000010.penstock"
 
@@ -34,3 +39,20 @@ def test_two_writers_of_one_place_do_not_meet(tmp_path: Path) -> None:
     atomic_file.verify(place)
     assert place.read_bytes()[:4] == b"mine"
     assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_file_system_that_is_read_only_is_called_so(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", kilobytes=64) as disk:
+        (disk / "there").mkdir()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        for folder in (disk / "there", disk / "new"):
+            with pytest.raises(FolderError, match="Read-only file system; it must be a folder"):
+                Series(folder, "step", 1).check_folder()
+
+
+def test_a_folder_that_may_not_be_written_to_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # whoever tests may be root
+    with pytest.raises(FolderError, match="Permission denied; it must be a folder"):
+        Series(tmp_path, "step", 1).check_folder()

@@ -64,7 +64,9 @@ class Series:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                read_only = os.statvfs(self.folder).f_flag & os.ST_RDONLY
+                number = errno.EROFS if read_only else errno.EACCES
+                raise OSError(number, os.strerror(number))
         except FileExistsError as error:
             raise FolderError(
                 f"checkpoint_dir: {self.folder}: is no folder; it must be a folder in which this "
