@@ -108,7 +108,8 @@ class MemberRegistry:
 
     def of(self, group: Group) -> list[Member | None]:
         """The newest report of each member of a group, in order."""
-        return [self.find(other.id) for other in group.members]
+        newest = ((other.id, self.by_rank.get(other.id.rank)) for other in group.members)
+        return [member if member and member.id == which else None for which, member in newest]
 
     def ready(self, now: float, silent: float) -> list[Member]:
         """Those who wait for a group and were heard of within ``silent`` seconds."""
