@@ -234,7 +234,7 @@ class ReorderBuffer:
         if any(start <= self.position < stop for start, stop in self._ledger.quarantine):
             raise BadSampleError(
                 f"step {self.position}, samples {str(self._indices[self.position])[:500]}: "
-                f"{self._ledger.options.max_failures} data workers died while they made it; "
+                f"{self._ledger.state.options.max_failures} data workers died while they made it; "
                 "look at their logs, a sample may crash the decoder or need more memory than a "
                 "data worker has"
             )

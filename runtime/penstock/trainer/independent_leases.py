@@ -52,7 +52,7 @@ class IndependentLeases:
         """Take in acknowledgements and hand out a lease. Raises LedgerError."""
         unsharded = guarantee is Guarantee.UNSHARDED
         ledger = self._ledger(request.holder, shared) if unsharded else shared
-        term = shared.options.lease_seconds
+        term = shared.state.options.lease_seconds
         self._seen[request.holder] = now
         refused = _settle(request, ledger)
         ledger.expire(now)
@@ -110,7 +110,7 @@ class IndependentLeases:
                     f"holder = {holder!r}: {MAX_REPLICAS} workers have had data already, and a job "
                     "has no more ranks; name a holder worker-<rank>.<incarnation>"
                 )
-            self._own[rank] = self._new_ledger(shared.options)
+            self._own[rank] = self._new_ledger(shared.state.options)
         return self._own[rank]
 
     def _alive(self, since: float) -> int:

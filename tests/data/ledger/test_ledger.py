@@ -216,7 +216,7 @@ def test_a_snapshot_of_another_dataset_is_refused() -> None:
 def test_a_damaged_snapshot_is_refused(change: dict[str, object]) -> None:
     books = ledger()
     with pytest.raises(SnapshotError):
-        LedgerState.restore(books.options, {**books.snapshot(), **change}, 0.0)
+        LedgerState.restore(books.state.options, {**books.snapshot(), **change}, 0.0)
 
 
 def test_a_lease_outlives_a_restart_of_the_keeper() -> None:
@@ -224,8 +224,8 @@ def test_a_lease_outlives_a_restart_of_the_keeper() -> None:
     lease = books.lease("a", 0.0, 10)
     assert lease
     books.complete(lease.fence, 0, 3)
-    state = LedgerState.restore(books.options, books.snapshot(), now=100.0)
-    later = Ledger(books.options, state=state)
+    state = LedgerState.restore(books.state.options, books.snapshot(), now=100.0)
+    later = Ledger(books.state.options, state=state)
     assert later.expire(109.0) == []
     assert later.complete(lease.fence, 3, 10) == 7
     assert later.watermark == 10

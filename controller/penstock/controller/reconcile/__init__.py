@@ -3,7 +3,8 @@
 Nothing in this package performs I/O, reads a clock or keeps state between calls, so that every
 situation a cluster can be in is one value that a test can write down.
 
-`reconcile` answers for one job, `orphan_scale.reconcile_lone_scale` for a Scale whose job is not there.
+`reconcile` answers for one job, `orphan_scale.reconcile_lone_scale` for a Scale whose job is not
+there.
 """
 
 from __future__ import annotations

@@ -66,11 +66,6 @@ class Ledger:
         """To be read; only this ledger changes it."""
         self._events: list[Event] = []
 
-    @property
-    def options(self) -> LedgerOptions:
-        """How it behaves."""
-        return self.state.options
-
     def reconfigure(self, *, skip_bad: bool) -> None:
         """Follow a change of the job's spec; all else about a ledger is fixed for its life."""
         self.state.options = replace(self.state.options, skip_bad=skip_bad)
@@ -95,9 +90,9 @@ class Ledger:
         if free is None:
             return None
         start, stop = free
-        if stop - start > align and stop < self.options.total_slots:
+        if stop - start > align and stop < self.state.options.total_slots:
             stop -= stop % align
-        deadline = now + self.options.lease_seconds
+        deadline = now + self.state.options.lease_seconds
         self._record(Leased(self.state.next_fence, holder, start, stop, deadline))
         return Lease(self.state.next_fence - 1, holder, start, stop, deadline)
 
@@ -106,7 +101,7 @@ class Ledger:
 
         Deadlines are not journaled: after a restart every lease gets a full term again.
         """
-        deadline = now + self.options.lease_seconds
+        deadline = now + self.state.options.lease_seconds
         renewed = 0
         for lease in self.state.leases.values():
             if lease.holder == holder:
@@ -123,7 +118,7 @@ class Ledger:
             StaleLeaseError: the lease has ended.
             LedgerError: the range is not part of the lease.
         """
-        if self.options.guarantee is Guarantee.AT_MOST_ONCE and fence < self.state.next_fence:
+        if self.state.options.guarantee is Guarantee.AT_MOST_ONCE and fence < self.state.next_fence:
             return 0  # handed out is consumed: there is nothing to acknowledge
         lease = self.state.require(fence)
         if not lease.start <= start < stop <= lease.stop:
@@ -205,8 +200,10 @@ class Ledger:
         Raises:
             LedgerError: there is no such position.
         """
-        if not 0 <= position <= self.options.total_slots:
-            raise LedgerError(f"position: {position}; the job has {self.options.total_slots} slots")
+        if not 0 <= position <= self.state.options.total_slots:
+            raise LedgerError(
+                f"position: {position}; the job has {self.state.options.total_slots} slots"
+            )
         self._record(RolledBack(position))
 
     # ------------------------------------------------------------------ what it is
@@ -215,11 +212,6 @@ class Ledger:
     def watermark(self) -> int:
         """All slots below it are consumed (or in quarantine, where bad ones are skipped)."""
         return self.state.watermark()
-
-    @property
-    def frontier(self) -> int:
-        """Slots from it on were never handed out."""
-        return self.state.frontier
 
     @property
     def consumed(self) -> int:
@@ -234,7 +226,7 @@ class Ledger:
     @property
     def finished(self) -> bool:
         """Whether every slot is consumed; those in quarantine count only with ``skip_bad``."""
-        return self.watermark >= self.options.total_slots
+        return self.watermark >= self.state.options.total_slots
 
     def check_end(self) -> None:
         """Say so when nothing but quarantined slots is left and they may not be skipped.
@@ -242,13 +234,13 @@ class Ledger:
         Raises:
             QuarantineError: the epoch cannot end; names the slots.
         """
-        state = self.state
-        if state.quarantine and not self.options.skip_bad and not state.leases:
-            left = self.options.total_slots - state.consumed.total - state.quarantine.total
+        state, options = self.state, self.state.options
+        if state.quarantine and not options.skip_bad and not state.leases:
+            left = options.total_slots - state.consumed.total - state.quarantine.total
             if left == 0:
                 slots = ", ".join(f"{start}..{stop}" for start, stop in state.quarantine)
                 raise QuarantineError(
-                    f"slots {slots} failed on {self.options.max_failures} different holders each; "
+                    f"slots {slots} failed on {options.max_failures} different holders each; "
                     "set input.skipBad to end the epoch without them"
                 )
 

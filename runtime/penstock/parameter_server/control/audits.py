@@ -24,7 +24,7 @@ def audits_of(
     """
     if not applied:
         return {}
-    bad = ledger.quarantine if ledger.options.skip_bad else []
+    bad = ledger.quarantine if ledger.state.options.skip_bad else []
     done = min(each.watermark for each in applied)
     unusable = sum(stop - start for start, stop in bad)  # nobody will apply these
     if min(each.slots for each in applied) + unusable >= order.total_slots:

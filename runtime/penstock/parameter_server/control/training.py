@@ -50,7 +50,7 @@ def _go_back(decision: Decision, ledger: Ledger, applied: Applied) -> bool:
     """The ledger follows a model that was restored."""
     apart = ledger.leases() or decision.booked().digest != applied.digest
     try:
-        if apart and (ledger.frontier or applied.watermark):
+        if apart and (ledger.state.frontier or applied.watermark):
             decision.adopt_progress(applied.watermark)
     except LedgerError as error:
         decision.state.rejection_reason = f"the checkpoint does not belong to these data: {error}"
@@ -217,7 +217,7 @@ def _complete(decision: Decision, applied: list[Applied]) -> None:
     if state.repair.is_hopeless:
         decision.abandon([])
         return
-    state.repair.begin(ledger.frontier, now)
+    state.repair.begin(ledger.state.frontier, now)
     if state.repair.attempts > 1 or ledger.finished:
         decision.adopt_progress(min(*(each.watermark for each in applied), ledger.watermark))
     decision.serve()

@@ -104,8 +104,8 @@ def unusable(ledger: Ledger, order: SampleOrder) -> str:
     )
     total = sum(stop - start for start, stop in bad)
     more = f" and {total - _NAMED} more" if total > _NAMED else ""
-    failed = f"{named}{more} failed on {ledger.options.max_failures} different workers each"
-    if not ledger.options.skip_bad:
+    failed = f"{named}{more} failed on {ledger.state.options.max_failures} different workers each"
+    if not ledger.state.options.skip_bad:
         return f"{failed}; mend the data, or set input.skipBad to train without them"
     if len(bad) > MAX_SKIPPED_RANGES:
         return f"{failed}; more than {MAX_SKIPPED_RANGES} ranges are not skipped: mend the data"

@@ -26,9 +26,9 @@ def _validate_data(state: State) -> None:
         return
     ledger.state.check_invariants()
     assert order == data.order(order.slots_per_step), "the order is of other data"
-    assert ledger.options.total_slots == order.total_slots, "the ledger is of other data"
+    assert ledger.state.options.total_slots == order.total_slots, "the ledger is of other data"
     assert state.rendezvous.slots_per_step == order.slots_per_step, "groups have other steps"
-    assert ledger.options.skip_bad == state.facts.skip_bad, "the spec was not heard"
+    assert ledger.state.options.skip_bad == state.facts.skip_bad, "the spec was not heard"
     for epoch, audit in state.audits.items():
         assert epoch == audit.epoch, f"audit of epoch {audit.epoch} under {epoch}"
 
