@@ -22,7 +22,7 @@ import psutil
 from benchmarks.elastic.cluster import ROOT
 from benchmarks.parameters.steplogs import StepLog
 from penstock.crds import environment as names
-from penstock_cluster.kubelet.runtime import ProcessSpec, Running, Runtime
+from penstock_cluster.kubelet.container.runtime import ProcessSpec, Running, Runtime
 
 TOKEN = "benchmark"
 START_SECONDS = 60.0

@@ -23,9 +23,9 @@ from penstock_cluster.faults.catalogue import Faults
 from penstock_cluster.faults.clock import SkewableClock
 from penstock_cluster.faults.endpoint import PREFIX as FAULTS_PREFIX
 from penstock_cluster.faults.endpoint import build_endpoint
-from penstock_cluster.kubelet.backoff import BackoffOptions
-from penstock_cluster.kubelet.context import REFRESH_SECONDS, KubeletOptions
+from penstock_cluster.kubelet.container.context import REFRESH_SECONDS, KubeletOptions
 from penstock_cluster.kubelet.kubelet import Kubelet
+from penstock_cluster.kubelet.state.backoff import BackoffOptions
 from penstock_cluster.node_lifecycle import LifecycleOptions, NodeLifecycle
 from penstock_cluster.nodes import NodeDeclaration, this_machine
 from penstock_cluster.registry import Api, Engine, EngineOptions

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 
 from penstock_cluster.registry import ApiError, Engine, thaw
 from penstock_cluster.requests import is_finished
-from penstock_cluster.scheduler.selectors import tolerates
+from penstock_cluster.scheduler.nodes.selectors import tolerates
 from penstock_cluster.watchdog import keep_running
 
 Json = Mapping[str, Any]

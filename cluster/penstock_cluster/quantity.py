@@ -1,7 +1,8 @@
 """Kubernetes quantities ("500m", "1.5Gi", "2e3") to and from integers.
 
 Objects keep quantities as text; what counts them has CPU in milli-cores and memory in bytes. The
-canonical text that the API server stores is made in :mod:`penstock_cluster.registry.quantity`.
+canonical text that the API server stores is made in
+:mod:`penstock_cluster.registry.model.quantity`.
 The arithmetic is exact (integers and decimals, never floats) and follows the API server's own
 ``resource.Quantity``: what is finer than the unit rounds up, away from zero, so that a request
 never shrinks by being read; what is beyond 2**63 - 1 becomes that, so that every result fits a

@@ -23,9 +23,9 @@ import httpx
 from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
 from penstock_cluster.nodes import NodeDeclaration
 from penstock_cluster.registry import ApiError
-from penstock_cluster.registry.call import User
-from penstock_cluster.registry.escalation import parts
-from penstock_cluster.registry.rbac import Attributes
+from penstock_cluster.registry.admission.escalation import parts
+from penstock_cluster.registry.admission.rbac import Attributes
+from penstock_cluster.registry.model.call import User
 from tests.charts.rendering import CHART, SYSTEM, Json
 from tests.patience import patient
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from penstock_cluster.registry import ApiError
-from penstock_cluster.registry.escalation import parts
+from penstock_cluster.registry.admission.escalation import parts
 from tests.charts.installed import (
     COMPONENTS,
     RBAC,

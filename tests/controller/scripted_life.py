@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.crds.manifests import MANIFESTS
-from penstock_cluster.registry import ApiError, Engine, errors
+from penstock_cluster.registry import ApiError, Engine
+from penstock_cluster.registry.model import errors
 
 Json = dict[str, Any]
 

@@ -23,7 +23,7 @@ from penstock.controller.operator import Operator, Options
 from penstock.controller.reconcile import Settings
 from penstock.controller.service import USER_AGENT
 from penstock.kube.connection import connect
-from penstock_cluster.registry import errors
+from penstock_cluster.registry.model import errors
 from penstock_cluster.testing import RunningCluster, api_server
 from tests.controller.scripted_life import World, install
 from tests.patience import patient

@@ -15,7 +15,7 @@ from penstock.kube.api import Api
 from penstock.kube.connection import connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
-from penstock_cluster.registry import errors
+from penstock_cluster.registry.model import errors
 from penstock_cluster.testing import RunningCluster, api_server
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from penstock.scheduler.eligibility import allows
 from penstock.scheduler.objects import held_by, read_constraints, read_node
 from penstock_cluster.requests import pod_requests
-from penstock_cluster.scheduler.fit import may_use
-from penstock_cluster.scheduler.selectors import named_nodes
+from penstock_cluster.scheduler.nodes.fit import may_use
+from penstock_cluster.scheduler.nodes.selectors import named_nodes
 
 Json = dict[str, Any]
 KEYS = st.sampled_from(["zone", "gen", "x"])

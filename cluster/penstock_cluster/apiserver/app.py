@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import orjson
 
-from penstock_cluster.apiserver import protobuf
+from penstock_cluster.apiserver.content import protobuf
+from penstock_cluster.apiserver.content.negotiation import PROTOBUF
 from penstock_cluster.apiserver.handlers import Handlers
 from penstock_cluster.apiserver.impersonation import impersonated
-from penstock_cluster.apiserver.negotiation import PROTOBUF
 from penstock_cluster.apiserver.outside import Outside
 from penstock_cluster.apiserver.request import (
     JSON_TYPE,
@@ -30,9 +30,10 @@ from penstock_cluster.apiserver.request import (
     Send,
     StreamReply,
 )
-from penstock_cluster.registry import ApiError, Engine, errors
-from penstock_cluster.registry.call import Call
-from penstock_cluster.registry.rbac import Attributes, explain
+from penstock_cluster.registry import ApiError, Engine
+from penstock_cluster.registry.admission.rbac import Attributes, explain
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.call import Call
 from penstock_cluster.registry.tokens import TokenError
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Registry
-from penstock_cluster.registry.resource import Resource
+from penstock_cluster.registry.model.errors import Json
+from penstock_cluster.registry.objects.kinds import Registry
+from penstock_cluster.registry.objects.resource import Resource
 
 MINOR = 36
 #: The order in which a real server lists its groups; others follow in order of appearance.

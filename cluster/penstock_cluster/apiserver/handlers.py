@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import orjson
 
-from penstock_cluster.apiserver import bodies, logs, parameters, protobuf, reviews, routing
-from penstock_cluster.apiserver.lists import Page, read_page
-from penstock_cluster.apiserver.negotiation import PROTOBUF, Form, negotiate
+from penstock_cluster.apiserver import reviews, routing
+from penstock_cluster.apiserver.content import bodies, logs, parameters, protobuf
+from penstock_cluster.apiserver.content.lists import Page, read_page
+from penstock_cluster.apiserver.content.negotiation import PROTOBUF, Form, negotiate
+from penstock_cluster.apiserver.content.representation import Writer
 from penstock_cluster.apiserver.paths import Target
-from penstock_cluster.apiserver.representation import Writer
 from penstock_cluster.apiserver.request import (
     JSON_TYPE,
     TEXT_TYPE,
@@ -23,13 +24,14 @@ from penstock_cluster.apiserver.request import (
     StreamReply,
 )
 from penstock_cluster.apiserver.watching import WatchStream
-from penstock_cluster.registry import Engine, errors
-from penstock_cluster.registry.call import Call
-from penstock_cluster.registry.deletion import Deleted
-from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.resource import Resource
-from penstock_cluster.registry.shape import Shape
-from penstock_cluster.registry.store import Version
+from penstock_cluster.registry import Engine
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.call import Call
+from penstock_cluster.registry.model.errors import Json
+from penstock_cluster.registry.model.shape import Shape
+from penstock_cluster.registry.objects.resource import Resource
+from penstock_cluster.registry.objects.store import Version
+from penstock_cluster.registry.operations.deletion import Deleted
 from penstock_cluster.registry.subresources import SUCCESS, not_available
 
 _PATCH_KINDS = {

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from penstock_cluster.registry import errors
-from penstock_cluster.registry.call import User
-from penstock_cluster.registry.rbac import Attributes, Authorizer, explain
+from penstock_cluster.registry.admission.rbac import Attributes, Authorizer, explain
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.call import User
 
 _PREFIX = b"impersonate-"
 _EXTRA = "extra-"

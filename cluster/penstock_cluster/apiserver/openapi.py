@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.kinds import Registry
-from penstock_cluster.registry.resource import Resource
-from penstock_cluster.registry.shape import CoreTypes
+from penstock_cluster.registry.model.errors import Json
+from penstock_cluster.registry.model.shape import CoreTypes
+from penstock_cluster.registry.objects.kinds import Registry
+from penstock_cluster.registry.objects.resource import Resource
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import orjson
 
 from penstock_cluster.apiserver import discovery
-from penstock_cluster.apiserver.negotiation import Form, negotiate
+from penstock_cluster.apiserver.content.negotiation import Form, negotiate
 from penstock_cluster.apiserver.openapi import OpenApi
 from penstock_cluster.apiserver.request import JSON_TYPE, TEXT_TYPE, Reply, Request
-from penstock_cluster.registry import Engine, errors
-from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.rbac import Attributes
+from penstock_cluster.registry import Engine
+from penstock_cluster.registry.admission.rbac import Attributes
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.errors import Json
 
 _HEALTH = ("healthz", "livez", "readyz")
 

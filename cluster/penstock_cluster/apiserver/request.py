@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from penstock_cluster.apiserver import bodies, parameters, paths
+from penstock_cluster.apiserver import paths
+from penstock_cluster.apiserver.content import bodies, parameters
 from penstock_cluster.apiserver.paths import Target
 from penstock_cluster.apiserver.watching import WatchStream
-from penstock_cluster.registry import RequestFacts, errors
-from penstock_cluster.registry.call import User
+from penstock_cluster.registry import RequestFacts
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.call import User
 from penstock_cluster.registry.tokens import ANONYMOUS
 
 Scope = MutableMapping[str, Any]

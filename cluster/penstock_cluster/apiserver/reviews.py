@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_cluster.registry import Engine, errors
-from penstock_cluster.registry.call import User
-from penstock_cluster.registry.errors import FieldFault, Json, ResourceName
-from penstock_cluster.registry.rbac import Attributes
-from penstock_cluster.registry.resource import Resource
+from penstock_cluster.registry import Engine
+from penstock_cluster.registry.admission.rbac import Attributes
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.call import User
+from penstock_cluster.registry.model.errors import FieldFault, Json, ResourceName
+from penstock_cluster.registry.model.typed import DecodeError, decode
+from penstock_cluster.registry.objects.resource import Resource
 from penstock_cluster.registry.tokens import AUDIENCE, TokenError
-from penstock_cluster.registry.typed import DecodeError, decode
 
 
 def answer(engine: Engine, resource: Resource, document: Json, user: User, namespace: str) -> Json:

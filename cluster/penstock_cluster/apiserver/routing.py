@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock_cluster.apiserver.paths import Target
-from penstock_cluster.registry import errors
-from penstock_cluster.registry.kinds import Registry
-from penstock_cluster.registry.resource import Resource
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.objects.kinds import Registry
+from penstock_cluster.registry.objects.resource import Resource
 
 
 def find(registry: Registry, target: Target) -> Resource:

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 
 import orjson
 
-from penstock_cluster.apiserver.parameters import ListOptions
-from penstock_cluster.apiserver.representation import Writer
+from penstock_cluster.apiserver.content.parameters import ListOptions
+from penstock_cluster.apiserver.content.representation import Writer
 from penstock_cluster.registry import ApiError, Engine, RequestFacts, WatchEvent
-from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.field_selectors import matcher
-from penstock_cluster.registry.resource import Resource
-from penstock_cluster.registry.store import version_number
-from penstock_cluster.registry.watch import StoredEvent, Subscription, bookmark
+from penstock_cluster.registry.model.errors import Json
+from penstock_cluster.registry.objects.field_selectors import matcher
+from penstock_cluster.registry.objects.resource import Resource
+from penstock_cluster.registry.objects.store import version_number
+from penstock_cluster.registry.objects.watch import StoredEvent, Subscription, bookmark
 
 #: Without ``timeoutSeconds`` a watch lasts this long, and up to twice as long.
 _SHORTEST_SECONDS = 1800

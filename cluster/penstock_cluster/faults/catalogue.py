@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from penstock_cluster.faults.clock import SkewableClock
 from penstock_cluster.faults.interception import ApiFaults, ApiRule, ApiTrouble, RequestChoice
-from penstock_cluster.kubelet.container import ContainerRunner
-from penstock_cluster.kubelet.disturbances import PodChoice, StartRule, StartTrouble
-from penstock_cluster.kubelet.worker import PodWorker, Stop
+from penstock_cluster.kubelet.container.disturbances import PodChoice, StartRule, StartTrouble
+from penstock_cluster.kubelet.pod.container import ContainerRunner
+from penstock_cluster.kubelet.pod.worker import PodWorker, Stop
 from penstock_cluster.registry import ApiError, RequestFacts
 from penstock_cluster.scheduler.binder import preempt
 

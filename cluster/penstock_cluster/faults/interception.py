@@ -14,8 +14,9 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock_cluster.registry import ApiError, RequestFacts, WatchEvent, errors
-from penstock_cluster.registry.errors import ResourceName, conflict, expired
+from penstock_cluster.registry import ApiError, RequestFacts, WatchEvent
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.errors import ResourceName, conflict, expired
 
 
 class ApiTrouble(StrEnum):

@@ -15,20 +15,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock_cluster.events import EventRecorder
-from penstock_cluster.kubelet.addresses import LOOPBACK, AddressBlock
-from penstock_cluster.kubelet.context import KubeletOptions, Services
-from penstock_cluster.kubelet.cores import CoreAllocator
-from penstock_cluster.kubelet.disturbances import Disturbances
-from penstock_cluster.kubelet.folder import held_folder, remove_leftovers
-from penstock_cluster.kubelet.hosts import Blackhole, HostsFile
-from penstock_cluster.kubelet.logs import read_log
-from penstock_cluster.kubelet.lost_pods import let_go, mark_lost
-from penstock_cluster.kubelet.names import Names
-from penstock_cluster.kubelet.node import Node
-from penstock_cluster.kubelet.node_reporter import NodeReporter
-from penstock_cluster.kubelet.noop import NoopPods
-from penstock_cluster.kubelet.runtime import Runtime
-from penstock_cluster.kubelet.worker import PodWorker, Stop
+from penstock_cluster.kubelet.container.context import KubeletOptions, Services
+from penstock_cluster.kubelet.container.cores import CoreAllocator
+from penstock_cluster.kubelet.container.disturbances import Disturbances
+from penstock_cluster.kubelet.container.logs import read_log
+from penstock_cluster.kubelet.container.runtime import Runtime
+from penstock_cluster.kubelet.network.addresses import LOOPBACK, AddressBlock
+from penstock_cluster.kubelet.network.hosts import Blackhole, HostsFile
+from penstock_cluster.kubelet.network.names import Names
+from penstock_cluster.kubelet.node.lost_pods import let_go, mark_lost
+from penstock_cluster.kubelet.node.node_object import Node
+from penstock_cluster.kubelet.node.node_reporter import NodeReporter
+from penstock_cluster.kubelet.node.noop import NoopPods
+from penstock_cluster.kubelet.pod.worker import PodWorker, Stop
+from penstock_cluster.kubelet.state.folder import held_folder, remove_leftovers
 from penstock_cluster.nodes import NodeDeclaration
 from penstock_cluster.registry import ApiError, Engine, LogQuery
 from penstock_cluster.requests import is_finished

@@ -1,7 +1,7 @@
 """The in-process client: the engine's operations for the controllers that run beside it.
 
 Calls take and give plain dicts. What comes out is shared with the store: copy it with
-:func:`~penstock_cluster.registry.documents.thaw` before changing it. Objects come without
+:func:`~penstock_cluster.registry.model.documents.thaw` before changing it. Objects come without
 ``metadata.managedFields``.
 """
 
@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from penstock_cluster.registry.call import Call, User
-from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
-from penstock_cluster.registry.errors import ApiError, Json
-from penstock_cluster.registry.field_selectors import matcher
-from penstock_cluster.registry.rbac import Attributes, Authorizer
-from penstock_cluster.registry.resource import Resource
-from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.admission.rbac import Attributes, Authorizer
+from penstock_cluster.registry.model.call import Call, User
+from penstock_cluster.registry.model.errors import ApiError, Json
+from penstock_cluster.registry.objects.field_selectors import matcher
+from penstock_cluster.registry.objects.resource import Resource
+from penstock_cluster.registry.objects.watch import Subscription, WatchEvent, bookmark
+from penstock_cluster.registry.operations.deletion import DeleteOptions, Preconditions
+from penstock_cluster.registry.operations.storage import Storage
 from penstock_cluster.registry.subresources import Subresources
-from penstock_cluster.registry.watch import Subscription, WatchEvent, bookmark
 
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 _BOOKMARK_SECONDS = 60.0

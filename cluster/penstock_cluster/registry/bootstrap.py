@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_cluster.registry.call import Call
-from penstock_cluster.registry.errors import Json
-from penstock_cluster.registry.rbac import bootstrap_objects
-from penstock_cluster.registry.storage import Storage
+from penstock_cluster.registry.admission.rbac import bootstrap_objects
+from penstock_cluster.registry.model.call import Call
+from penstock_cluster.registry.model.errors import Json
+from penstock_cluster.registry.operations.storage import Storage
 
 _SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 

@@ -14,25 +14,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from penstock_cluster.registry.admission.escalation import Escalation
+from penstock_cluster.registry.admission.limit_ranges import LimitRanges
+from penstock_cluster.registry.admission.pod_security import PodSecurity
+from penstock_cluster.registry.admission.policies import Policies
+from penstock_cluster.registry.admission.rbac import Authorizer
 from penstock_cluster.registry.api import Api
 from penstock_cluster.registry.bootstrap import bootstrap
-from penstock_cluster.registry.call import Call, User
-from penstock_cluster.registry.controllers import Controllers
-from penstock_cluster.registry.core_strategies import core_strategies, new_event_form
-from penstock_cluster.registry.crds import CRDS, CrdStrategy, deletion_mark
-from penstock_cluster.registry.escalation import Escalation
-from penstock_cluster.registry.expiry import expire_events
+from penstock_cluster.registry.controllers.crds import CRDS, CrdStrategy, deletion_mark
+from penstock_cluster.registry.controllers.expiry import expire_events
+from penstock_cluster.registry.controllers.manager import Controllers
+from penstock_cluster.registry.controllers.namespaces import namespace_mark
+from penstock_cluster.registry.controllers.quotas import Quotas
 from penstock_cluster.registry.hooks import Interceptor, LogSource, OpenWatch, RequestFacts
-from penstock_cluster.registry.kinds import CORE_KINDS, core_resource
-from penstock_cluster.registry.limit_ranges import LimitRanges
-from penstock_cluster.registry.namespaces import namespace_mark
-from penstock_cluster.registry.persistence import Journal
-from penstock_cluster.registry.pod_security import PodSecurity
-from penstock_cluster.registry.policies import Policies
-from penstock_cluster.registry.quotas import Quotas
-from penstock_cluster.registry.rbac import Authorizer
-from penstock_cluster.registry.resource import Strategy
-from penstock_cluster.registry.storage import MASTERS, Storage, utc_now
+from penstock_cluster.registry.model.call import Call, User
+from penstock_cluster.registry.objects.kinds import CORE_KINDS, core_resource
+from penstock_cluster.registry.objects.persistence import Journal
+from penstock_cluster.registry.objects.resource import Strategy
+from penstock_cluster.registry.operations.storage import MASTERS, Storage, utc_now
+from penstock_cluster.registry.strategies.core_strategies import core_strategies, new_event_form
 from penstock_cluster.registry.subresources import Subresources
 from penstock_cluster.registry.tokens import Tokens
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock_cluster.registry.errors import ApiError, Json
-from penstock_cluster.registry.watch import WatchEvent
+from penstock_cluster.registry.model.errors import ApiError, Json
+from penstock_cluster.registry.objects.watch import WatchEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_cluster.registry import errors, managed, typed
-from penstock_cluster.registry.call import Call
-from penstock_cluster.registry.crds import json_path
-from penstock_cluster.registry.deletion import DeleteOptions, Preconditions
-from penstock_cluster.registry.documents import compact, dumps, read, with_value
-from penstock_cluster.registry.errors import ApiError, FieldFault, Json, ResourceName
-from penstock_cluster.registry.patching import patched
-from penstock_cluster.registry.resource import Resource
-from penstock_cluster.registry.selectors import LabelSelector
-from penstock_cluster.registry.storage import Storage
-from penstock_cluster.registry.store import Version
+from penstock_cluster.registry.controllers.crds import json_path
+from penstock_cluster.registry.merging import managed
+from penstock_cluster.registry.model import errors, typed
+from penstock_cluster.registry.model.call import Call
+from penstock_cluster.registry.model.documents import compact, dumps, read, with_value
+from penstock_cluster.registry.model.errors import ApiError, FieldFault, Json, ResourceName
+from penstock_cluster.registry.model.selectors import LabelSelector
+from penstock_cluster.registry.objects.resource import Resource
+from penstock_cluster.registry.objects.store import Version
+from penstock_cluster.registry.operations.deletion import DeleteOptions, Preconditions
+from penstock_cluster.registry.operations.patching import patched
+from penstock_cluster.registry.operations.storage import Storage
+from penstock_cluster.registry.operations.writing import storage_key
 from penstock_cluster.registry.tokens import Tokens
-from penstock_cluster.registry.writing import storage_key
 
 SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _BINDING = ResourceName("", "pods/binding", "")

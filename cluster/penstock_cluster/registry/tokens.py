@@ -18,12 +18,12 @@ from typing import Any
 
 import orjson
 
-from penstock_cluster.registry import errors, typed
-from penstock_cluster.registry.call import User
-from penstock_cluster.registry.documents import Json, compact
-from penstock_cluster.registry.errors import FieldFault, ResourceName
-from penstock_cluster.registry.shape import CoreTypes
-from penstock_cluster.registry.store import Store
+from penstock_cluster.registry.model import errors, typed
+from penstock_cluster.registry.model.call import User
+from penstock_cluster.registry.model.documents import Json, compact
+from penstock_cluster.registry.model.errors import FieldFault, ResourceName
+from penstock_cluster.registry.model.shape import CoreTypes
+from penstock_cluster.registry.objects.store import Store
 
 AUDIENCE = "https://kubernetes.default.svc"
 _DEFAULT_SECONDS = 3600

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from penstock_cluster.events import EventRecorder
 from penstock_cluster.registry import ApiError, Engine
-from penstock_cluster.registry.selectors import LabelSelector
+from penstock_cluster.registry.model.selectors import LabelSelector
 from penstock_cluster.requests import is_finished
-from penstock_cluster.scheduler.fit import unschedulable_message
-from penstock_cluster.scheduler.inventory import Inventory, Occupant
+from penstock_cluster.scheduler.nodes.fit import unschedulable_message
+from penstock_cluster.scheduler.nodes.inventory import Inventory, Occupant
 from penstock_cluster.scheduler.placement import Placement, shape_key
 from penstock_cluster.scheduler.preemption import (
     IsProtected,

@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from penstock_cluster.scheduler.fit import Refusal, may_use, refusal, room_refusal
-from penstock_cluster.scheduler.inventory import Inventory, NodeAccount, Occupant
+from penstock_cluster.scheduler.nodes.fit import Refusal, may_use, refusal, room_refusal
+from penstock_cluster.scheduler.nodes.inventory import Inventory, NodeAccount, Occupant
+from penstock_cluster.scheduler.nodes.selectors import named_nodes
 from penstock_cluster.scheduler.score import score
-from penstock_cluster.scheduler.selectors import named_nodes
 
 Json = Mapping[str, Any]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock_cluster.requests import Amounts
-from penstock_cluster.scheduler.fit import may_use, reserved_for_others, shortages
-from penstock_cluster.scheduler.inventory import NodeAccount, Occupant
+from penstock_cluster.scheduler.nodes.fit import may_use, reserved_for_others, shortages
+from penstock_cluster.scheduler.nodes.inventory import NodeAccount, Occupant
 
 Json = Mapping[str, Any]
 IsProtected = Callable[[Occupant], bool]

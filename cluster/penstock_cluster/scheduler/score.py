@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import sqrt
 
 from penstock_cluster.requests import CPU, MEMORY
-from penstock_cluster.scheduler.inventory import NodeAccount
+from penstock_cluster.scheduler.nodes.inventory import NodeAccount
 
 _WITHOUT_REQUEST = {CPU: 100, MEMORY: 200 << 20}
 

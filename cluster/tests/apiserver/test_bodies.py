@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_cluster.apiserver import bodies
+from penstock_cluster.apiserver.content import bodies
 from penstock_cluster.registry import ApiError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock_cluster.apiserver.columns import duration, json_path, pod_state
+from penstock_cluster.apiserver.content.columns import duration, json_path, pod_state
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_cluster.apiserver import protobuf
-from penstock_cluster.registry import ApiError, errors
-from penstock_cluster.registry.shape import CoreTypes
+from penstock_cluster.apiserver.content import protobuf
+from penstock_cluster.registry import ApiError
+from penstock_cluster.registry.model import errors
+from penstock_cluster.registry.model.shape import CoreTypes
 
 CONFIG_MAP = CoreTypes().shape("io.k8s.api.core.v1.ConfigMap")
 

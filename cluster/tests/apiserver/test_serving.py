@@ -17,7 +17,8 @@ import yaml
 
 from cluster.tests.registry.samples import config_map, pod
 from penstock_cluster.apiserver import ServeOptions, serve
-from penstock_cluster.registry import ApiError, EngineOptions, RequestFacts, WatchEvent, errors
+from penstock_cluster.registry import ApiError, EngineOptions, RequestFacts, WatchEvent
+from penstock_cluster.registry.model import errors
 from penstock_cluster.testing import RunningCluster, api_server
 
 

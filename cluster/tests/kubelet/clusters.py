@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
-from penstock_cluster.kubelet.backoff import BackoffOptions
+from penstock_cluster.kubelet.state.backoff import BackoffOptions
 from penstock_cluster.node_lifecycle import LifecycleOptions
 from penstock_cluster.nodes import NodeDeclaration
 from penstock_cluster.registry import ApiError, LogQuery

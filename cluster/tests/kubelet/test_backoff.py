@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_cluster.kubelet.backoff import Backoff, BackoffOptions, should_restart
+from penstock_cluster.kubelet.state.backoff import Backoff, BackoffOptions, should_restart
 
 
 def test_the_first_restart_is_immediate_then_it_doubles() -> None:

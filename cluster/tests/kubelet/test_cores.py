@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_cluster.kubelet.cores import CoreAllocator
+from penstock_cluster.kubelet.container.cores import CoreAllocator
 
 CLAIMS = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 6000)), max_size=30)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_cluster.kubelet.environment import (
+from penstock_cluster.kubelet.container.environment import (
     ConfigError,
     ConfigSources,
     container_environment,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_cluster.kubelet.folder import FolderInUseError, held_folder, remove_leftovers
+from penstock_cluster.kubelet.state.folder import FolderInUseError, held_folder, remove_leftovers
 
 UID = "bc5a52ff-42f8-4f90-9b17-3bd176f14608"
 OTHER = "051204ff-42f8-4f90-9b17-3bd176f14608"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.tests.kubelet.test_runtime import run, spec, written
-from penstock_cluster.kubelet.runtime import Runtime
+from penstock_cluster.kubelet.container.runtime import Runtime
 from penstock_cluster.kubelet.shim.governor import (
     GRID_NS,
     PERIOD_NS,

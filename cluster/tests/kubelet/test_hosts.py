@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock_cluster.kubelet.addresses import AddressBlock
-from penstock_cluster.kubelet.hosts import Blackhole, HostsFile, host_name, records
+from penstock_cluster.kubelet.network.addresses import AddressBlock
+from penstock_cluster.kubelet.network.hosts import Blackhole, HostsFile, host_name, records
 
 
 def pod(name: str, ip: str, *, ready: bool = True, phase: str = "Running", **spec) -> dict:

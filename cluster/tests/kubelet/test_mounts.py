@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_cluster.kubelet.mounts import PathRewriter, volume_variable
+from penstock_cluster.kubelet.container.mounts import PathRewriter, volume_variable
 
 REWRITER = PathRewriter({"/data": Path("/pod/v/data"), "/data/inner/": Path("/pod/v/inner")})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.tests.kubelet.clusters import Cluster, condition, container, pod, python, run
-from penstock_cluster.kubelet.probes import Probe, ProbeCounter
+from penstock_cluster.kubelet.state.probes import Probe, ProbeCounter
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_cluster.kubelet.runtime import ContainerStartError, ProcessSpec, Runtime
+from penstock_cluster.kubelet.container.runtime import ContainerStartError, ProcessSpec, Runtime
 
 PATH = os.environ["PATH"]
 
@@ -337,7 +337,7 @@ def test_nothing_outlives_a_cluster_that_is_killed(tmp_path: Path) -> None:
         textwrap.dedent("""
             import asyncio, os, sys
             from pathlib import Path
-            from penstock_cluster.kubelet.runtime import ProcessSpec, Runtime
+            from penstock_cluster.kubelet.container.runtime import ProcessSpec, Runtime
 
             async def main():
                 folder = Path(sys.argv[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_cluster.kubelet.status import (
+from penstock_cluster.kubelet.state.status import (
     Active,
     ContainerRecord,
     PodRecord,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_cluster.registry import ApiError
-from penstock_cluster.registry.apply import apply
-from penstock_cluster.registry.managed import Entries
-from penstock_cluster.registry.shape import Shape
+from penstock_cluster.registry.merging.apply import apply
+from penstock_cluster.registry.merging.managed import Entries
+from penstock_cluster.registry.model.shape import Shape
 
 LEAF = Shape("integer")
 SPEC = Shape("object", fields=dict.fromkeys("abcd", LEAF))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock_cluster.registry.cel import CelError, compiled
+from penstock_cluster.registry.admission.cel import CelError, compiled
 
 RULE = frozenset(["oldSelf", "self"])
 

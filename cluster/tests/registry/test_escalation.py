@@ -9,7 +9,7 @@ import pytest
 from cluster.tests.registry.running import run
 from cluster.tests.registry.samples import config_map
 from penstock_cluster.registry import Api, ApiError, Engine, EngineOptions
-from penstock_cluster.registry.escalation import parts
+from penstock_cluster.registry.admission.escalation import parts
 
 RBAC = "rbac.authorization.k8s.io"
 CREATE = [

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_cluster.registry import fieldset
-from penstock_cluster.registry.documents import MISSING
-from penstock_cluster.registry.shape import UNTYPED, Shape
+from penstock_cluster.registry.model import fieldset
+from penstock_cluster.registry.model.documents import MISSING
+from penstock_cluster.registry.model.shape import UNTYPED, Shape
 
 
 def _normal(node: dict[str, Any]) -> dict[str, Any]:

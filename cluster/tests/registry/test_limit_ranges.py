@@ -8,7 +8,7 @@ import pytest
 
 from cluster.tests.registry.running import run
 from penstock_cluster.registry import Api, ApiError, Engine
-from penstock_cluster.registry.limit_ranges import out_of_bounds
+from penstock_cluster.registry.admission.limit_ranges import out_of_bounds
 
 Json = dict[str, Any]
 

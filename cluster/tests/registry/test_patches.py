@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_cluster.registry import ApiError, thaw
-from penstock_cluster.registry.patch import json_patch, merge
-from penstock_cluster.registry.shape import CoreTypes
-from penstock_cluster.registry.strategic import strategic_merge
+from penstock_cluster.registry.merging.patch import json_patch, merge
+from penstock_cluster.registry.merging.strategic import strategic_merge
+from penstock_cluster.registry.model.shape import CoreTypes
 
 POD = CoreTypes().shape("io.k8s.api.core.v1.Pod")
 KEYS = st.sampled_from("abc")

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from penstock_cluster.registry.pod_standards import BASELINE, RESTRICTED, Standard, violations
+from penstock_cluster.registry.admission.pod_standards import (
+    BASELINE,
+    RESTRICTED,
+    Standard,
+    violations,
+)
 
 Json = dict[str, Any]
 

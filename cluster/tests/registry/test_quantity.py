@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_cluster.registry import quantity
+from penstock_cluster.registry.model import quantity
 
 
 @pytest.mark.parametrize(

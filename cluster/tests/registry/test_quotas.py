@@ -8,7 +8,7 @@ import pytest
 
 from cluster.tests.registry.running import run, settle
 from penstock_cluster.registry import Api, ApiError, Engine
-from penstock_cluster.registry.quotas import covers, usage
+from penstock_cluster.registry.controllers.quotas import covers, usage
 
 Json = dict[str, Any]
 

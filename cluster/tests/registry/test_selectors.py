@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock_cluster.registry import ApiError
-from penstock_cluster.registry.selectors import FieldSelector, LabelSelector
+from penstock_cluster.registry.model.selectors import FieldSelector, LabelSelector
 
 LABELS = {"tier": "gold", "env": "prod", "size": "5"}
 

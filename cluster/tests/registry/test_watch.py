@@ -9,7 +9,7 @@ import pytest
 from cluster.tests.registry.running import CRDS, Clock, run, settle
 from cluster.tests.registry.samples import WIDGETS, config_map, pod, widget
 from penstock_cluster.registry import Api, ApiError, Engine, EngineOptions, Watch
-from penstock_cluster.registry import watch as watching
+from penstock_cluster.registry.objects import watch as watching
 
 
 async def take(watch: Watch, count: int) -> list[tuple[str, str]]:
@@ -112,7 +112,7 @@ def test_a_consumer_that_falls_behind_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_watch_of_a_kind_that_goes_away_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock_cluster.registry.crds._LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("penstock_cluster.registry.controllers.crds._LINGER_SECONDS", 0.01)
 
     async def scenario(engine: Engine, api: Api) -> None:
         await api.create("widgets.test.dev", widget(), "default")

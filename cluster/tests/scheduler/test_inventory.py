@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cluster.tests.scheduler.objects import node, pod
-from penstock_cluster.scheduler.fit import refusal
-from penstock_cluster.scheduler.inventory import Inventory, Occupant
+from penstock_cluster.scheduler.nodes.fit import refusal
+from penstock_cluster.scheduler.nodes.inventory import Inventory, Occupant
 from penstock_cluster.scheduler.placement import Placement
 from penstock_cluster.scheduler.preemption import choose_preemption
 from penstock_cluster.scheduler.score import score

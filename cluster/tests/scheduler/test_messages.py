@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.tests.scheduler.objects import node, pod
-from penstock_cluster.scheduler.fit import unschedulable_message
-from penstock_cluster.scheduler.inventory import Inventory, Occupant
+from penstock_cluster.scheduler.nodes.fit import unschedulable_message
+from penstock_cluster.scheduler.nodes.inventory import Inventory, Occupant
 from penstock_cluster.scheduler.placement import Placement
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.tests.scheduler.objects import node, pod
-from penstock_cluster.scheduler.inventory import Inventory, Occupant
+from penstock_cluster.scheduler.nodes.inventory import Inventory, Occupant
 from penstock_cluster.scheduler.preemption import choose_preemption
 
 

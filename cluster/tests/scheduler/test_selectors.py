@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.scheduler.objects import node
-from penstock_cluster.scheduler.fit import may_use
-from penstock_cluster.scheduler.selectors import matches_node_selection, untolerated_taint
+from penstock_cluster.scheduler.nodes.fit import may_use
+from penstock_cluster.scheduler.nodes.selectors import matches_node_selection, untolerated_taint
 
 
 def required(*terms: dict) -> dict:

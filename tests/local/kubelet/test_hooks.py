@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import penstock.data.interception
-import penstock_cluster.kubelet.hosts
+import penstock_cluster.kubelet.network.hosts
 
 HOOKS = {
-    "network": Path(penstock_cluster.kubelet.hosts.__file__).parent / "hook",
+    "network": Path(penstock_cluster.kubelet.network.hosts.__file__).parents[1] / "hook",
     "data": Path(penstock.data.interception.__file__).parent / "hook",
 }
 

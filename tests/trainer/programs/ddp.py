@@ -19,5 +19,7 @@ for _ in range(steps):
     model(torch.randn(8, 4)).pow(2).mean().backward()
     optimizer.step()
     time.sleep(0.1)
-print("rank", distributed.get_rank(), "of", distributed.get_world_size(), "trained")
+# In one piece: several processes share the pod's log, which is not buffered.
+said = f"rank {distributed.get_rank()} of {distributed.get_world_size()} trained\n"
+sys.stdout.write(said)
 distributed.destroy_process_group()

@@ -1,0 +1,1 @@
+"""Bodies and answers: formats, columns, lists, logs."""

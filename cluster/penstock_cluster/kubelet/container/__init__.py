@@ -1,0 +1,1 @@
+"""What a container stands on: processes, mounts, volumes, variables, cores."""

@@ -1,0 +1,1 @@
+"""Addresses and names of pods, and who is kept from whom."""

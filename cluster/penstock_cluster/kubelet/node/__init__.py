@@ -1,0 +1,1 @@
+"""A node as the API server sees it, and the pods that it lost."""

@@ -1,0 +1,1 @@
+"""One pod from its start to its end."""

@@ -1,0 +1,1 @@
+"""What is remembered of a pod: its status, its back-off, its folder."""

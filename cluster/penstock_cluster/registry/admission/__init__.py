@@ -1,0 +1,1 @@
+"""What may be written: rights, quotas of a pod, policies and their expressions."""

@@ -1,0 +1,1 @@
+"""What works on by itself: namespaces, garbage, budgets, quotas, definitions."""

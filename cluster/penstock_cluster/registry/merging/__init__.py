@@ -1,0 +1,1 @@
+"""How a write meets what is there: patches, and server-side apply with its managed fields."""

@@ -1,0 +1,1 @@
+"""What objects are made of: documents, names, selectors, schemas, quantities, errors."""

@@ -1,0 +1,1 @@
+"""How objects are kept, found and watched: revisions, resources, queues."""

@@ -1,0 +1,1 @@
+"""What a request does to an object: create, patch, delete."""

@@ -1,0 +1,1 @@
+"""What the nodes have, and which of them a pod fits."""
