@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from penstock.api.request_metrics import RequestMetrics
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.controller.metrics import Metrics as ControllerMetrics
-from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.service.metrics import Metrics as SchedulerMetrics
 
 PROMTOOL = shutil.which("promtool")

@@ -13,7 +13,7 @@ from penstock.brain.control.metrics import BrainMetrics
 from penstock.controller.metrics import Metrics as ControllerMetrics
 from penstock.scheduler.dashboards import DASHBOARDS, render
 from penstock.scheduler.dashboards.cluster import PANELS
-from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.service.metrics import Metrics
 
 FOLDER = Path(__file__).parents[2] / "charts" / "penstock" / "dashboards"

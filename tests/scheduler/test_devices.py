@@ -6,8 +6,8 @@ from typing import Any
 
 from penstock.scheduler.devices import Devices, read_devices
 from penstock.scheduler.fragmentation import of_cluster
+from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.objects import Amounts
-from penstock.scheduler.planner.cluster import ClusterState
 from tests.scheduler.planner.documents import Json, node, pod
 
 NVIDIA = "gpu.nvidia.com"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.scheduler.planner.decisions import Reason, WriteScale
+from penstock.scheduler.model.decisions import Reason, WriteScale
 from penstock.scheduler.planner.planner import Planner, Settings
 from penstock.scheduler.planner.signals import QueueSignals, signals
 from penstock.scheduler.tuning import Stage

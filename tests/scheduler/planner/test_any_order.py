@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.scheduler.planner.cluster import ClusterState
+from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.planner.preemption import PATIENCE_SECONDS
 from tests.scheduler.planner.world import World
 from tests.scheduler.snapshots import state

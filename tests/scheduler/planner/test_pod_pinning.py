@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.scheduler.model.decisions import DeletePod, Pin, Plan, Reason, WriteScale
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS
-from penstock.scheduler.planner.decisions import DeletePod, Pin, Plan, Reason, WriteScale
 from penstock.scheduler.planner.planner import Planner
 from tests.scheduler.planner.documents import Json, job, node, pod, unschedulable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.scheduler.planner.decisions import Plan, Reason, SetDeletionCost, WriteScale
+from penstock.scheduler.model.decisions import Plan, Reason, SetDeletionCost, WriteScale
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.planner.preemption import (
     FIRST_TO_GO,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.job_view import read_job
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.job_view import read_job
 from tests.scheduler.planner.documents import Json, job, node, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -11,10 +11,10 @@ from collections import deque
 from typing import Any
 
 from penstock.base.quantity import parse_bytes, parse_milli_cpu
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.decisions import DeletePod, Pin
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.decisions import DeletePod, Pin
+from penstock.scheduler.model.pod_view import PINNED_AT, PINNED_NODE, pinned_terms
 from penstock.scheduler.planner.planner import Planner
-from penstock.scheduler.planner.pod_view import PINNED_AT, PINNED_NODE, pinned_terms
 from tests.scheduler.planner.documents import GPU, Json, node, pod
 
 SINCE = "2027-01-01T00:00:00Z"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.scheduler.policies.job import JobRates
+from penstock.scheduler.allocation_job import JobRates
 
 STARVING = JobRates(
     job="job",

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
+from penstock.scheduler.allocation_job import JobRates
 from penstock.scheduler.errors import UnknownPolicyError
 from penstock.scheduler.policies.allocate import allocate, rank
 from penstock.scheduler.policies.fair import Fair
-from penstock.scheduler.policies.job import JobRates
 from penstock.scheduler.policies.least_work import LeastWork
 from penstock.scheduler.policies.registry import ALLOCATION_POLICY_NAMES, make_allocation_policy
 from penstock.scheduler.policies.shortest_remaining import ShortestRemaining

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError, ApiUnavailableError
-from penstock.scheduler.planner.decisions import Reason, WriteScale
+from penstock.scheduler.model.decisions import Reason, WriteScale
 from penstock.scheduler.service import action_executor
 from penstock.scheduler.service.action_executor import ActionExecutor
 from penstock.scheduler.service.metrics import Metrics

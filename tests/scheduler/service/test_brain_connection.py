@@ -10,7 +10,7 @@ import pytest
 
 from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, RetryPolicy
-from penstock.scheduler.planner.decisions import Reason, Record
+from penstock.scheduler.model.decisions import Reason, Record
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.service.brain_connection import BrainConnection, read_sample, snapshot_of
 from penstock.scheduler.service.metrics import Metrics

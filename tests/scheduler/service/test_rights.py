@@ -11,7 +11,7 @@ import yaml
 
 from penstock.kube.errors import ApiRefusedError
 from penstock.scheduler.manifests import render
-from penstock.scheduler.planner.decisions import Reason, SetDeletionCost, WriteScale
+from penstock.scheduler.model.decisions import Reason, SetDeletionCost, WriteScale
 from penstock_cluster.nodes import NodeDeclaration
 from tests.scheduler.service.plane import GPU, Plane, plane, pod, until
 

@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from penstock.base.enums import Offload, Role
 from penstock.base.quantity import format_bytes
-from penstock.scheduler.planner.decisions import Reason
-from penstock.scheduler.planner.job_view import JobView
+from penstock.scheduler.allocation_job import JobRates
+from penstock.scheduler.model.decisions import Reason
+from penstock.scheduler.model.job_view import JobView
 from penstock.scheduler.planner.preemption import Standing
 from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.policies.allocate import MOVE_PAUSE_SECONDS, Allocation, allocate
 from penstock.scheduler.policies.gains import GainEstimate
-from penstock.scheduler.policies.job import JobRates
 from penstock.scheduler.policies.policy import AllocationPolicy
 from penstock.scheduler.request import Request
 from penstock.scheduler.tuning import Limits, Measured, Stage, Tuning, begin, step

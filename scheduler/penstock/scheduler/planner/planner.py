@@ -16,18 +16,18 @@ import numpy as np
 
 from penstock.base.enums import Role
 from penstock.scheduler.fragmentation import fragmentation
-from penstock.scheduler.objects import ACCELERATOR_KINDS
-from penstock.scheduler.placement.registry import Context, make_policy
-from penstock.scheduler.planner.allocation_rounds import Interval, Memory, Outcome, Running
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.decisions import (
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.decisions import (
     Action,
     Plan,
     Record,
     SetDeletionCost,
     WriteScale,
 )
-from penstock.scheduler.planner.job_view import JobView
+from penstock.scheduler.model.job_view import JobView
+from penstock.scheduler.objects import ACCELERATOR_KINDS
+from penstock.scheduler.placement.registry import Context, make_policy
+from penstock.scheduler.planner.allocation_rounds import Interval, Memory, Outcome, Running
 from penstock.scheduler.planner.pod_pinning import Pinner
 from penstock.scheduler.planner.preemption import FIRST_TO_GO, Preemption, Standing
 from penstock.scheduler.planner.signals import QueueSignals

@@ -19,11 +19,8 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.base.enums import Role
-from penstock.scheduler.placement.engine import Placement, Placer
-from penstock.scheduler.placement.locality import Locality, NodeTraffic
-from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.decisions import (
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.decisions import (
     Action,
     DeletePod,
     Pin,
@@ -32,7 +29,10 @@ from penstock.scheduler.planner.decisions import (
     Record,
     WriteScale,
 )
-from penstock.scheduler.planner.pod_view import PodView
+from penstock.scheduler.model.pod_view import PodView
+from penstock.scheduler.placement.engine import Placement, Placer
+from penstock.scheduler.placement.locality import Locality, NodeTraffic
+from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS
 from penstock.scheduler.request import Request
 
 PIN_PATIENCE_SECONDS: Final = 10.0

@@ -28,10 +28,8 @@ import numpy as np
 
 from penstock.base.enums import Role
 from penstock.base.quantity import format_milli_cpu
-from penstock.scheduler.placement.engine import Placer
-from penstock.scheduler.placement.holdings import Reservation
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.decisions import (
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.decisions import (
     Action,
     Plan,
     Reason,
@@ -39,7 +37,9 @@ from penstock.scheduler.planner.decisions import (
     SetDeletionCost,
     WriteScale,
 )
-from penstock.scheduler.planner.pod_view import PodView
+from penstock.scheduler.model.pod_view import PodView
+from penstock.scheduler.placement.engine import Placer
+from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.reclaim import DataWorker, Reclaim, Surplus, reclaim
 from penstock.scheduler.request import Request
 

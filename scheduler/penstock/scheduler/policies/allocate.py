@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.scheduler.policies.job import JobRates
+from penstock.scheduler.allocation_job import JobRates
 from penstock.scheduler.policies.policy import AllocationPolicy
 
 MIN_MOVE_GAIN: Final = 0.05

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.scheduler.policies.job import JobRates
+from penstock.scheduler.allocation_job import JobRates
 from penstock.scheduler.policies.policy import LEAST_THROUGHPUT, AllocationPolicy
 
 

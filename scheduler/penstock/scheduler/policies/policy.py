@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from penstock.scheduler.policies.job import JobRates
+from penstock.scheduler.allocation_job import JobRates
 
 LEAST_THROUGHPUT: Final = 1e-12
 """Stands for no throughput at all, in steps per second, where one divides by it."""

@@ -17,14 +17,14 @@ from penstock.crds import labels
 from penstock.crds.group import API_VERSION, SCALE_KIND, SCALE_PLURAL
 from penstock.kube.api import Api, Json
 from penstock.kube.errors import ApiError, ApiRefusedError, ApiUnavailableError
-from penstock.scheduler.planner.decisions import (
+from penstock.scheduler.model.decisions import (
     Action,
     DeletePod,
     Pin,
     SetDeletionCost,
     WriteScale,
 )
-from penstock.scheduler.planner.pod_view import PINNED_AT, PINNED_NODE, PodView, pinned_terms
+from penstock.scheduler.model.pod_view import PINNED_AT, PINNED_NODE, PodView, pinned_terms
 from penstock.scheduler.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, BrainError
 from penstock.client.errors import NotFoundError
 from penstock.scheduler.fragmentation import fragmentation, of_cluster, stranded_accelerators
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.decisions import Record
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.decisions import Record
 from penstock.scheduler.planner.signals import QueueSignals, signals
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 from penstock.scheduler.service.metrics import Metrics

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiError
-from penstock.scheduler.planner.decisions import Reason, Record
+from penstock.scheduler.model.decisions import Reason, Record
 from penstock.scheduler.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)

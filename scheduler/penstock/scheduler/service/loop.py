@@ -20,7 +20,7 @@ from penstock.kube.api import Api, Json, Page
 from penstock.kube.errors import ApiError, ApiRefusedError
 from penstock.kube.watch import Watch
 from penstock.scheduler.devices import read_devices
-from penstock.scheduler.planner.decisions import (
+from penstock.scheduler.model.decisions import (
     Action,
     DeletePod,
     Pin,

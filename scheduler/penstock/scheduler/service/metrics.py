@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from penstock.scheduler.fragmentation import fragmentation, of_cluster
-from penstock.scheduler.planner.cluster import ClusterState
-from penstock.scheduler.planner.pod_view import PodView
+from penstock.scheduler.model.cluster_state import ClusterState
+from penstock.scheduler.model.pod_view import PodView
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 
 NODE_FRAGMENTATION: Final = "penstock_node_fragmentation_ratio"

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.scheduler.allocation_job import JobRates
 from penstock.scheduler.node_table import NodeTable
 from penstock.scheduler.placement.best_fit import BestFit
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.policies.allocate import MOVE_PAUSE_SECONDS, allocate, rank
 from penstock.scheduler.policies.gains import GainEstimate
-from penstock.scheduler.policies.job import JobRates
 from penstock.scheduler.policies.policy import AllocationPolicy
 from penstock.scheduler.request import Request
 from penstock.sim.cluster.job_mix import TrainingJob

@@ -22,12 +22,12 @@ from typing import Any, Final
 
 from penstock.scheduler.devices import Devices
 from penstock.scheduler.errors import InvalidRequestError
+from penstock.scheduler.model.job_view import JobView, read_job
+from penstock.scheduler.model.pod_view import PodView, read_view
 from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Node, Pod, read_node
 from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.placement.locality import NodeTraffic
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Snapshot
-from penstock.scheduler.planner.job_view import JobView, read_job
-from penstock.scheduler.planner.pod_view import PodView, read_view
 
 Json = Mapping[str, Any]
 

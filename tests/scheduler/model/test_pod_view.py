@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.scheduler.planner.pod_view import pinned_terms, read_time, read_view
+from penstock.scheduler.model.pod_view import pinned_terms, read_time, read_view
 from tests.scheduler.planner.documents import GPU, pod
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n1"]}

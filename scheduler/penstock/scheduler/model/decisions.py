@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from penstock.scheduler.planner.pod_view import PodView
+from penstock.scheduler.model.pod_view import PodView
 
 
 class Reason(StrEnum):
