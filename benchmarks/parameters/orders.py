@@ -30,7 +30,7 @@ from penstock.parameter_server.protocol import (
     ServerStage,
     Source,
 )
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import ModelSpec
 from penstock.parameter_server.wire import SEAL, WRITE
 

@@ -21,7 +21,7 @@ from benchmarks.parameters.exchange import (
 from benchmarks.parameters.orders import TOKEN, Trainer, process
 from penstock.parameter_server.arrays import Gradients
 from penstock.parameter_server.layout import Layout
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.enums import Role
 from penstock.crds.elasticjob import ElasticJob
-from penstock.parameter_server.control.servers import ServerPod
+from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.trainer.job_view import PodLimits, registration_of, role_pods
 
 

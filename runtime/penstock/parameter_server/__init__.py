@@ -14,19 +14,19 @@ three imports another; what they share is beside them:
     coordinator.py   reports in, orders out: what the trainer calls
     machine.py       one step for every event; the only place that changes the state
     state.py         all that is known and decided, and in which phase it is
-    training.py, moving.py, starting.py
-                     the decisions: with a layout, to the next one, without any
+    decisions/       what is decided with a layout (training.py), to the next one (moving.py) and
+                     without any (starting.py)
     replies.py       what each process is told; invariants.py what always holds
-    servers.py, workers.py, revisions.py, checkpointing.py, recovery.py, transitions.py, ...
-                     what the state consists of
+    records/         what the state consists of: servers, workers, revisions, checkpointing, ...
 
 ``server/``, one parameter server (``penstock ps``):
 
     process.py     its sockets, its threads and its life
     shard.py       its share of the parameters: contents.py is what it holds,
                      request_handler.py what it answers, order_executor.py what it is told to do
-    store.py       its parameters and the optimizer that changes them
-    requests.py, migration.py, snapshots.py, staleness.py, lock.py, settings.py
+    storage/       store.py has its parameters and the optimizer that changes them; migration.py,
+                     snapshots.py, staleness.py, lock.py
+    requests.py, settings.py
 
 ``worker/``, in a training process:
 

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.data.ledger import LedgerError
 from penstock.data.ledger.journal import begin as begin_journal
 from penstock.job.protocol import AgentReport, ProcessState
-from penstock.parameter_server.control.servers import ServerPod
+from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.parameter_server.protocol import (
     ServerReply,
     ServerReport,

@@ -14,7 +14,7 @@ from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import LeaseRequest, MemberId, Phase, SessionReport
 from penstock.parameter_server.control import state
 from penstock.parameter_server.control.audits import audits_of
-from penstock.parameter_server.control.transitions import Transitions
+from penstock.parameter_server.control.records.transitions import Transitions
 from penstock.parameter_server.layout import Layout
 from penstock.parameter_server.protocol import Applied, WorkerPhase, WorkerReport
 from penstock.parameter_server.spec import DenseSpec

@@ -32,7 +32,7 @@ from penstock.parameter_server.layout import Layout, ServerAddress, assign
 from penstock.parameter_server.protocol import ServerOrder, ServerStage, Source
 from penstock.parameter_server.server.process import ParameterServer
 from penstock.parameter_server.server.settings import ServerSettings, server_settings
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,

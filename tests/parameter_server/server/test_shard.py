@@ -17,8 +17,8 @@ from penstock.parameter_server.protocol import ServerOrder, ServerReply, ServerS
 from penstock.parameter_server.server import order_executor, request_handler
 from penstock.parameter_server.server.requests import Response
 from penstock.parameter_server.server.shard import ServerShard
-from penstock.parameter_server.server.snapshots import Snapshots
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.snapshots import Snapshots
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import DataSpec
 from penstock.parameter_server.arrays import sizes_of
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,

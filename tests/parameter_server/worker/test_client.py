@@ -18,8 +18,8 @@ from penstock.parameter_server.arrays import Gradients, Rows
 from penstock.parameter_server.connection import Connection
 from penstock.parameter_server.layout import Layout
 from penstock.parameter_server.protocol import ServerOrder
-from penstock.parameter_server.server.staleness import Gate
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.staleness import Gate
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,

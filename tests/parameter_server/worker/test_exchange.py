@@ -15,8 +15,8 @@ import pytest
 
 from penstock.job.protocol import DataSpec, MemberId
 from penstock.parameter_server.arrays import Gradients
-from penstock.parameter_server.control.checkpointing import CheckpointSchedule
-from penstock.parameter_server.control.timeouts import Timeouts
+from penstock.parameter_server.control.records.checkpointing import CheckpointSchedule
+from penstock.parameter_server.control.records.timeouts import Timeouts
 from penstock.parameter_server.server.process import ParameterServer
 from penstock.parameter_server.server.settings import ServerSettings
 from penstock.parameter_server.spec import (

@@ -37,11 +37,11 @@ from penstock.parameter_server.control.events import (
     WorkerReported,
 )
 from penstock.parameter_server.control.machine import step
-from penstock.parameter_server.control.servers import Key, ServerPod, ServerState
+from penstock.parameter_server.control.records.servers import Key, ServerPod, ServerState
+from penstock.parameter_server.control.records.timeouts import Timeouts
+from penstock.parameter_server.control.records.transitions import Transition
+from penstock.parameter_server.control.records.workers import WorkerState
 from penstock.parameter_server.control.state import Phase, State
-from penstock.parameter_server.control.timeouts import Timeouts
-from penstock.parameter_server.control.transitions import Transition
-from penstock.parameter_server.control.workers import WorkerState
 from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.protocol import (
     Applied,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from penstock.data.ledger import Ledger
 from penstock.job.protocol import DataSpec, MemberId
-from penstock.parameter_server.control.servers import Key, ServerPod
+from penstock.parameter_server.control.records.servers import Key, ServerPod
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerReport, WorkerReport
 

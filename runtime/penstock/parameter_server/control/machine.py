@@ -7,7 +7,7 @@ reports, crashes, restarts of the trainer and changes of what is wanted:
 - Of all layouts at most one is served. The next one is served only when every owner of the present
   one is known to be frozen and every owner of the next one has built it; an order is taken to be
   carried out only by a report that was made after it
-  (`penstock.parameter_server.control.revisions`).
+  (`penstock.parameter_server.control.records.revisions`).
 - All servers of a layout have applied the same slots when it is moved or saved. A slot that a dead
   worker left half done is leased again first.
 - The ledger is never ahead of the servers: where they go back to a checkpoint, it goes back too.
@@ -21,9 +21,8 @@ The decisions themselves are beside it, by what is going on: `training` (with a 
 from __future__ import annotations
 
 from penstock.data.ledger import Ledger
-from penstock.parameter_server.control import moving, starting, training
-from penstock.parameter_server.control.checkpointing import can_save
-from penstock.parameter_server.control.decision import Decision
+from penstock.parameter_server.control.decisions import moving, starting, training
+from penstock.parameter_server.control.decisions.decision import Decision
 from penstock.parameter_server.control.events import (
     Activated,
     Event,
@@ -44,6 +43,7 @@ from penstock.parameter_server.control.events import (
     WorkerEnded,
     WorkerReported,
 )
+from penstock.parameter_server.control.records.checkpointing import can_save
 from penstock.parameter_server.control.state import Phase, State
 from penstock.parameter_server.protocol import ServerReport, WorkerReport
 

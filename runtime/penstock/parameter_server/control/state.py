@@ -13,16 +13,16 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.job.protocol import DataSpec
-from penstock.parameter_server.control.checkpointing import CheckpointSchedule
-from penstock.parameter_server.control.initialization import LayoutInitialization
-from penstock.parameter_server.control.recovery import TrainerRecovery
-from penstock.parameter_server.control.repair import PartialSlotRepair
-from penstock.parameter_server.control.revisions import OrderRevisions
-from penstock.parameter_server.control.servers import ServerRegistry
-from penstock.parameter_server.control.suspension import Suspension
-from penstock.parameter_server.control.timeouts import Backoff, Timeouts
-from penstock.parameter_server.control.transitions import Transitions
-from penstock.parameter_server.control.workers import WorkerRegistry
+from penstock.parameter_server.control.records.checkpointing import CheckpointSchedule
+from penstock.parameter_server.control.records.initialization import LayoutInitialization
+from penstock.parameter_server.control.records.recovery import TrainerRecovery
+from penstock.parameter_server.control.records.repair import PartialSlotRepair
+from penstock.parameter_server.control.records.revisions import OrderRevisions
+from penstock.parameter_server.control.records.servers import ServerRegistry
+from penstock.parameter_server.control.records.suspension import Suspension
+from penstock.parameter_server.control.records.timeouts import Backoff, Timeouts
+from penstock.parameter_server.control.records.transitions import Transitions
+from penstock.parameter_server.control.records.workers import WorkerRegistry
 from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.protocol import (
     Applied,

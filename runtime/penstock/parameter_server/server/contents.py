@@ -12,11 +12,11 @@ from penstock.job.protocol import DataSpec
 from penstock.parameter_server.connection import UnavailableError
 from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.protocol import ServerStage
-from penstock.parameter_server.server.lock import Lock
-from penstock.parameter_server.server.migration import LayoutBuild, PartitionInitialization
-from penstock.parameter_server.server.snapshots import Snapshots
-from penstock.parameter_server.server.staleness import Gate
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.lock import Lock
+from penstock.parameter_server.server.storage.migration import LayoutBuild, PartitionInitialization
+from penstock.parameter_server.server.storage.snapshots import Snapshots
+from penstock.parameter_server.server.storage.staleness import Gate
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.wire import Unavailable
 
 

@@ -13,8 +13,11 @@ from penstock.parameter_server.arrays import sizes_of
 from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.protocol import ServerOrder, ServerReply, ServerStage, Source
 from penstock.parameter_server.server.contents import ShardContents
-from penstock.parameter_server.server.migration import PartitionInitialization, PartitionMigration
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.migration import (
+    PartitionInitialization,
+    PartitionMigration,
+)
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import FLOAT_BYTES, ModelSpec
 
 SPARE_BYTES: Final = 64 << 20

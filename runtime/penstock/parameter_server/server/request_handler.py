@@ -19,9 +19,9 @@ from penstock.parameter_server.connection import UnavailableError
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures, ServerStage
 from penstock.parameter_server.server.contents import ShardContents
-from penstock.parameter_server.server.lock import Lock
 from penstock.parameter_server.server.requests import RequestReader, Response
-from penstock.parameter_server.server.store import BadRequestError, Store
+from penstock.parameter_server.server.storage.lock import Lock
+from penstock.parameter_server.server.storage.store import BadRequestError, Store
 from penstock.parameter_server.wire import (
     BEGIN,
     DONE,

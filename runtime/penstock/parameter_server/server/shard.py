@@ -23,10 +23,10 @@ from penstock.parameter_server.protocol import (
     ServerStage,
 )
 from penstock.parameter_server.server.contents import ShardContents
-from penstock.parameter_server.server.lock import Lock
 from penstock.parameter_server.server.order_executor import OrderExecutor
 from penstock.parameter_server.server.request_handler import RequestHandler
 from penstock.parameter_server.server.requests import Response
+from penstock.parameter_server.server.storage.lock import Lock
 from penstock.parameter_server.spec import ModelSpec
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from penstock.data.ledger import Ledger, LedgerError
 from penstock.data.ledger.events import Event as LedgerEvent
 from penstock.job.protocol import AgentReport, LeaseReply, LeaseRequest, SessionReport
-from penstock.parameter_server.control.servers import Key, ServerPod
+from penstock.parameter_server.control.records.servers import Key, ServerPod
 from penstock.parameter_server.protocol import ServerReport, WorkerReport
 from penstock.trainer.control.job import JobFacts, RefusedError
 from penstock.trainer.control.saved_state import SavedState

@@ -10,7 +10,7 @@ from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import Trouble
 from penstock.job.storage import cause, not_on_disk, not_saved
 from penstock.parameter_server.arrays import Floats, Gradients, Rows, afresh
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import ModelSpec
 from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import AppliedSlots, ParametersError

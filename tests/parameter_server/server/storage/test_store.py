@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.parameter_server.arrays import Sparse, shapes_of
-from penstock.parameter_server.server.store import BadRequestError, Store
+from penstock.parameter_server.server.storage.store import BadRequestError, Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,

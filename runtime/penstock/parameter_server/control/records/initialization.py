@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.job.protocol import MemberId
-from penstock.parameter_server.control.workers import WorkerRegistry
+from penstock.parameter_server.control.records.workers import WorkerRegistry
 from penstock.parameter_server.protocol import WorkerReport
 
 FILLER_SILENT_SECONDS: Final = 60.0

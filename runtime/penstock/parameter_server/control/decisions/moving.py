@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.parameter_server.control.checkpointing import can_save
-from penstock.parameter_server.control.decision import Decision
+from penstock.parameter_server.control.decisions.decision import Decision
+from penstock.parameter_server.control.records.checkpointing import can_save
 from penstock.parameter_server.control.state import Phase, State
 from penstock.parameter_server.layout import Layout, ServerAddress, assign
 from penstock.parameter_server.protocol import ServerStage, Source

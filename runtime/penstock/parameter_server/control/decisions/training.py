@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.data.ledger import Ledger, LedgerError
-from penstock.parameter_server.control import moving
-from penstock.parameter_server.control.checkpointing import can_save
-from penstock.parameter_server.control.decision import Decision
+from penstock.parameter_server.control.decisions import moving
+from penstock.parameter_server.control.decisions.decision import Decision
+from penstock.parameter_server.control.records.checkpointing import can_save
 from penstock.parameter_server.control.state import Goal, Phase
 from penstock.parameter_server.protocol import Applied, ServerStage
 

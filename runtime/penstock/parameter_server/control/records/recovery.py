@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.parameter_server.control.servers import ServerRegistry
-from penstock.parameter_server.control.timeouts import Timeouts
-from penstock.parameter_server.control.workers import WorkerRegistry
+from penstock.parameter_server.control.records.servers import ServerRegistry
+from penstock.parameter_server.control.records.timeouts import Timeouts
+from penstock.parameter_server.control.records.workers import WorkerRegistry
 from penstock.parameter_server.layout import Layout
 
 NUMBERS_SKIPPED: Final = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.parameter_server.server.staleness import BATCH_SECONDS, Gate
+from penstock.parameter_server.server.storage.staleness import BATCH_SECONDS, Gate
 
 
 @given(

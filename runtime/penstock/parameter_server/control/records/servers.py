@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.parameter_server.control.timeouts import Timeouts
+from penstock.parameter_server.control.records.timeouts import Timeouts
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId
 from penstock.parameter_server.protocol import ServerReport
 from penstock.parameter_server.spec import ModelSpec

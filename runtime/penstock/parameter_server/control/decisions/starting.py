@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.parameter_server.control import moving
-from penstock.parameter_server.control.decision import Decision
-from penstock.parameter_server.control.initialization import LayoutInitialization
+from penstock.parameter_server.control.decisions import moving
+from penstock.parameter_server.control.decisions.decision import Decision
+from penstock.parameter_server.control.records.initialization import LayoutInitialization
 from penstock.parameter_server.layout import ServerAddress, assign
 from penstock.parameter_server.protocol import Source
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.parameter_server.control.timeouts import Timeouts
+from penstock.parameter_server.control.records.timeouts import Timeouts
 
 MAX_ATTEMPTS: Final = 3
 """After so many in a row the checkpoint is used instead."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from penstock.parameter_server.server.lock import Lock
-from penstock.parameter_server.server.store import Store
+from penstock.parameter_server.server.storage.lock import Lock
+from penstock.parameter_server.server.storage.store import Store
 
 
 class Snapshots:

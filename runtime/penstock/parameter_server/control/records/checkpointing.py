@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, TypeGuard
 
 from penstock.job.protocol import MemberId
-from penstock.parameter_server.control.timeouts import Timeouts
-from penstock.parameter_server.control.workers import WorkerState
+from penstock.parameter_server.control.records.timeouts import Timeouts
+from penstock.parameter_server.control.records.workers import WorkerState
 from penstock.parameter_server.protocol import WorkerReport
 
 MAX_FAILED: Final = 3

@@ -11,10 +11,10 @@ import logging
 
 from penstock.data.ledger import Ledger
 from penstock.data.ledger.ranges import RangeSet
-from penstock.parameter_server.control.checkpointing import can_save
 from penstock.parameter_server.control.events import AdoptProgress, EndLeases, Instruction, Say
+from penstock.parameter_server.control.records.checkpointing import can_save
+from penstock.parameter_server.control.records.workers import WorkerState
 from penstock.parameter_server.control.state import Phase, State
-from penstock.parameter_server.control.workers import WorkerState
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import Applied
 
