@@ -29,15 +29,14 @@ LONG_POLL_SECONDS: Final = 1.0
 class Exchange:
     """What a worker tells its trainer, and the newest answer."""
 
-    def __init__(
-        self, trainer: TrainerClient, report: WorkerReport, slots: Slots, duties: ChiefDuties
-    ) -> None:
-        """``report``: what is told of this worker and does not change."""
+    def __init__(self, trainer: TrainerClient, report: WorkerReport, duties: ChiefDuties) -> None:
+        """``report``: what is told of this worker, with a first request for slots."""
+        self.slots = Slots(report.lease.holder, report.lease.data)
+        """What it was given to train on."""
         self.reply: WorkerReply | None = None
         """The newest answer."""
         self._trainer = trainer
         self._report = report
-        self._slots = slots
         self._duties = duties
         self._made = time.monotonic()
         self._message = ""  # of the trainer, said in the log
@@ -75,10 +74,10 @@ class Exchange:
         """
         self._duties.collect_save()
         reply = self._trainer.send(self._whole(lost, dropped, max_slots, wait=wait))
-        self._slots.said()
+        self.slots.said()
         self._made = time.monotonic()
         self.reply = reply
-        self._slots.take(reply.lease)
+        self.slots.take(reply.lease)
         for fence in reply.lease.refused:
             logger.warning("lease %d had expired: others will do its samples again", fence)
         if reply.message and reply.message != self._message:
@@ -106,7 +105,7 @@ class Exchange:
         return self._report.model_copy(
             update={
                 **self._duties.report(),
-                "lease": self._slots.request(max_slots),
+                "lease": self.slots.request(max_slots),
                 "layout": layout.number if layout else self._report.layout,
                 "lost": tuple(sorted(lost, key=str)),
                 "dropped": dict(dropped),

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from penstock.job.protocol import DataSpec, MemberId, Trouble
+from penstock.job.protocol import DataSpec, LeaseRequest, MemberId, Trouble
 from penstock.job.storage import not_on_disk
 from penstock.parameter_server.arrays import Floats, Gradients, Rows
 from penstock.parameter_server.layout import Layout
@@ -28,7 +28,6 @@ from penstock.parameter_server.worker.client import (
 )
 from penstock.parameter_server.worker.duties import ChiefDuties
 from penstock.parameter_server.worker.exchange import LONG_POLL_SECONDS, Exchange
-from penstock.parameter_server.worker.slots import Slots
 from penstock.parameter_server.worker.trainer_client import (
     DRAIN_SECONDS,
     LeavingError,
@@ -70,19 +69,18 @@ class Worker:
         self._staleness = staleness
         self._leaving = leaving
         self._give_up_seconds = give_up_seconds
-        self._slots = Slots(holder, data)
         self._duties = ChiefDuties(spec, token, holder, dense, files)
         self._servers = ParameterClient(spec, token, holder, self._present_layout, give_up_seconds)
         self._client = TrainerClient(address, token, leaving, give_up_seconds)
         report = WorkerReport(
             member=member,
             spec=spec,
-            lease=self._slots.request(0),
+            lease=LeaseRequest(holder=holder, data=data, max_slots=0),
             saves=files is not None,
             save_every_slots=save_every_slots,
             dropped={},
         )
-        self._trainer = Exchange(self._client, report, self._slots, self._duties)
+        self._trainer = Exchange(self._client, report, self._duties)
         self._beginning = False  # nothing would be lost by leaving now
         self._trained = 0  # slots that the model had seen at the end of the loop
         self._trained_in = 0  # and the layout in which that is known
@@ -112,10 +110,10 @@ class Worker:
         while True:
             if self._leaving():
                 raise LeavingError
-            if self._slots.ahead:
+            if self._trainer.slots.ahead:
                 if self._trainer.due:
                     self._exchange()
-                return self._slots.begin()
+                return self._trainer.slots.begin()
             lease = self._exchange(max_slots=MAX_SLOTS, wait=waiting).lease
             if lease.finished:
                 return None
@@ -133,7 +131,7 @@ class Worker:
         finally:
             self._beginning = False
         if dense is None:
-            self._slots.give_back()
+            self._trainer.slots.give_back()
             self._exchange()
         return dense
 
@@ -153,7 +151,7 @@ class Worker:
     def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
         """As `ParameterClient.push`; the slot is acknowledged with the next exchange."""
         applied = self._servers.push(slot, sparse, dense)
-        self._slots.end()
+        self._trainer.slots.end()
         return applied
 
     def applied(self) -> list[AppliedSlots]:
@@ -205,7 +203,7 @@ class Worker:
         """Give back what is held, say good-bye in one attempt, and close all lines."""
         if self._client.closed:
             return
-        self._slots.give_back(failed=failed)
+        self._trainer.slots.give_back(failed=failed)
         if self._leaving() and self._files is not None:
             self._stay()
         self._trainer.end(self._servers.lost, self.dropped, goodbye_seconds)
