@@ -10,7 +10,6 @@ The caller sends first. All of it is over within `HANDSHAKE_SECONDS`, or the con
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import socket
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from penstock.data import frame
 from penstock.data.errors import FrameError, HandshakeError
+from penstock.data.signature import same
 
 PROTOCOL_VERSION: Final = 2
 HANDSHAKE_SECONDS: Final = 10.0
@@ -61,7 +61,7 @@ def call(sock: socket.socket, token: str, name: str, *, same_host: bool = False)
     frame.send(sock, HELLO, [PROTOCOL_VERSION, PYTHON, release(), name, nonce, same_host])
     version_there, python, release_there, theirs, proof, who = _expect(sock, CHALLENGE, 6)
     _compare(version_there, python, release_there)
-    if not _same(proof, _prove(token, b"listener", nonce, theirs)):
+    if not same(proof, _prove(token, b"listener", nonce, theirs)):
         frame.send(sock, REFUSED, "you hold another token than I do")
         raise HandshakeError("the other end does not hold this job's token: it is not of this job")
     frame.send(sock, PROOF, _prove(token, b"caller", theirs, nonce))
@@ -80,7 +80,7 @@ def answer(sock: socket.socket, token: str, name: str) -> Peer:
         nonce = secrets.token_bytes(16)
         proof = _prove(token, b"listener", theirs, nonce)
         frame.send(sock, CHALLENGE, [PROTOCOL_VERSION, PYTHON, release(), nonce, proof, name])
-        if not _same(_expect(sock, PROOF, None), _prove(token, b"caller", nonce, theirs)):
+        if not same(_expect(sock, PROOF, None), _prove(token, b"caller", nonce, theirs)):
             raise HandshakeError("the token of the other end is not this job's")
     except HandshakeError as error:
         _say(sock, str(error))
@@ -91,10 +91,6 @@ def answer(sock: socket.socket, token: str, name: str) -> Peer:
 
 def _prove(token: str, role: bytes, nonce: bytes, other: bytes) -> bytes:
     return hmac.new(token.encode(), b"penstock data " + role + nonce + other, "sha256").digest()
-
-
-def _same(proof: object, wanted: bytes) -> bool:
-    return isinstance(proof, bytes) and hmac.compare_digest(proof, wanted)
 
 
 def _compare(spoken: object, python: object, release_there: object) -> None:
@@ -138,15 +134,3 @@ def _say(sock: socket.socket, why: str) -> None:
 
 def _text(value: object) -> str:
     return value[:MAX_NAME] if isinstance(value, str) else repr(value)[:MAX_NAME]
-
-
-def sign(token: str, blob: bytes | memoryview) -> bytes:
-    """The signature of a pipeline."""
-    return hmac.new(
-        token.encode(), b"penstock pipeline" + hashlib.sha256(blob).digest(), "sha256"
-    ).digest()
-
-
-def signed(token: str, blob: bytes | memoryview, signature: object) -> bool:
-    """Whether the signature is the one that `sign` gives."""
-    return _same(signature, sign(token, blob))

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from penstock.data.errors import NotPortableError, SignatureError
-from penstock.data.handshake import sign, signed
 from penstock.data.seeding import ALL, Draws, Generator, seed_for
+from penstock.data.signature import sign, signed
 
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
