@@ -33,7 +33,7 @@ TOKEN = "benchmark"
 WORKER = """
 import sys
 from penstock.data.protocol import ConsumerEntry
-from penstock.data.worker import DataWorker, work
+from penstock.data.serving.worker import DataWorker, work
 entry = ConsumerEntry(name="benchmark", address=sys.argv[1], local=sys.argv[2])
 work(DataWorker(token=sys.argv[3], consumers=(entry,)))
 """

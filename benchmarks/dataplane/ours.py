@@ -26,7 +26,7 @@ from penstock.data.batch_stream import Batches, BatchStream, StreamOptions
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
-from penstock.data.worker import DataWorker, work
+from penstock.data.serving.worker import DataWorker, work
 
 TOKEN = "benchmark"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.data.consumer import Consumer
 from penstock.data.protocol import ConsumerEntry
-from penstock.data.worker import DataWorker
+from penstock.data.serving.worker import DataWorker
 from tests.patience import patient
 
 SCRIPT = textwrap.dedent(
@@ -54,7 +54,7 @@ TOKEN = "the job's token"
 WORKER = """
 import sys
 from penstock.data.protocol import ConsumerEntry
-from penstock.data.worker import DataWorker, work
+from penstock.data.serving.worker import DataWorker, work
 address, local, token = sys.argv[1:]
 entry = ConsumerEntry(name="program", address=address, local=local)
 work(DataWorker(token=token, consumers=(entry,)))

@@ -12,11 +12,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from penstock.data import Loader, frame, handshake, messages
+from penstock.data import Loader
 from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.pipeline import Pipeline, open_pipeline, pack_pipeline
-from penstock.data.worker import ConsumerConnection
+from penstock.data.serving.worker import ConsumerConnection
+from penstock.data.transport import frame, handshake, messages
 from tests.data import planes
 from tests.data.planes import TOKEN, Plain, eventually, same, thread_worker
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from penstock.data import Loader
-from penstock.data.messages import SILENCE_SECONDS
+from penstock.data.transport.messages import SILENCE_SECONDS
 from tests.data import planes
 from tests.data.planes import Noise, end, eventually, same, spawn
 

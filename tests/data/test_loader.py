@@ -297,7 +297,7 @@ def test_a_ragged_batch_is_an_error_that_says_where(consumer: Consumer) -> None:
 def test_a_batch_that_cannot_be_sent_is_made_here(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.data.frame.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("penstock.data.transport.frame.MAX_BODY_BYTES", 1000)
     with thread_worker(consumer, tcp=True):
         eventually(lambda: len(consumer.workers) == 1)
         got = list(Loader(Plain(), 4, seed=7, consumer=consumer))

@@ -19,9 +19,9 @@ from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
 from penstock.data.protocol import InputOptions
-from penstock.data.reorder_buffer import Failure, Need, ReorderBuffer
+from penstock.data.queue.reorder_buffer import Failure, Need, ReorderBuffer
+from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.seeding import preserved
-from penstock.data.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 

@@ -2,9 +2,8 @@
 
 One consumer serves all loaders of its process. It listens on TCP, and on an abstract Unix socket
 for data workers on the same machine, which then put their batches into shared memory. Each
-connection has one thread that receives and tells the `penstock.data.worker_pool.WorkerPool` what
-has come; requests are sent by whoever makes room: the thread that brought a batch, or the program
-when it takes one.
+connection has one thread that receives and tells the `WorkerPool` what has come; requests are sent
+by whoever makes room: the thread that brought a batch, or the program when it takes one.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.data import frame, handshake, messages
 from penstock.data.errors import DataError, FrameError, HandshakeError, NotPortableError
-from penstock.data.messages import SILENCE_SECONDS
 from penstock.data.protocol import (
     CONSUMER_PATH,
     REPORT_SECONDS,
@@ -32,9 +29,11 @@ from penstock.data.protocol import (
     ProtocolError,
     QueueState,
 )
+from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.reporting import Reporter
-from penstock.data.worker_connection import WorkerConnection
-from penstock.data.worker_pool import WorkerPool
+from penstock.data.transport import frame, handshake, messages
+from penstock.data.transport.messages import SILENCE_SECONDS
 
 logger = logging.getLogger(__name__)
 

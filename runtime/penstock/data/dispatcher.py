@@ -2,7 +2,7 @@
 
 The dispatcher introduces them to each other and knows how each is doing; no batch, index or
 pipeline passes through it. Which steps are leased to whom is in each training process (see
-`penstock.data.reorder_buffer`), because only the process that trains knows what its model has
+`penstock.data.queue.reorder_buffer`), because only the process that trains knows what its model has
 seen, and dies with it. So a dispatcher that is killed stops nothing but the joining of new workers,
 and has nothing to recover: everybody reports again.
 

@@ -10,8 +10,8 @@ from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.process import dispatcher_address, job_token, number_in
-from penstock.data.readiness import announce
-from penstock.data.worker import DataWorker, work
+from penstock.data.serving.readiness import announce
+from penstock.data.serving.worker import DataWorker, work
 
 
 def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:

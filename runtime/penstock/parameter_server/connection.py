@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from penstock.data import frame, handshake
 from penstock.data.errors import FrameError
+from penstock.data.transport import frame, handshake
 from penstock.parameter_server.wire import TIMEOUT_SECONDS, UNAVAILABLE, Unavailable
 
 CONNECT_SECONDS: Final = 5.0

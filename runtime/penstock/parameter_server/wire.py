@@ -1,7 +1,7 @@
 """What workers, servers and the chief say to a server on a data connection.
 
-Frames of `penstock.data.frame` after its handshake; the caller asks, the server answers each
-request in turn. Every request but STATE names the number of the layout that the caller means.
+Frames of `penstock.data.transport.frame` after its handshake; the caller asks, the server answers
+each request in turn. Every request but STATE names the number of the layout that the caller means.
 
     BEGIN  [layout, slot, staleness or nil]  -> VALUES [version]            dense pieces, in order
     PULL   [layout, [[space, rows], ...]]    -> VALUES [version]            rows, space by space

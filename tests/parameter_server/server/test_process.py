@@ -23,8 +23,8 @@ from benchmarks.parameters.orders import (
 )
 from penstock.base import ports
 from penstock.crds import environment as names
-from penstock.data import frame
 from penstock.data.errors import FrameError, HandshakeError
+from penstock.data.transport import frame
 from penstock.job.settings import SettingsError
 from penstock.parameter_server.arrays import shapes_of
 from penstock.parameter_server.connection import Connection, UnavailableError

@@ -29,12 +29,12 @@ import numpy as np
 import psutil
 
 from penstock.base import ports
-from penstock.data import frame, handshake
 from penstock.data.allocator import keep_freed_memory
 from penstock.data.errors import DataError, TooLargeError
 from penstock.data.protocol import ProtocolError
-from penstock.data.readiness import Readiness, close_listener
 from penstock.data.reporting import Reporter
+from penstock.data.serving.readiness import Readiness, close_listener
+from penstock.data.transport import frame, handshake
 from penstock.job.protocol import MAX_MESSAGE_BYTES, Usage
 from penstock.parameter_server.connection import tuned
 from penstock.parameter_server.layout import ServerId

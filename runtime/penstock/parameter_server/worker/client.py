@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from penstock.data.errors import DataError, FrameError, TooLargeError
-from penstock.data.frame import Frame
+from penstock.data.transport.frame import Frame
 from penstock.parameter_server.arrays import Floats, Gradients, Rows, cut
 from penstock.parameter_server.connection import Connection, UnavailableError
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId

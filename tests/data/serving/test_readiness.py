@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.base import ports
-from penstock.data import readiness
+from penstock.data.serving import readiness
 from tests.data.planes import eventually
 
 ADDRESS = f"127.{os.getpid() % 200 + 20}.7.3"  # of this test alone

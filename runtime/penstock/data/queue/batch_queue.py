@@ -1,9 +1,9 @@
 """One epoch's batches between the program that takes them and the data workers that bring them.
 
 The queue of a stream is its reorder buffer and what data workers have to be told to fill it. All
-queues of a process are guarded by one lock, that of the `penstock.data.worker_pool.WorkerPool` that
-opened them: a data worker that comes or goes concerns all of them. The program's side takes the
-lock itself; the pool's side (``window``, `note_size`) is called with the lock held.
+queues of a process are guarded by one lock, that of the `WorkerPool` that opened them: a data
+worker that comes or goes concerns all of them. The program's side takes the lock itself; the pool's
+side (`window`, `note_size`) is called with the lock held.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.data.pipeline import PackedPipeline
-from penstock.data.reorder_buffer import Failure, Need, ReorderBuffer
+from penstock.data.queue.reorder_buffer import Failure, Need, ReorderBuffer
 
 BUDGET_BYTES: Final = 1 << 30
 WAIT_SECONDS: Final = 1.0

@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 
-from penstock.data.blocks import KEPT_BLOCKS, Pool, SharedBlock, map_shared
+from penstock.data.transport.blocks import KEPT_BLOCKS, Pool, SharedBlock, map_shared
 
 
 def address(array: np.ndarray) -> int:  # type: ignore[type-arg]

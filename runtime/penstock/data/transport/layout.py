@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from penstock.data.batch_codec import (
+from penstock.data.errors import FrameError, NotPortableError
+from penstock.data.transport.batch_codec import (
     ALIGNMENT,
     ARRAY,
     BIG,
@@ -30,7 +31,6 @@ from penstock.data.batch_codec import (
     TENSOR,
     TUPLE,
 )
-from penstock.data.errors import FrameError, NotPortableError
 
 COPIED_BELOW: Final = 4096
 """Smaller arrays are copied out: a list of labels kept must not keep whole batches."""
@@ -55,7 +55,7 @@ class Layout:
     """The layout of one structure."""
 
     def __init__(self, structure: bytes) -> None:
-        """Raises FrameError where `penstock.data.batch_codec.pack` makes no such structure."""
+        """Raises FrameError where `batch_codec.pack` makes no such structure."""
         self.structure = structure
         self._leaves: list[_Leaf] = []
         try:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from penstock.data.batch_codec import Packer, pack
 from penstock.data.errors import FrameError, NotPortableError
-from penstock.data.layout import COPIED_BELOW, unpack
+from penstock.data.transport.batch_codec import Packer, pack
+from penstock.data.transport.layout import COPIED_BELOW, unpack
 
 
 class Point(NamedTuple):

@@ -21,7 +21,7 @@ from penstock.base import ports
 from penstock.crds import environment as names
 
 if TYPE_CHECKING:
-    from penstock.data.worker import DataWorker
+    from penstock.data.serving.worker import DataWorker
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.data import frame
 from penstock.data.errors import FrameError, TooLargeError
+from penstock.data.transport import frame
 
 Pair = tuple[socket.socket, socket.socket]
 Receive = Callable[[socket.socket, Callable[[int], memoryview]], frame.Frame]

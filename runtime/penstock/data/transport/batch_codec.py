@@ -2,7 +2,7 @@
 
 Arrays and tensors inside lists, tuples, named tuples, dicts and the usual scalars are carried; any
 other object raises NotPortableError, because nothing that comes from the network is unpickled.
-`penstock.data.layout` makes the batch of it again, bit by bit, and with the same order of
+`penstock.data.transport.layout` makes the batch of it again, bit by bit, and with the same order of
 dimensions in memory, since kernels may round differently for another layout. Arrays begin at
 multiples of `ALIGNMENT`.
 

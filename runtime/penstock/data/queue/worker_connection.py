@@ -1,8 +1,8 @@
 """A training process's connection to one data worker: what it was sent, and the memory they share.
 
-Everything but `receive` is called with the lock of the `penstock.data.worker_pool.WorkerPool` held,
-and never waits for long: only small messages are sent then. A pipeline, which may be large, is sent
-by a thread of its own, and meanwhile the link takes no requests.
+Everything but `receive` is called with the lock of the `WorkerPool` held, and never waits for long:
+only small messages are sent then. A pipeline, which may be large, is sent by a thread of its own,
+and meanwhile the link takes no requests.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections import OrderedDict
 from enum import Enum, auto
 from typing import Any, Final
 
-from penstock.data import frame, messages
-from penstock.data.blocks import Pool, Root, SharedBlock
-from penstock.data.credits import MAX_CREDITS
 from penstock.data.errors import FrameError
-from penstock.data.handshake import Peer
-from penstock.data.layout import Layout
-from penstock.data.messages import NO_BLOCK
 from penstock.data.pipeline import PackedPipeline
+from penstock.data.queue.credits import MAX_CREDITS
+from penstock.data.transport import frame, messages
+from penstock.data.transport.blocks import Pool, Root, SharedBlock
+from penstock.data.transport.handshake import Peer
+from penstock.data.transport.layout import Layout
+from penstock.data.transport.messages import NO_BLOCK
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.data import frame, handshake
 from penstock.data.errors import DataError, FrameError, HandshakeError
+from penstock.data.transport import frame, handshake
 
 
 def meet(

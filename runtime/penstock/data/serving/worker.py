@@ -24,11 +24,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.data import frame, handshake, messages
-from penstock.data.batch_codec import Packed, Packer
-from penstock.data.blocks import map_shared
 from penstock.data.errors import DataError, FrameError, HandshakeError, TooLargeError
-from penstock.data.messages import ALIVE_SECONDS, NO_BLOCK, SILENCE_SECONDS
 from penstock.data.pipeline import Pipeline, open_pipeline, position_of
 from penstock.data.protocol import (
     REPORT_SECONDS,
@@ -39,6 +35,10 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
+from penstock.data.transport import frame, handshake, messages
+from penstock.data.transport.batch_codec import Packed, Packer
+from penstock.data.transport.blocks import map_shared
+from penstock.data.transport.messages import ALIVE_SECONDS, NO_BLOCK, SILENCE_SECONDS
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from penstock.data import frame
 from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.signature import same
+from penstock.data.transport import frame
 
 PROTOCOL_VERSION: Final = 2
 HANDSHAKE_SECONDS: Final = 10.0

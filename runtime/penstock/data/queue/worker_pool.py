@@ -16,11 +16,11 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from penstock.data.batch_queue import BatchQueue, Counts
-from penstock.data.credits import credits_of
 from penstock.data.pipeline import PackedPipeline
-from penstock.data.reorder_buffer import Failure, ReorderBuffer
-from penstock.data.worker_connection import Opened, WorkerConnection
+from penstock.data.queue.batch_queue import BatchQueue, Counts
+from penstock.data.queue.credits import credits_of
+from penstock.data.queue.reorder_buffer import Failure, ReorderBuffer
+from penstock.data.queue.worker_connection import Opened, WorkerConnection
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The other end: a data worker, which makes the batches that it is asked for."""
