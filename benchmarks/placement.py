@@ -18,6 +18,7 @@ import time
 import numpy as np
 
 from penstock.scheduler.objects import Amounts, Node, Pod
+from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.snapshot import Snapshot
 from penstock.scheduler.placement.stranding import Stranding
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
@@ -64,7 +65,7 @@ def stream(count: int, generator: np.random.Generator) -> list[Request]:
 
 def engine_rate(snapshot: Snapshot, requests: list[Request]) -> tuple[float, int]:
     """Placements per second of the engine, and how many requests found a place."""
-    placer = snapshot.placer(Stranding())
+    placer = Placer(snapshot.columns, Stranding(), eligible=snapshot.eligible)
     for request in set(requests):
         placer.look(request)  # the first look at a shape scores every node; it is not the rate
     started = time.process_time()

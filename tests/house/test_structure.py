@@ -6,9 +6,13 @@ from typing import Final
 
 import pytest
 
+from tests.house.measure import arrows
 from tests.house.structure import Structure, cycles
 
 MOST_METHODS: Final = 20
+
+MOST_ARROWS: Final = 1.5
+"""Imports between the modules of a folder, for each of its modules."""
 
 FACADES: Final = {
     "penstock.client.brain.async_brain_client.AsyncBrainClient": "one method for each of the "
@@ -28,6 +32,18 @@ TO_BE_DIVIDED: Final[frozenset[str]] = frozenset()
 
 CIRCLES_LEFT: Final[list[list[str]]] = []
 """Modules that name each other's types under ``TYPE_CHECKING``; the same rule as above."""
+
+DENSE_STILL: Final = {
+    "penstock.scheduler.service": 1.67,
+    "penstock.trainer": 1.58,
+    "penstock.trainer (front)": 1.68,
+    "penstock.trainer.control": 2.3,
+    "penstock_cluster.apiserver": 1.75,
+    "penstock_cluster.kubelet (front)": 2.41,
+    "penstock_cluster.registry (front)": 5.02,
+    "penstock_cluster.scheduler": 1.86,
+}
+"""Folders with more arrows than `MOST_ARROWS`, and how many: no number grows, none is added."""
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +72,13 @@ def test_no_class_is_a_room_of_its_own(structure: Structure) -> None:
         if methods > MOST_METHODS
     }
     assert broad - FACADES.keys() == TO_BE_DIVIDED
+
+
+def test_the_modules_of_a_folder_are_few_steps_apart(structure: Structure) -> None:
+    per_module = {
+        folder: round(count / size, 2) for folder, (size, count) in arrows(structure).items()
+    }
+    dense = {folder: number for folder, number in per_module.items() if number > MOST_ARROWS}
+    assert dense.keys() == DENSE_STILL.keys(), "too dense now, or no more: then it leaves the list"
+    grown = {folder: number for folder, number in dense.items() if number > DENSE_STILL[folder]}
+    assert grown == {}, "divide the folder, or import less"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.scheduler.objects import Amounts, Node, Pod
+from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Snapshot
 from penstock.scheduler.placement.stranding import Stranding
@@ -27,11 +28,15 @@ NODES = st.builds(
 )
 
 
+def placer_of(snapshot: Snapshot) -> Placer:
+    return Placer(snapshot.columns, Stranding(), eligible=snapshot.eligible)
+
+
 class SnapshotMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.snapshot = Snapshot()
-        self.placer = self.snapshot.placer(Stranding())
+        self.placer = placer_of(self.snapshot)
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.reserved: dict[str, Reservation] = {}
@@ -115,7 +120,7 @@ TestSnapshot.settings = settings(max_examples=40, stateful_step_count=30, deadli
 
 def test_a_reservation_outlives_its_seconds_by_nothing() -> None:
     snapshot = relisted([Node("n", Amounts(4000))])
-    placer = snapshot.placer(Stranding())
+    placer = placer_of(snapshot)
     assert snapshot.place(placer, "a", Request(4000), 100.0) is not None
     assert snapshot.place(placer, "b", Request(1), 100.0) is None
     assert snapshot.expire(100.0 + RESERVATION_SECONDS - 0.1) == []
@@ -125,7 +130,7 @@ def test_a_reservation_outlives_its_seconds_by_nothing() -> None:
 
 def test_a_pod_counts_once_when_it_takes_its_reservation_up() -> None:
     snapshot = relisted([Node("n", Amounts(4000))])
-    snapshot.place(snapshot.placer(Stranding()), "a", Request(3000), 0.0)
+    snapshot.place(placer_of(snapshot), "a", Request(3000), 0.0)
     snapshot.upsert_pod(Pod("a", "n", Amounts(3000)))
     assert snapshot.columns.free_milli_cpu[0] == 1000
     assert not snapshot.reservations
@@ -136,4 +141,4 @@ def test_pods_that_came_before_their_node_count_when_it_comes() -> None:
     snapshot.upsert_pod(Pod("a", "n", Amounts(3000)))
     snapshot.upsert_node(Node("n", Amounts(2000)))
     assert snapshot.columns.free_milli_cpu[snapshot.columns.row("n")] == -1000
-    assert snapshot.place(snapshot.placer(Stranding()), "b", Request(1), 0.0) is None
+    assert snapshot.place(placer_of(snapshot), "b", Request(1), 0.0) is None

@@ -24,7 +24,6 @@ from penstock.scheduler.objects import Amounts, Node, Pod
 from penstock.scheduler.placement.engine import Placement, Placer, Preference
 from penstock.scheduler.placement.holdings import Holdings, Reservation
 from penstock.scheduler.placement.node_eligibility import NodeEligibility
-from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Constraints, Request
 
 RESERVATION_SECONDS: Final = 30.0
@@ -163,10 +162,6 @@ class Snapshot:
         """Which rows a pod with these constraints may be bound to."""
         return self.eligibility.eligible(constraints, rows)
 
-    def placer(self, policy: PlacementPolicy) -> Placer:
-        """A placement engine over this snapshot that honours the nodes' traits."""
-        return Placer(self.columns, policy, eligible=self.eligibility.eligible)
-
     def place(
         self,
         placer: Placer,
@@ -177,7 +172,9 @@ class Snapshot:
         *,
         with_runner_up: bool = False,
     ) -> Placement | None:
-        """Place a pod and reserve its room; None where it fits nowhere now.
+        """Place a pod as a placer over these columns says, and reserve its room.
+
+        None where it fits nowhere now.
 
         The request is not counted as asked for: a pod that fits nowhere asks again and again.
         """

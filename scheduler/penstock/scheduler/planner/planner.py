@@ -26,6 +26,7 @@ from penstock.scheduler.model.decisions import (
 )
 from penstock.scheduler.model.job_view import JobView
 from penstock.scheduler.objects import ACCELERATOR_KINDS
+from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.planner.allocation_rounds import Interval, Memory, Outcome, Running
 from penstock.scheduler.planner.pod_pinning import Pinner
@@ -75,7 +76,8 @@ class Planner:
         generator = np.random.default_rng(self.settings.seed)
         policy = make_policy(self.settings.placement, Context(generator, {}))
         self._allocation = make_allocation_policy(self.settings.allocation)
-        self._placer = self.state.snapshot.placer(policy)
+        snapshot = self.state.snapshot
+        self._placer = Placer(snapshot.columns, policy, eligible=snapshot.eligible)
         self.pinner = Pinner(self.state, self._placer)
         self.room = Preemption(self.state, self._placer)
         self._interval = Interval(self._allocation, tunes_training=self.settings.tunes_training)
