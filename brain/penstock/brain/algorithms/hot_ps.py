@@ -69,7 +69,7 @@ def plan(history: History, job: JobDescription, limits: Limits, params: HotPsPar
     }
     if not ranks:
         return None
-    busiest = max(_shares(now))
+    busiest = max(now.server_shares)
     return Plan(
         stage=Stage.ADJUST,
         algorithm="hot_ps",
@@ -92,15 +92,11 @@ def plan(history: History, job: JobDescription, limits: Limits, params: HotPsPar
     )
 
 
-def _shares(now: Measurement) -> list[float]:
-    return [used / size for used, size in zip(now.server_used_cores, now.server_cores, strict=True)]
-
-
 def _cpu(
     history: History, job: JobDescription, now: Measurement, limits: Limits, params: HotPsParams
 ) -> dict[int, int]:
     """New milli-cores of the servers that grow, by rank."""
-    if max(_shares(now)) <= params.hot:
+    if max(now.server_shares) <= params.hot:
         return {}
     first = measurements(history, job)[0]
     unhindered = sum(first.server_used_cores) / first.workers * now.workers
@@ -111,7 +107,7 @@ def _cpu(
         for rank, used in enumerate(now.server_used_cores)
     }
     sizes = now.server_cores
-    hot = [rank for rank, share in enumerate(_shares(now)) if share > params.hot]
+    hot = [rank for rank, share in enumerate(now.server_shares) if share > params.hot]
     ratio = max(wanted[rank] / sizes[rank] for rank in hot)
     if ratio <= 1:
         return {}
@@ -132,7 +128,7 @@ def _within(grown: dict[int, int], now: Measurement, quota: int) -> dict[int, in
     """The hottest first, as far as the quota has cores left."""
     left = math.floor(quota - now.cores + 1e-6)
     kept: dict[int, int] = {}
-    for rank in sorted(grown, key=lambda rank: -_shares(now)[rank]):
+    for rank in sorted(grown, key=lambda rank: -now.server_shares[rank]):
         size = min(grown[rank], math.floor(now.server_cores[rank]) + left)
         if size > now.server_cores[rank]:
             kept[rank] = size

@@ -46,11 +46,8 @@ def plan(
     now = settled(history, job, params.enough_samples)
     if now is None:
         return None
-    shares = [
-        used / size for used, size in zip(now.server_used_cores, now.server_cores, strict=True)
-    ]
     total, used = sum(now.server_cores), sum(now.server_used_cores)
-    if max(shares) >= params.idle or used <= 0:
+    if max(now.server_shares) >= params.idle or used <= 0:
         return None
     spec = job.role(Role.WORKER)
     wanted = min(math.floor(total / (used / now.workers)), params.ceiling)
@@ -69,7 +66,7 @@ def plan(
         roles={Role.WORKER: RolePlan(replicas=replicas, spare_replicas=spare)},
         reason=PlanReason.IDLE_SERVERS,
         message=(
-            f"even the busiest server uses only {max(shares):.0%} of its CPU: "
+            f"even the busiest server uses only {max(now.server_shares):.0%} of its CPU: "
             f"{replicas + spare - present} more workers, {spare} of them spare"
         ),
         evidence=Evidence(
@@ -77,7 +74,7 @@ def plan(
             first_sample_seconds=now.first_seconds,
             last_sample_seconds=now.last_seconds,
             figures={
-                "busiest_server": max(shares),
+                "busiest_server": max(now.server_shares),
                 "servers_used_cores": used,
                 "workers": present,
                 "workers_wanted": wanted,

@@ -47,7 +47,7 @@ def plan(
     if now is None:
         return None
     servers = now.server_cores
-    busiest = max(used / cores for used, cores in zip(now.server_used_cores, servers, strict=True))
+    busiest = max(now.server_shares)
     worker_busy = now.worker_used_cores / now.worker_cores
     roles: dict[Role, RolePlan] = {}
     left = None if limits.milli_cpu is None else limits.milli_cpu / CORE - now.cores

@@ -53,6 +53,12 @@ class Measurement:
         """What the configuration counts against the quota."""
         return self.workers * self.worker_cores + sum(self.server_cores)
 
+    @property
+    def server_shares(self) -> tuple[float, ...]:
+        """Share of its CPU that each server uses."""
+        pairs = zip(self.server_used_cores, self.server_cores, strict=True)
+        return tuple(used / cores for used, cores in pairs)
+
 
 def all_train(sample: Sample) -> bool:
     """Whether no worker is still starting: one that has not made a step yet, as others have.
