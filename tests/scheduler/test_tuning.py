@@ -13,7 +13,6 @@ from penstock.scheduler.tuning import (
     Stage,
     Tuning,
     begin,
-    give_back_surplus,
     step,
 )
 from penstock.sim.cluster.experiments.tuning import measure, trace
@@ -103,14 +102,6 @@ def test_rates_that_are_no_numbers_change_nothing(rate: float) -> None:
     tuning = step(begin(LIMITS), Measured(1.0, 1.0, 9.0), LIMITS)
     after = step(tuning, Measured(rate, 1.0, 9.0), LIMITS)
     assert (after.stage, after.data_cores, after.intervals) == (tuning.stage, 1, tuning.intervals)
-
-
-def test_surplus_is_given_back_only_as_far_as_there_is_any() -> None:
-    tuned = run({"linear_cores": 8, "ideal": 3.0, "baseline": 3.0})
-    assert tuned.surplus_cores == LIMITS.training_cores - tuned.training_cores > 0
-    assert give_back_surplus(tuned, 2).surplus_cores == tuned.surplus_cores - 2
-    assert give_back_surplus(tuned, 99).surplus_cores == 0
-    assert give_back_surplus(tuned, -1) == tuned
 
 
 RATES = st.floats(0, 100) | st.just(math.nan)

@@ -158,12 +158,6 @@ def _watch_over(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     return replace(tuning, behind_intervals=count)
 
 
-def give_back_surplus(tuning: Tuning, cores: int) -> Tuning:
-    """Somebody needs cores: give up to that many of the surplus."""
-    given = max(0, min(cores, tuning.surplus_cores))
-    return replace(tuning, surplus_cores=tuning.surplus_cores - given)
-
-
 def _first_data_worker(tuning: Tuning, measured: Measured) -> Tuning:
     why = f"baseline is {measured.throughput:.3g} steps/s; start one data worker with 1 core"
     return replace(
