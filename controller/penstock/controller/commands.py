@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Optional
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from penstock.base.logs import LogFormat
 from penstock.base.ports import CONTROLLER_METRICS
+from penstock.kube.command import (
+    HostOption,
+    KubeconfigOption,
+    LeaseNameOption,
+    LogFormatOption,
+    MetricsPortOption,
+    announce,
+    run,
+)
 
 
 def controller(
-    kubeconfig: Annotated[
-        Optional[Path],  # noqa: UP045  typer evaluates annotations
-        typer.Option(help="Kubeconfig of the cluster; else $KUBECONFIG or the cluster it runs in."),
-    ] = None,
+    kubeconfig: KubeconfigOption = None,
     namespace: Annotated[
         str, typer.Option(help="Serve this namespace only; without it, all of them.")
     ] = "",
-    host: Annotated[str, typer.Option(help="Address for health and metrics.")] = "127.0.0.1",
-    metrics_port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Port for health and metrics; 0 takes a free one."),
-    ] = CONTROLLER_METRICS,
+    host: HostOption = "127.0.0.1",
+    metrics_port: MetricsPortOption = CONTROLLER_METRICS,
     brain_url: Annotated[
         str, typer.Option(help="Address of the Brain as trainers reach it; without it, no Brain.")
     ] = "",
@@ -38,9 +41,7 @@ def controller(
             "outside a cluster penstock-system."
         ),
     ] = "",
-    lease_name: Annotated[
-        str, typer.Option(help="Name of the Lease for leader election.")
-    ] = "penstock-controller",
+    lease_name: LeaseNameOption = "penstock-controller",
     planner_lease_name: Annotated[
         str, typer.Option(help="Name of the scheduler's Lease, in the same namespace.")
     ] = "penstock-scheduler",
@@ -50,9 +51,7 @@ def controller(
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="How many jobs to work on at the same time.")
     ] = 16,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Form of log lines on standard error.")
-    ] = LogFormat.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     print_manifests: Annotated[
         bool,
         typer.Option(help="Print the CRDs, roles, policies and priority classes, and end."),
@@ -67,8 +66,6 @@ def controller(
 
         sys.stdout.write(render())
         return
-    import asyncio
-
     from penstock.controller.operator import Options
     from penstock.controller.reconcile import Settings
     from penstock.controller.service import ServiceOptions, serve
@@ -96,14 +93,8 @@ def controller(
         makes_namespace=makes_namespace,
     )
 
-    def announce(url: str) -> None:
-        print(f"controller listening on {url}", flush=True)  # noqa: T201  the one line it prints
-
-    try:
-        orderly = asyncio.run(serve(options, announce))
-    except (ConfigurationError, PortInUseError) as error:
-        typer.echo(f"penstock controller: {error}", err=True)
-        raise typer.Exit(2) from error
-    if not orderly:
-        typer.echo("penstock controller: lost the Lease; start it again", err=True)
-        raise typer.Exit(1)
+    run(
+        "controller",
+        serve(options, partial(announce, "controller")),
+        (ConfigurationError, PortInUseError),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,19 @@ import typer
 
 from penstock.base.logs import LogFormat
 from penstock.base.ports import SCHEDULER_METRICS
+from penstock.kube.command import (
+    HostOption,
+    KubeconfigOption,
+    LeaseNameOption,
+    LogFormatOption,
+    MetricsPortOption,
+    announce,
+    run,
+)
 
 
 def scheduler(
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="Kubeconfig of the cluster; else $KUBECONFIG or the cluster it runs in."),
-    ] = None,
+    kubeconfig: KubeconfigOption = None,
     brain_url: Annotated[
         str, typer.Option(help="Address of the Brain; without it, nothing is allocated.")
     ] = "",
@@ -53,11 +60,8 @@ def scheduler(
         list[str] | None,
         typer.Option(help="Extended resource that counts as accelerator; may be repeated."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address for health and metrics.")] = "127.0.0.1",
-    metrics_port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Port for health and metrics; 0 takes a free one."),
-    ] = SCHEDULER_METRICS,
+    host: HostOption = "127.0.0.1",
+    metrics_port: MetricsPortOption = SCHEDULER_METRICS,
     lease_namespace: Annotated[
         str,
         typer.Option(
@@ -65,15 +69,11 @@ def scheduler(
             "penstock-system."
         ),
     ] = "",
-    lease_name: Annotated[
-        str, typer.Option(help="Name of the Lease for leader election.")
-    ] = "penstock-scheduler",
+    lease_name: LeaseNameOption = "penstock-scheduler",
     leader_election: Annotated[
         bool, typer.Option(help="Contend for the Lease; the controller gates no pod without one.")
     ] = True,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Form of log lines on standard error.")
-    ] = LogFormat.TEXT,
+    log_format: LogFormatOption = LogFormat.TEXT,
     print_manifests: Annotated[
         bool, typer.Option(help="Print the roles that it needs, and end.")
     ] = False,
@@ -87,8 +87,6 @@ def scheduler(
 
         sys.stdout.write(render())
         return
-    import asyncio
-
     from penstock.kube.connection import in_pod, make_identity, own_namespace
     from penstock.kube.election import LeaseName
     from penstock.kube.errors import ConfigurationError, PortInUseError
@@ -123,14 +121,8 @@ def scheduler(
         makes_namespace=None if lease_namespace or in_pod() else own_namespace(),
     )
 
-    def announce(url: str) -> None:
-        print(f"scheduler listening on {url}", flush=True)  # noqa: T201  the one line it prints
-
-    try:
-        orderly = asyncio.run(serve(options, announce))
-    except (ConfigurationError, PortInUseError, UnknownPolicyError) as error:
-        typer.echo(f"penstock scheduler: {error}", err=True)
-        raise typer.Exit(2) from error
-    if not orderly:
-        typer.echo("penstock scheduler: lost the Lease; start it again", err=True)
-        raise typer.Exit(1)
+    run(
+        "scheduler",
+        serve(options, partial(announce, "scheduler")),
+        (ConfigurationError, PortInUseError, UnknownPolicyError),
+    )
