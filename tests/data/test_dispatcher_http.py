@@ -29,7 +29,7 @@ from penstock.data.protocol import (
 )
 from penstock.data.reporting import Reporter
 from penstock.job.protocol import AGENT_PATH, SESSION_PATH
-from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.server import Changes, Endpoints
 
 HEAD = {"Authorization": "Bearer secret"}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.trainer import coordinator
-from penstock.trainer.control.events import Event, Instruction
+from penstock.trainer.control import coordinator
 from penstock.trainer.control.invariants import validate_state
 from penstock.trainer.control.machine import step
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.events import Event, Instruction
+from penstock.trainer.control.model.state import State
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -23,9 +23,9 @@ from penstock.job.protocol import (
     SessionReport,
     Usage,
 )
-from penstock.trainer import brain_connection
-from penstock.trainer.brain_connection import BrainConnection
-from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.brain import brain_connection
+from penstock.trainer.brain.brain_connection import BrainConnection
+from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
 from penstock.wire import JobEvent, JobRegistration, RoleDescription
 

@@ -14,7 +14,7 @@ import torch
 from penstock.job import atomic_file
 from penstock.trainer import checkpoint
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, read, write
-from penstock.trainer.state_codec import PackedState, StateError, pack
+from penstock.trainer.group.state_codec import PackedState, StateError, pack
 from tests.trainer.small_disk import fill, small_disk
 
 

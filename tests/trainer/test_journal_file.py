@@ -16,7 +16,7 @@ from penstock.crds.conditions import JobReason
 from penstock.data.ledger import Ledger, LedgerOptions
 from penstock.data.ledger.journal import append, begin, recover
 from penstock.job.protocol import DataSpec, LeaseRequest
-from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.journal_writer import JournalWriter
 

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.elastic.processes import Job, running_job
 from penstock.crds import environment as names
-from penstock.trainer.silent_copies import REFUSED
+from penstock.trainer.control.model.silent_copies import REFUSED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]  # two processes load large libraries
 
@@ -47,7 +47,9 @@ def assert_refused(job: Job, reason: str, workers: int = 2) -> None:
     assert job.trainer is not None
     assert job.trainer.wait(20) == REFUSED, job.logs()
     assert "all ranks are done" not in job.logs()
-    assert re.search(rf"ERROR +penstock.trainer.problems: workers: {reason}: ", job.logs())
+    assert re.search(
+        rf"ERROR +penstock.trainer.control.model.problems: workers: {reason}: ", job.logs()
+    )
 
 
 def assert_ended_well(job: Job, workers: int = 2) -> None:

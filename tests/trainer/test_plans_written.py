@@ -13,11 +13,11 @@ from penstock.base.enums import Role, Source, Stage
 from penstock.base.targets import RoleTarget
 from penstock.client import AsyncBrainClient, Tagged
 from penstock.job.settings import pod_identity
-from penstock.trainer import brain_connection
-from penstock.trainer.brain_connection import BrainConnection
-from penstock.trainer.coordinator import Coordinator, JobFacts
-from penstock.trainer.kube import KubeClient, KubeError
-from penstock.trainer.plan_writer import PlanWriter
+from penstock.trainer.brain import brain_connection
+from penstock.trainer.brain.brain_connection import BrainConnection
+from penstock.trainer.cluster.kube import KubeClient, KubeError
+from penstock.trainer.cluster.plan_writer import PlanWriter
+from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.wire import Plan
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.trainer.test_kube import JOB
 
 from penstock.crds.conditions import JobReason
 from penstock.crds.manifests import MANIFESTS
-from penstock.trainer.job_status import ProblemStatus, written
-from penstock.trainer.kube import ClusterAccess, KubeClient, KubeError
-from penstock.trainer.problems import Problems
+from penstock.trainer.cluster.job_status import ProblemStatus, written
+from penstock.trainer.cluster.kube import ClusterAccess, KubeClient, KubeError
+from penstock.trainer.control.model.problems import Problems
 from penstock_cluster.registry.engine import EngineOptions
 from penstock_cluster.testing import RunningCluster, api_server
-from tests.trainer.test_kube import JOB
 
 JOBS = "elasticjobs.penstock.dev"
 CHECKPOINTS = JobReason.CHECKPOINTS_NOT_WRITTEN

@@ -9,8 +9,8 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from penstock.trainer import kube
-from penstock.trainer.kube import KubeClient, KubeError, Reflector
+from penstock.trainer.cluster import kube
+from penstock.trainer.cluster.kube import KubeClient, KubeError, Reflector
 
 
 class EnoughError(Exception):

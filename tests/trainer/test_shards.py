@@ -25,8 +25,8 @@ from penstock.job.protocol import (
     LeaseRequest,
     ProcessState,
 )
-from penstock.trainer import independent_leases
-from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.control.coordinator import Coordinator, JobFacts
+from penstock.trainer.control.model import independent_leases
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
 from penstock.trainer.shards import ElasticSampler, FileShard, FileShards, ShardError

@@ -103,7 +103,9 @@ def check_bounds(**options: float | None) -> None:
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """How one trainer runs; what the job says about itself is in `penstock.trainer.job_view`.
+    """How one trainer runs.
+
+    What the job says about itself is in `penstock.trainer.cluster.job_view`.
 
     Raises:
         SettingsError: a number is out of bounds.

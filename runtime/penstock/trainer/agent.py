@@ -8,7 +8,8 @@ the background, whatever session they made for themselves) is adopted by the age
 the end of the program is that of the process that was started, not that of its output.
 
 Processes that are one rank twice, and workers that train apart from one another, are refused (see
-`penstock.trainer.silent_copies`): the program is ended, and the agent exits with `REFUSED`.
+`penstock.trainer.control.model.silent_copies`): the program is ended, and the agent exits with
+`REFUSED`.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from penstock.job.protocol import (
 )
 from penstock.job.settings import PodIdentity
 from penstock.trainer import training_evidence
+from penstock.trainer.control.model.silent_copies import REFUSED, duplicate_rank, unattached
 from penstock.trainer.processes import Processes
-from penstock.trainer.silent_copies import REFUSED, duplicate_rank, unattached
 
 logger = logging.getLogger(__name__)
 

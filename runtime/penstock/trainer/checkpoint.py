@@ -34,7 +34,7 @@ from penstock.job.storage import (
     not_on_disk,
     not_saved,
 )
-from penstock.trainer.state_codec import PackedState, StateError, pack, payload_bytes, unpack
+from penstock.trainer.group.state_codec import PackedState, StateError, pack, payload_bytes, unpack
 
 logger = logging.getLogger(__name__)
 

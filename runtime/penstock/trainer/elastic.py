@@ -46,15 +46,15 @@ from penstock.job import settings
 from penstock.job.part import Part
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
-from penstock.trainer.collective import Gradients
-from penstock.trainer.group_channels import SessionError
+from penstock.trainer.group.collective import Gradients
+from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.group.membership import Membership
+from penstock.trainer.group.step import MicroBatch, Step
+from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
+from penstock.trainer.group.trainer_connection import TrainerConnection, TrainerConnectionError
 from penstock.trainer.logs import configure
-from penstock.trainer.membership import Membership
 from penstock.trainer.results import published
-from penstock.trainer.step import MicroBatch, Step
-from penstock.trainer.step_barrier import GroupBrokenError, Listener
 from penstock.trainer.step_log import StepLog
-from penstock.trainer.trainer_connection import TrainerConnection, TrainerConnectionError
 from penstock.trainer.training_evidence import announce
 from penstock.trainer.training_state import Stateful, TrainingState
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from penstock.data.ledger import SnapshotError
 from penstock.data.ledger.journal import MAGIC, Recovered, recover, unframe
-from penstock.trainer.control.saved_state import SavedState
-from penstock.trainer.coordinator import Coordinator
+from penstock.trainer.control.coordinator import Coordinator
+from penstock.trainer.control.model.saved_state import SavedState
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Final
 from penstock.data.ledger.events import Event
 from penstock.data.ledger.journal import append, begin
 from penstock.job.storage import cause
-from penstock.trainer.coordinator import Coordinator
+from penstock.trainer.control.coordinator import Coordinator
 from penstock.trainer.journal import Journal
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.trainer.coordinator import Coordinator
+from penstock.trainer.control.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 

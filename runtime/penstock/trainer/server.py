@@ -49,7 +49,7 @@ from penstock.parameter_server.protocol import (
     ServerReport,
     WorkerReport,
 )
-from penstock.trainer.coordinator import Coordinator, RefusedError
+from penstock.trainer.control.coordinator import Coordinator, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """One trainer process: server, clock, journal and the lines to Kubernetes and the Brain.
 
-Everything that is decided is decided in `penstock.trainer.coordinator`; here it is only observed
-and carried out. A line that is down (no Brain, no API server, a full disk) never stops the
-training: it is retried with back-off and said once in the log. The journal is written in the event
-loop, so a disk that hangs, unlike one that is full, holds up the trainer.
+Everything that is decided is decided in `penstock.trainer.control`; here it is only observed and
+carried out. A line that is down (no Brain, no API server, a full disk) never stops the training: it
+is retried with back-off and said once in the log. The journal has a thread of its own, so that a
+disk that hangs holds up nothing else.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
 from penstock.job.settings import SettingsError, TrainerSettings
 from penstock.job.storage import cause
-from penstock.trainer.brain_connection import SHORT, BrainConnection
-from penstock.trainer.control.events import PodsKnown
-from penstock.trainer.control.job import ControlSettings, JobFacts
-from penstock.trainer.control.machine import RECOVERY_SECONDS
-from penstock.trainer.coordinator import Coordinator
-from penstock.trainer.job_end import End, RefusalNotice
-from penstock.trainer.job_status import ProblemStatus
-from penstock.trainer.job_view import (
+from penstock.trainer.brain.brain_connection import SHORT, BrainConnection
+from penstock.trainer.cluster.job_end import End, RefusalNotice
+from penstock.trainer.cluster.job_status import ProblemStatus
+from penstock.trainer.cluster.job_view import (
     facts_of,
     registration_of,
     role_pods,
     worker_pods,
 )
+from penstock.trainer.cluster.kube import Json, KubeClient, KubeError, cluster_access
+from penstock.trainer.cluster.plan_writer import PlanWriter
+from penstock.trainer.cluster.pod_events import pod_events
+from penstock.trainer.cluster.scale_approval import ScaleApproval
+from penstock.trainer.control.coordinator import Coordinator
+from penstock.trainer.control.machine import RECOVERY_SECONDS
+from penstock.trainer.control.model.events import PodsKnown
+from penstock.trainer.control.model.job import ControlSettings, JobFacts
+from penstock.trainer.control.model.silent_copies import REFUSED
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.journal_writer import JournalWriter
-from penstock.trainer.kube import Json, KubeClient, KubeError, cluster_access
-from penstock.trainer.plan_writer import PlanWriter
-from penstock.trainer.pod_events import pod_events
 from penstock.trainer.progress_log import ProgressLog
-from penstock.trainer.scale_approval import ScaleApproval
 from penstock.trainer.server import Changes, Endpoints, make_server
-from penstock.trainer.silent_copies import REFUSED
 from penstock.wire import JobRegistration
 
 logger = logging.getLogger(__name__)

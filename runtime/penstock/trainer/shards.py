@@ -39,7 +39,7 @@ from penstock.job.protocol import (
     encode,
     request_headers,
 )
-from penstock.trainer.independent_leases import holder_name
+from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.training_evidence import announce
 
 logger = logging.getLogger(__name__)

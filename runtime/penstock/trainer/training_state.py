@@ -15,8 +15,8 @@ import torch
 from penstock.job.protocol import DataSpec
 from penstock.trainer.audit import Audit
 from penstock.trainer.checkpoint import CheckpointDir, read
-from penstock.trainer.group_channels import SessionError
-from penstock.trainer.state_codec import PackedState, pack, unpack
+from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.group.state_codec import PackedState, pack, unpack
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,8 @@ from penstock.parameter_server.protocol import (
     WorkerReply,
     WorkerReport,
 )
+from penstock.trainer.control.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.control.figures import has_said_farewell
-from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 from tests.parameter_server.control.simulated_job import LEASE_SECONDS, World
 from tests.parameter_server.control.test_random_lives import CALM, ROUGH, Chaos

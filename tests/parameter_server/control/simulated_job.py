@@ -31,7 +31,7 @@ from penstock.parameter_server.spec import (
     OptimizerKind,
     OptimizerSpec,
 )
-from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
+from penstock.trainer.control.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.journal import restore
 
 PARTITIONS = 4

@@ -18,7 +18,7 @@ from penstock.parameter_server.control.records.transitions import Transitions
 from penstock.parameter_server.layout import Layout
 from penstock.parameter_server.protocol import Applied, WorkerPhase, WorkerReport
 from penstock.parameter_server.spec import DenseSpec
-from penstock.trainer.coordinator import RefusedError
+from penstock.trainer.control.coordinator import RefusedError
 from tests.parameter_server.control.simulated_job import SPEC, SimWorker, World
 
 

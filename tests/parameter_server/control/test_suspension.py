@@ -12,7 +12,7 @@ import pytest
 
 from penstock.parameter_server.protocol import ServerStage, WorkerPhase
 from penstock.parameter_server.worker.checkpoint import ModelFiles
-from penstock.trainer.coordinator import JobFacts
+from penstock.trainer.control.coordinator import JobFacts
 from tests.parameter_server.control.simulated_job import World
 from tests.parameter_server.control.test_moves import running
 from tests.parameter_server.worker import test_exchange as real

@@ -32,7 +32,7 @@ from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import ServersError
 from penstock.parameter_server.worker.trainer_client import LeavingError, WorkerError
 from penstock.parameter_server.worker.worker import Worker
-from penstock.trainer.coordinator import Coordinator, JobFacts
+from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.service import bind
 

@@ -37,9 +37,9 @@ from penstock.job.protocol import (
     Usage,
 )
 from penstock.trainer.control import figures
-from penstock.trainer.control.events import PodsKnown
-from penstock.trainer.control.job import ControlSettings
-from penstock.trainer.coordinator import Coordinator, JobFacts, RefusedError
+from penstock.trainer.control.coordinator import Coordinator, JobFacts, RefusedError
+from penstock.trainer.control.model.events import PodsKnown
+from penstock.trainer.control.model.job import ControlSettings
 from penstock.trainer.journal import restore
 from tests.recordings import logged, pack, unpack
 from tests.trainer.control.simulated_group import GroupWorld, SimSession

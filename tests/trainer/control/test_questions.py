@@ -10,9 +10,9 @@ import pytest
 from penstock.data.ledger.journal import begin
 from penstock.job.protocol import AgentReport, SessionReport
 from penstock.trainer.control import sessions, workers
-from penstock.trainer.control.job import JobFacts
-from penstock.trainer.control.saved_state import SavedState
-from penstock.trainer.coordinator import Coordinator
+from penstock.trainer.control.coordinator import Coordinator
+from penstock.trainer.control.model.job import JobFacts
+from penstock.trainer.control.model.saved_state import SavedState
 from penstock.trainer.journal import restore
 from tests.trainer.control.recorded_lives import Trainer, recorded
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.job.protocol import Phase
-from penstock.trainer.control.state import State
-from penstock.trainer.control.stragglers import stragglers
-from penstock.trainer.control.summary import Summary
+from penstock.trainer.control.model.state import State
+from penstock.trainer.control.model.stragglers import stragglers
+from penstock.trainer.control.model.summary import Summary
 
 
 def summary(state: State, now: float) -> Summary:
@@ -97,7 +97,7 @@ def find_latecomers(state: State, now: float) -> set[int]:
 def state_to_save(state: State) -> dict[str, Any] | None:
     """What has to survive beside the ledger's own state; None before the data are known.
 
-    `penstock.trainer.control.saved_state.SavedState` reads it.
+    `penstock.trainer.control.model.saved_state.SavedState` reads it.
     """
     if state.data is None or state.order is None:
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.job.protocol import Phase
-from penstock.trainer.control.agents import MAX_AGENTS
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.agents import MAX_AGENTS
+from penstock.trainer.control.model.state import State
 
 
 def validate_state(state: State) -> None:

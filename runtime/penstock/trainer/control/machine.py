@@ -2,8 +2,8 @@
 
 `step` is the only function that changes a `State`; it does no I/O and reads no clock. Orders are
 whole each time, and answers are questions to the state after the step: whoever reports again gets
-the same again. It joins who trains together (`penstock.trainer.control.rendezvous`) with what is
-done (the ledger), and keeps:
+the same again. It joins who trains together (`penstock.trainer.control.model.rendezvous`) with what
+is done (the ledger), and keeps:
 
 - The model's history is what counts: where ledger and model differ, the ledger follows.
 - What is refused changes nothing but that it was said: a report that cannot be true, or that does
@@ -23,7 +23,7 @@ from penstock.crds.conditions import JobReason
 from penstock.data.ledger import LedgerError, SnapshotError
 from penstock.job.protocol import LeaseRequest
 from penstock.trainer.control import parameter_servers, sessions, workers
-from penstock.trainer.control.events import (
+from penstock.trainer.control.model.events import (
     AgentReported,
     Event,
     Grant,
@@ -45,8 +45,8 @@ from penstock.trainer.control.events import (
     WorkersExpected,
     Write,
 )
-from penstock.trainer.control.job import JobFacts, RefusedError
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.job import JobFacts, RefusedError
+from penstock.trainer.control.model.state import State
 from penstock.trainer.control.turn import Turn
 
 RECOVERY_SECONDS: Final = 5.0

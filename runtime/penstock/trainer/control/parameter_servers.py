@@ -11,9 +11,9 @@ from penstock.job.protocol import LeaseReply
 from penstock.parameter_server.control.audits import audits_of
 from penstock.parameter_server.protocol import ServerReport, WorkerReport
 from penstock.trainer.control import figures
-from penstock.trainer.control.events import Grant, Superseded
-from penstock.trainer.control.job import RefusedError
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.events import Grant, Superseded
+from penstock.trainer.control.model.job import RefusedError
+from penstock.trainer.control.model.state import State
 from penstock.trainer.control.turn import Turn
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from penstock.base.enums import Guarantee
 from penstock.job.protocol import Directive, Phase, SessionReply, SessionReport
-from penstock.trainer.control.events import Superseded
-from penstock.trainer.control.group_leases import unusable
-from penstock.trainer.control.job import DEFAULT_SLOTS_PER_STEP, RefusedError
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.events import Superseded
+from penstock.trainer.control.model.group_leases import unusable
+from penstock.trainer.control.model.independent_leases import holder_name
+from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, RefusedError
+from penstock.trainer.control.model.state import State
 from penstock.trainer.control.turn import Turn
-from penstock.trainer.independent_leases import holder_name
 
 
 def record(turn: Turn, report: SessionReport) -> bool:

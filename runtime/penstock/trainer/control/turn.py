@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from penstock.data.ledger import Ledger, SampleOrder
 from penstock.job.protocol import DataSpec
-from penstock.trainer.control.events import Instruction, Say
-from penstock.trainer.control.job import DEFAULT_SLOTS_PER_STEP, RefusedError
-from penstock.trainer.control.saved_state import ledger_options
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.events import Instruction, Say
+from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, RefusedError
+from penstock.trainer.control.model.saved_state import ledger_options
+from penstock.trainer.control.model.state import State
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.base.enums import Role
 from penstock.job.protocol import AgentReply, AgentReport, ProcessState
-from penstock.trainer.control.events import PodsKnown, Superseded
-from penstock.trainer.control.state import State
+from penstock.trainer.control.model.events import PodsKnown, Superseded
+from penstock.trainer.control.model.state import State
 from penstock.trainer.control.turn import Turn
 
 

@@ -33,8 +33,8 @@ from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
 from penstock.parameter_server.worker.trainer_client import LeavingError, OverError
 from penstock.parameter_server.worker.worker import Worker
+from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.elastic import DrainedError
-from penstock.trainer.independent_leases import holder_name
 from penstock.trainer.logs import configure
 from penstock.trainer.ps.alone import Alone
 from penstock.trainer.ps.arguments import whole

@@ -30,9 +30,13 @@ from penstock.scheduler.model.decisions import (
     WriteScale,
 )
 from penstock.scheduler.planner.planner import Planner, Settings
-from penstock.scheduler.service.action_executor import ActionExecutor
-from penstock.scheduler.service.brain_connection import BrainConnection, record_id, snapshot_of
-from penstock.scheduler.service.events import Events
+from penstock.scheduler.service.connections.action_executor import ActionExecutor
+from penstock.scheduler.service.connections.brain_connection import (
+    BrainConnection,
+    record_id,
+    snapshot_of,
+)
+from penstock.scheduler.service.connections.events import Events
 from penstock.scheduler.service.metrics import Metrics
 
 logger = logging.getLogger(__name__)

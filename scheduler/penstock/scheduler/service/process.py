@@ -23,7 +23,7 @@ from penstock.kube.connection import account_token, bearer_token, connect
 from penstock.kube.election import Candidate, LeaseName
 from penstock.kube.errors import ConfigurationError
 from penstock.kube.probes import ProbeServer
-from penstock.scheduler.service.brain_connection import BrainConnection
+from penstock.scheduler.service.connections.brain_connection import BrainConnection
 from penstock.scheduler.service.loop import Loop, Options
 from penstock.scheduler.service.metrics import Metrics
 

@@ -1,0 +1,167 @@
+"""The trainer's line to the Brain: samples out, plans in, a copy of the ledger kept.
+
+The Brain may be away for as long as it likes: samples wait in a bounded buffer (the oldest go first
+and are counted), plans are asked for again, and training does not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from penstock.base.enums import Role
+from penstock.client import (
+    AsyncBrainClient,
+    BrainError,
+    NotFoundError,
+    RetryPolicy,
+    SampleBuffer,
+)
+from penstock.data.dispatcher import Dispatcher
+from penstock.trainer.brain.failure_log import FailureLog
+from penstock.trainer.brain.job_sampler import JobSampler
+from penstock.trainer.brain.ledger_copies import LedgerCopies
+from penstock.trainer.cluster.job_view import PodLimits
+from penstock.trainer.control.coordinator import Coordinator
+from penstock.wire import JobRegistration, Plan
+from penstock.wire.samples import JobEvent
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_SECONDS: Final = 3.0
+PLAN_SECONDS: Final = 2.0
+LEDGER_SECONDS: Final = 3.0
+REGISTER_RETRY_SECONDS: Final = 3.0
+UNKNOWN_JOB_SECONDS: Final = 0.2
+FAREWELL_SECONDS: Final = 8.0
+SHORT: Final = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
+
+
+class BrainConnection:
+    """One job's line to the Brain; each loop is a task of the service."""
+
+    def __init__(
+        self,
+        client: AsyncBrainClient,
+        uid: str,
+        coordinator: Coordinator,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
+        self._client = client
+        self._uid = uid
+        self._failures = FailureLog()
+        self._sampler = JobSampler(coordinator, dispatcher)
+        self.copies = LedgerCopies(client, uid, coordinator, self._failures)
+        self._buffer = SampleBuffer()
+        self._told: set[JobEvent] = set()  # of pods that are still there
+        self._registered = asyncio.Event()
+
+    def note_pods(
+        self, limits: Mapping[tuple[Role, int], PodLimits], events: Iterable[JobEvent]
+    ) -> None:
+        """The pods that are there: their limits, by role and rank, and what has befallen them.
+
+        Each event is sent once, with the next samples.
+        """
+        self._sampler.note_limits(limits)
+        now = set(events)
+        for event in sorted(now - self._told, key=lambda one: one.time):
+            self._buffer.add_event(event)
+        self._told = now
+
+    async def register(self, describe: Callable[[], JobRegistration | None]) -> None:
+        """Keep the job registered: once, and again when the Brain has forgotten it.
+
+        A job that cannot be described, or that the Brain refuses, is trained without the Brain.
+        """
+        while True:
+            pause = REGISTER_RETRY_SECONDS
+            if not self._registered.is_set():
+                try:
+                    if (description := describe()) is None:
+                        pause = UNKNOWN_JOB_SECONDS
+                    else:
+                        await self._client.register(self._uid, description)
+                        self._registered.set()
+                        self._failures.note_success("register")
+                        logger.info("registered with the Brain")
+                except Exception as error:  # noqa: BLE001 - no job ends for want of a description
+                    self._failures.note_failure("register", error)
+            await asyncio.sleep(pause)
+
+    async def follow_plans(self, apply: Callable[[Plan], Awaitable[bool]]) -> None:
+        """Hand each new plan in force to ``apply``; what it could not do it is asked again.
+
+        Asked is the Brain, too, so that a newer plan takes the place of one that waits.
+        """
+        etag: str | None = None
+        while True:
+            await self._registered.wait()
+            try:
+                tagged = await self._client.current_plan(self._uid, etag)
+                self._failures.note_success("plan")
+                if tagged is not None and await apply(tagged.value):
+                    etag = tagged.etag
+            except NotFoundError:
+                etag = None
+            except BrainError as error:
+                self._failures.note_failure("plan", error)
+            await asyncio.sleep(PLAN_SECONDS)
+
+    async def send_samples(self) -> None:
+        """Measure every few seconds and send what is waiting."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            now = time.monotonic()
+            self._buffer.add(self._sampler.measure(now - last, now))
+            last = now
+            if self._registered.is_set():
+                await self._send_waiting()
+
+    async def keep_ledger(self) -> None:
+        """Leave a copy of the ledger with the Brain every few seconds while it changes."""
+        while True:
+            await asyncio.sleep(LEDGER_SECONDS)
+            if self._registered.is_set():
+                await self.copies.send()
+
+    async def leave_ledger(self) -> None:
+        """Leave the last copy, where the job may go on with another trainer; soon gives up."""
+        if not self._registered.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self.copies.send()
+
+    async def finish(self, message: str) -> None:
+        """Say that the job succeeded, with its last samples; gives up after a few seconds."""
+        if not self._registered.is_set():
+            return
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._send_waiting()
+                await self._client.finish(self._uid, "Succeeded", message[:1024])
+        except (BrainError, TimeoutError) as error:
+            logger.warning("the Brain was not told of the end: %r", error)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _send_waiting(self) -> None:
+        while (batch := self._buffer.batch()) is not None:
+            try:
+                await self._client.send_samples(self._uid, batch)
+                self._failures.note_success("samples")
+            except NotFoundError:
+                self._registered.clear()  # the Brain lost its store: register again
+                return
+            except BrainError as error:
+                self._failures.note_failure("samples", error)
+                return
+            self._buffer.confirm(batch)

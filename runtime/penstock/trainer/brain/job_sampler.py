@@ -1,0 +1,151 @@
+"""What a trainer measures of its job for the Brain: one `Sample` every few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.base.enums import Role
+from penstock.data.dispatcher import Dispatcher
+from penstock.parameter_server.layout import ServerId
+from penstock.parameter_server.protocol import ServerFigures
+from penstock.trainer.cluster.job_view import PodLimits
+from penstock.trainer.control import figures
+from penstock.trainer.control.coordinator import Coordinator
+from penstock.wire.samples import QueueSample, RankSample, Sample
+
+LEAST_BUSY: Final = 0.05
+"""A training that does less between two batches is taken to do this: how much faster it would be is
+not known."""
+
+
+class JobSampler:
+    """Measures one job: its trainer's state, its dispatcher's, and the limits of its pods."""
+
+    def __init__(self, coordinator: Coordinator, dispatcher: Dispatcher | None = None) -> None:
+        self._coordinator = coordinator
+        self._dispatcher = dispatcher
+        self._limits: Mapping[tuple[Role, int], PodLimits] = {}
+        self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
+
+    def note_limits(self, limits: Mapping[tuple[Role, int], PodLimits]) -> None:
+        """The limits of the pods, by role and rank, are these now."""
+        self._limits = limits
+
+    def measure(self, interval: float, now: float) -> Sample:
+        """The job as it is now; ``interval``: seconds since the last sample."""
+        state, dispatcher = self._coordinator.state, self._dispatcher
+        order = state.order
+        speed = state.progress.steps_per_second(now, max(interval, 1.0) * 1.5)
+        committed = state.committed_steps
+        # A program that does not use the API says nothing of steps: it takes one batch in each.
+        taken = dispatcher.batches_taken(now) if dispatcher is not None and order is None else 0
+        return Sample(
+            time=time.time(),
+            step=committed or taken,
+            epoch=committed // order.steps_per_epoch if order else 0,
+            steps_per_second=speed,
+            samples_per_second=speed * order.samples_per_step if order else 0.0,
+            world_size=figures.world_size(state, now) or self._running_workers(),
+            interval_seconds=max(interval, 0.001),
+            roles=self._ranks(now),
+            queue=self._queue(now),
+        )
+
+    def _queue(self, now: float) -> QueueSample | None:
+        """What the training processes say of their input queues; None when none takes batches."""
+        queue = self._dispatcher.queue(now) if self._dispatcher is not None else None
+        if queue is None:
+            return None
+        ideal = queue.dequeued_per_second / max(1 - queue.wait_share, LEAST_BUSY)
+        return QueueSample(
+            enqueued_per_second=queue.enqueued_per_second,
+            dequeued_per_second=queue.dequeued_per_second,
+            ideal_per_second=ideal,
+            received_bytes_per_second=queue.received_bytes_per_second,
+        )
+
+    def _running_workers(self) -> int:
+        """Workers of a job whose script does not use the API."""
+        if self._coordinator.state.data is not None:
+            return 0
+        used = self._coordinator.state.agents.usage(time.monotonic())
+        return sum(role == Role.WORKER for role, _ in used)
+
+    def _ranks(self, now: float) -> dict[Role, dict[int, RankSample]]:
+        known = {role.value: role for role in Role}
+        found: dict[Role, dict[int, RankSample]] = {}
+        state, servers = self._coordinator.state, self._coordinator.servers
+        members = state.rendezvous.members.present
+        speeds = {member.id.rank: member.report.slot_seconds for member in members}
+        slots = figures.slots_by_rank(state)
+        waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
+        for (name, rank), usage in self._coordinator.state.agents.usage(now).items():
+            report = self._coordinator.state.agents.agents[name, rank].report
+            if name not in known:
+                continue
+            trains = known[name] is Role.WORKER
+            slot_seconds = speeds.get(rank) if trains else None
+            alone = servers.find_worker(rank) if trains else None
+            own = alone.report.lease.slot_seconds if alone is not None else None
+            step_seconds = slot_seconds * slots.get(rank, 0) if slot_seconds else own
+            found.setdefault(known[name], {})[rank] = RankSample(
+                cpu_cores=usage.cpu_cores,
+                memory_bytes=usage.memory_bytes,
+                **self._limits_of(known[name], rank),
+                steps_per_second=1 / own if own else None,
+                step_seconds=step_seconds,
+                wait_share=waits.get(rank) if trains else None,
+                node=report.node,
+                incarnation=report.incarnation,
+            )
+        if (measured := self._measure_servers()) is not None:
+            found[Role.PS] = measured
+        for worker in self._dispatcher.workers(now) if self._dispatcher is not None else ():
+            found.setdefault(Role.DATA_WORKER, {})[worker.rank] = RankSample(
+                cpu_cores=worker.cpu_cores,
+                memory_bytes=worker.memory_bytes,
+                node=worker.node,
+                incarnation=worker.incarnation,
+            )
+        return found
+
+    def _measure_servers(self) -> dict[int, RankSample] | None:
+        """The servers of the layout that is served; None for a job without servers.
+
+        A server's step is one update: the time for which it was at work for each.
+        """
+        servers = self._coordinator.servers
+        if not servers.active:
+            return None
+        found: dict[int, RankSample] = {}
+        before, self._figures = self._figures, {}
+        for owner in servers.layout.servers if servers.layout is not None else ():
+            known = servers.find_server(owner.id)
+            usage = known.report.usage if known is not None else None
+            if known is None or usage is None:
+                continue
+            self._figures[owner.id] = figures = known.report.figures
+            last = before.get(owner.id)
+            if last is None:
+                continue  # a row is of a server that was there through the whole interval
+            updates = figures.pushes - last.pushes
+            busy = figures.busy_seconds - last.busy_seconds
+            found[owner.id.rank] = RankSample(
+                cpu_cores=usage.cpu_cores,
+                memory_bytes=usage.memory_bytes,
+                **self._limits_of(Role.PS, owner.id.rank),
+                step_seconds=busy / updates if updates > 0 else None,
+                node=known.report.node,
+                incarnation=owner.id.incarnation,
+            )
+        return found
+
+    def _limits_of(self, role: Role, rank: int) -> dict[str, Any]:
+        """The limits of a pod, where it has any."""
+        limits = self._limits.get((role, rank))
+        if limits is None:
+            return {}
+        cpu = limits.milli_cpu / 1000 if limits.milli_cpu else None
+        return {"cpu_limit_cores": cpu, "memory_limit_bytes": limits.memory_bytes or None}

@@ -1,0 +1,1 @@
+"""What the decisions are made from: agents, members, leases, progress, as one state."""

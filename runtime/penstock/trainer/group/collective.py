@@ -1,0 +1,161 @@
+"""The collectives of one group: sums of gradients and the transfer of the model.
+
+A group owns its process group and store instead of the framework's global default, so that it can
+be left and another one formed within the same process, as often as the membership changes. gloo
+carries everything on CPUs; gradients on CUDA devices go through NCCL. A collective is only entered
+when all members are known to have arrived (see `penstock.trainer.group.step_barrier`); what still
+fails in it, because a member died at that very moment, is reported as `GroupBrokenError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+from torch import distributed
+
+from penstock.trainer.group.step_barrier import GroupBrokenError
+
+RENDEZVOUS_TIMEOUT_SECONDS: Final = 15.0
+
+dist: Any = distributed  # its stub declares neither stores nor options
+
+
+def serve_store(host: str, size: int) -> Any:
+    """The key-value store through which the members of a group find each other; on a free port."""
+    return dist.TCPStore(
+        host,
+        0,
+        size,
+        is_master=True,
+        timeout=timedelta(seconds=RENDEZVOUS_TIMEOUT_SECONDS),
+        wait_for_workers=False,
+    )
+
+
+def join_store(host: str, port: int, size: int) -> Any:
+    """The store of another member. Raises GroupBrokenError when it cannot be reached."""
+    try:
+        return dist.TCPStore(
+            host,
+            port,
+            size,
+            is_master=False,
+            timeout=timedelta(seconds=RENDEZVOUS_TIMEOUT_SECONDS),
+            wait_for_workers=False,
+        )
+    except RuntimeError as error:
+        raise GroupBrokenError(f"the store at {host}:{port} cannot be reached: {error}") from error
+
+
+class Collective:
+    """The process group of one membership; ``host`` is the address of this member."""
+
+    def __init__(
+        self, store: Any, host: str, rank: int, size: int, *, cuda: bool, timeout_seconds: float
+    ) -> None:
+        self._store = store
+        timeout = timedelta(seconds=timeout_seconds)
+        try:
+            options = dist.ProcessGroupGloo._Options()
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+            options._timeout = timeout
+            self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, options)
+            self._gradients = self._gloo
+            if cuda and dist.is_nccl_available():
+                nccl = dist.ProcessGroupNCCL.Options()
+                nccl._timeout = timeout
+                self._gradients = dist.ProcessGroupNCCL(
+                    dist.PrefixStore("nccl", store), rank, size, nccl
+                )
+        except RuntimeError as error:
+            raise GroupBrokenError(f"the members cannot connect: {error}") from error
+
+    def sum(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Add each tensor up over the members, in place. Raises GroupBrokenError."""
+        try:
+            for work in [self._gradients.allreduce([tensor]) for tensor in tensors]:
+                work.wait()
+        except RuntimeError as error:
+            raise GroupBrokenError(f"a member was lost in a sum: {_first_words(error)}") from error
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Copy a CPU tensor of the first member to all, in place. Raises GroupBrokenError."""
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        options.rootTensor = 0
+        try:
+            self._gloo.broadcast([tensor], options).wait()
+        except RuntimeError as error:
+            raise GroupBrokenError(
+                f"a member was lost in a broadcast: {_first_words(error)}"
+            ) from error
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        if self._gradients is not self._gloo:
+            self._gradients.abort()
+        del self._gradients, self._gloo, self._store
+
+
+def _first_words(error: RuntimeError) -> str:
+    """The cause, without gloo's source lines before it and its advice behind it."""
+    return str(error).rpartition("] ")[2].partition(". ")[0]
+
+
+class Gradients:
+    """The gradients of a model in one flat buffer per type, and the averages of its statistics.
+
+    The buffers of the model that are floating point (running statistics of a normalisation) differ
+    between members, which saw different slots: they are averaged, weighted by the slots seen.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._statistics = [b for b in model.buffers() if b.is_floating_point()]
+        self._flat: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+        self._places: list[tuple[torch.Tensor, torch.Tensor]] = []
+        sizes: dict[tuple[torch.dtype, torch.device], int] = {}
+        spans = []
+        for tensor in [*self._parameters, *self._statistics]:
+            kind = (tensor.dtype, tensor.device)
+            start = sizes.get(kind, 0)
+            sizes[kind] = start + tensor.numel()
+            spans.append((tensor, kind, start))
+        for (dtype, device), size in sizes.items():
+            self._flat[dtype, device] = torch.zeros(size, dtype=dtype, device=device)
+        for tensor, kind, start in spans:
+            view = self._flat[kind][start : start + tensor.numel()].view(tensor.shape)
+            self._places.append((tensor, view))
+
+    @property
+    def elements(self) -> int:
+        """How many numbers are summed: must be the same on all members."""
+        return sum(flat.numel() for flat in self._flat.values())
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the gradients are on CUDA devices."""
+        return any(device.type == "cuda" for _, device in self._flat)
+
+    @torch.no_grad()
+    def reduce(self, collective: Collective, weight: float) -> None:
+        """Sum the gradients over all members; ``weight`` is this member's part of the step."""
+        gradients = len(self._parameters)
+        for place, (tensor, view) in enumerate(self._places):
+            if place >= gradients:
+                torch.mul(tensor, weight, out=view)
+            elif tensor.grad is None:
+                view.zero_()
+            else:
+                view.copy_(tensor.grad)
+        collective.sum(self._flat.values())
+        for place, (tensor, view) in enumerate(self._places):
+            if place >= gradients:
+                tensor.copy_(view)
+            elif tensor.grad is None:
+                tensor.grad = view.clone()
+            else:
+                tensor.grad.copy_(view)

@@ -1,0 +1,198 @@
+"""What connects the members of one group: the control channel, the model's way in, the collective.
+
+The first member leads: the others connect to it, say how far they are, and are given the address of
+the collective and, where anybody is behind, its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+
+from penstock.job.protocol import Group, Restore
+from penstock.trainer.group.collective import Collective, Gradients, join_store, serve_store
+from penstock.trainer.group.state_codec import PackedState, payload_bytes
+from penstock.trainer.group.step_barrier import Channel, Leader, Listener, connect
+
+FORMING_TIMEOUT_SECONDS: Final = 15.0
+ARRIVAL_TIMEOUT_SECONDS: Final = 24 * 3600.0  # the trainer ends a group long before
+
+
+class SessionError(Exception):
+    """The training script and the job do not fit each other; says what to change."""
+
+
+class ModelHolder(Protocol):
+    """What holds the model: gives its state away and takes another one over."""
+
+    def restore_checkpoint(self) -> None:
+        """Load the newest checkpoint."""
+
+    def export_state(self) -> PackedState:
+        """The whole state, as of the last committed step."""
+
+    def import_state(self, header: bytes, flat: torch.Tensor) -> None:
+        """Take over the state of another member."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A member's call into a group."""
+
+    group: Group
+    index: int
+    """Its rank within the group."""
+    committed: int | None
+    """Steps that its own model has seen."""
+    lease_seconds: float
+
+
+class GroupChannels:
+    """The channels of one member; empty outside any group, and in a group of one."""
+
+    def __init__(self, listener: Listener, host: str, token: str) -> None:
+        self._listener = listener
+        self._host = host
+        self._token = token
+        self._leader: Leader | None = None
+        self._channel: Channel | None = None
+        self._collective: Collective | None = None
+
+    def form(
+        self,
+        call: Call,
+        holder: ModelHolder,
+        gradients: Gradients,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        """Connect to the others; the model is then the group's.
+
+        Raises:
+            GroupBrokenError: a member did not come, or the trainer called it off.
+            SessionError: the members do not train the same model.
+        """
+        hello = {
+            "generation": call.group.number,
+            "index": call.index,
+            "committed": -1 if call.committed is None else call.committed,
+            "elements": gradients.elements,
+        }
+        if call.index == 0:
+            self._lead(call, hello, holder, gradients, interrupted)
+        else:
+            self._follow(call, hello, holder, gradients, interrupted)
+        assert len(call.group.members) == 1 or self._collective is not None
+
+    def exchange(
+        self,
+        own: dict[str, Any],
+        decide: Callable[[list[dict[str, Any]]], dict[str, Any]],
+        interrupted: Callable[[], bool],
+    ) -> dict[str, Any]:
+        """Say something and hear what the leader makes of all that was said, by ``decide``.
+
+        Raises:
+            GroupBrokenError: a member is gone, or the trainer ended the group.
+        """
+        timeout = ARRIVAL_TIMEOUT_SECONDS
+        if self._channel is not None:
+            self._channel.send(own, interrupted, timeout)
+            heard: dict[str, Any] = self._channel.receive(interrupted, timeout)
+            return heard
+        if self._leader is None:
+            return decide([own])
+        verdict = decide(self._leader.gather(own, interrupted, timeout))
+        self._leader.publish(verdict, interrupted, timeout)
+        return verdict
+
+    def sum_gradients(self, gradients: Gradients, weight: float) -> None:
+        """Add the gradients up over the members.
+
+        Raises:
+            GroupBrokenError: a member is gone.
+        """
+        if self._collective is not None:
+            gradients.reduce(self._collective, weight)
+
+    def close(self) -> None:
+        """Let go of everything, whatever its state."""
+        for part in (self._leader, self._channel, self._collective):
+            if part is not None:
+                part.close()
+        self._leader = self._channel = self._collective = None
+
+    # ------------------------------------------------------------------ inside
+
+    def _lead(
+        self,
+        call: Call,
+        hello: dict[str, Any],
+        holder: ModelHolder,
+        gradients: Gradients,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        group, timeout = call.group, FORMING_TIMEOUT_SECONDS
+        if group.restore is Restore.CHECKPOINT:
+            holder.restore_checkpoint()
+        size = len(group.members)
+        if size == 1:
+            return
+        self._leader = self._listener.accept(self._token, group.number, size, interrupted, timeout)
+        problem = _mismatch(hello, self._leader.hellos)
+        if problem:
+            self._leader.publish({"problem": problem}, interrupted, timeout)
+            raise SessionError(problem)
+        behind = any(h["committed"] != group.start_step for h in self._leader.hellos.values())
+        state = holder.export_state() if behind or group.restore is not Restore.LIVE else None
+        store = serve_store(self._host, size)
+        welcome = {"port": store.port, "header": state.header if state else None}
+        self._leader.publish(welcome, interrupted, timeout)
+        self._collective = Collective(
+            store, self._host, 0, size,
+            cuda=gradients.cuda, timeout_seconds=_patience(call.lease_seconds),
+        )  # fmt: skip
+        if state is not None:
+            self._collective.broadcast(state.flat())
+
+    def _follow(
+        self,
+        call: Call,
+        hello: dict[str, Any],
+        holder: ModelHolder,
+        gradients: Gradients,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        address, timeout = call.group.members[0].address, FORMING_TIMEOUT_SECONDS
+        self._channel = connect(address, hello, self._token, interrupted, timeout)
+        welcome = self._channel.receive(interrupted, timeout)
+        if "problem" in welcome:
+            raise SessionError(str(welcome["problem"]))
+        size, host = len(call.group.members), address.rpartition(":")[0].strip("[]")
+        store = join_store(host, int(welcome["port"]), size)
+        self._collective = Collective(
+            store, self._host, call.index, size,
+            cuda=gradients.cuda, timeout_seconds=_patience(call.lease_seconds),
+        )  # fmt: skip
+        header = welcome["header"]
+        if header is not None:
+            flat = torch.empty(payload_bytes(header), dtype=torch.uint8)
+            self._collective.broadcast(flat)
+            holder.import_state(header, flat)
+
+
+def _patience(lease_seconds: float) -> float:
+    """Time-out of a collective that all members have entered: half a lease, 5 s at the least."""
+    return max(5.0, lease_seconds / 2)
+
+
+def _mismatch(own: dict[str, Any], hellos: dict[int, dict[str, Any]]) -> str:
+    for index, hello in hellos.items():
+        if hello.get("elements") != own["elements"]:
+            return (
+                f"model: member {index} has {hello.get('elements')} numbers to sum and member 0 "
+                f"has {own['elements']}: all workers must build the same model"
+            )
+    return ""

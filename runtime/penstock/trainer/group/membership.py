@@ -1,0 +1,228 @@
+"""A session's place in the group: joining, agreeing on steps, taking over a model, leaving.
+
+One `Membership` lives as long as the session; groups come and go within it. Whatever goes wrong
+with a group is `GroupBrokenError`; the session then joins the next one, which the trainer forms
+from those who are left.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.job.protocol import Directive, Group, MemberId, Phase
+from penstock.trainer.group.collective import Gradients
+from penstock.trainer.group.group_channels import Call, GroupChannels, ModelHolder
+from penstock.trainer.group.group_orders import GroupOrders
+from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
+from penstock.trainer.group.trainer_connection import Orders, TrainerConnection
+
+logger = logging.getLogger(__name__)
+
+LOG_WAITING_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What all members do alike with a step."""
+
+    consumed: list[tuple[int, bytes]]  # slot within the step, its samples as int64
+    regroup: bool
+
+
+class Membership:
+    """The membership of one session; see the module's docstring."""
+
+    def __init__(
+        self, link: TrainerConnection, listener: Listener, member: MemberId, host: str, token: str
+    ) -> None:
+        self._link = link
+        self._member = member
+        self._channels = GroupChannels(listener, host, token)
+        self._group: Group | None = None
+        self._orders: GroupOrders | None = None  # as long as there is a group
+        self._number = 0
+        self._index = 0
+        self._lost: tuple[MemberId, ...] = ()
+        self._shares: tuple[int, ...] = ()
+        self.slots_per_step = 1
+        """Micro-batches of a step, as the trainer says; known once in a group."""
+
+    # ------------------------------------------------------------------ what the session sees
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is in a group."""
+        return self._group is not None
+
+    @property
+    def size(self) -> int:
+        """Members of the group; 0 outside any."""
+        return len(self._group.members) if self._group else 0
+
+    @property
+    def index(self) -> int:
+        """Rank within the group."""
+        return self._index
+
+    @property
+    def skipped(self) -> tuple[tuple[int, int], ...]:
+        """The slots in quarantine, counted over all epochs: ``start..stop`` of each range."""
+        return self._group.skipped if self._group else ()
+
+    @property
+    def slots(self) -> range:
+        """The slots of the next step that are this member's."""
+        start = sum(self._shares[: self._index])
+        return range(start, start + self._shares[self._index])
+
+    def interrupted(self) -> bool:
+        """Whether the trainer has ended the group that we are in."""
+        return self._orders is not None and self._orders.watch()
+
+    # ------------------------------------------------------------------ joining and leaving
+
+    def join(
+        self,
+        holder: ModelHolder,
+        committed: Callable[[], int | None],
+        gradients: Gradients,
+        draining: Callable[[], bool],
+    ) -> bool:
+        """Wait for a group and form it with the others; the model is then the group's.
+
+        False when there is none to join: the data are consumed, or this process is draining.
+
+        Raises:
+            SessionError: the members do not train the same model.
+            LinkError: the trainer refuses this process or is away for too long.
+        """
+        began = logged = time.monotonic()
+        self._announce(committed())
+        while not draining():
+            orders = self._link.wait(self._is_call, timeout=0.5)
+            if orders is None:
+                if time.monotonic() - logged > LOG_WAITING_SECONDS:
+                    logged = time.monotonic()
+                    newest = self._link.orders
+                    why = newest.reply.message if newest else "the trainer has not answered"
+                    logger.info("waiting for a group for %.0f s: %s", logged - began, why)
+                continue
+            if orders.reply.directive is Directive.FINISH:
+                return False
+            group = orders.reply.group
+            assert group is not None
+            self._number = group.number
+            try:
+                self._form(group, orders, holder, committed(), gradients)
+            except GroupBrokenError as error:
+                logger.warning("group %d was not formed: %s", group.number, error)
+                self.leave(error)
+                self._announce(committed())
+                continue
+            self._link.publish(
+                phase=Phase.TRAINING,
+                generation=group.number,
+                group=group,
+                committed=group.start_step,
+                lost=(),
+            )
+            logger.info(
+                "in group %d as %d of %d from step %d, %.1f s after asking",
+                group.number, self._index, self.size, group.start_step, time.monotonic() - began,
+            )  # fmt: skip
+            return True
+        return False
+
+    def leave(self, broken: GroupBrokenError | None = None) -> None:
+        """Let go of the group, whatever its state; ``broken`` says why, if it broke."""
+        if broken is not None and self._group is not None:
+            self._lost = tuple(self._group.members[index].id for index in broken.lost)
+        self._channels.close()
+        self._group = self._orders = None
+        self._index = 0
+
+    def _announce(self, committed: int | None) -> None:
+        self._link.publish(
+            phase=Phase.READY, generation=self._number, committed=committed, lost=self._lost
+        )
+        self._lost = ()
+
+    def _is_call(self, orders: Orders) -> bool:
+        if orders.report.phase is not Phase.READY or orders.report.generation != self._number:
+            return False
+        if orders.reply.directive is Directive.FINISH:
+            return True
+        group = orders.reply.group
+        called = orders.reply.directive is Directive.JOIN and group is not None
+        return called and group is not None and group.number > self._number
+
+    def _form(
+        self,
+        group: Group,
+        orders: Orders,
+        holder: ModelHolder,
+        committed: int | None,
+        gradients: Gradients,
+    ) -> None:
+        index = group.index_of(self._member)
+        assert index is not None
+        known = GroupOrders(self._link, group, orders)
+        self._group, self._index, self._shares, self._orders = group, index, group.shares, known
+        self.slots_per_step = orders.reply.slots_per_step
+        call = Call(group, index, committed, orders.reply.lease_seconds)
+        self._channels.form(call, holder, gradients, lambda: known.called_off)
+
+    # ------------------------------------------------------------------ steps
+
+    def agree(
+        self, step: int, slots: list[int], consumed: list[tuple[int, bytes]], *, leave: bool
+    ) -> Verdict:
+        """Wait until all members have computed their part of a step; all get the same verdict.
+
+        ``slots`` are all that hold samples of this step, ``consumed`` those that were ours.
+
+        Raises:
+            GroupBrokenError: a member is gone, the trainer ended the group, or the members did not
+                compute every slot of the step once.
+        """
+        orders = self._orders
+        if orders is None or orders.watch():
+            raise GroupBrokenError("the trainer ended this group")
+        own = {"step": step, "consumed": consumed, "leave": leave or orders.called_away}
+
+        def decide(arrived: list[dict[str, Any]]) -> dict[str, Any]:
+            consumed = _consumed_by_all(step, slots, arrived)
+            orders.await_lease(step)
+            return {
+                "consumed": consumed,
+                "regroup": any(message["leave"] for message in arrived),
+                "shares": orders.newest_shares(self._shares),
+            }
+
+        verdict = self._channels.exchange(own, decide, self.interrupted)
+        self._shares = tuple(verdict["shares"])
+        return Verdict([(slot, ids) for slot, ids in verdict["consumed"]], verdict["regroup"])
+
+    def sum_gradients(self, gradients: Gradients, weight: float) -> None:
+        """Add the gradients up over the members.
+
+        Raises:
+            GroupBrokenError: a member is gone.
+        """
+        self._channels.sum_gradients(gradients, weight)
+
+
+def _consumed_by_all(
+    step: int, slots: list[int], arrived: list[dict[str, Any]]
+) -> list[tuple[int, bytes]]:
+    if any(message["step"] != step for message in arrived):
+        raise GroupBrokenError(f"members are at steps {[m['step'] for m in arrived]}")
+    consumed = [part for message in arrived for part in message["consumed"]]
+    computed = sorted(slot for slot, _ in consumed)
+    if computed != slots:
+        raise GroupBrokenError(f"step {step} has slots {slots}, computed were {computed}")
+    return consumed

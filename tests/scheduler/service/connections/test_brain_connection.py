@@ -1,0 +1,118 @@
+"""What the planner reads from the Brain, and the read models that it hands over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.base.enums import Role
+from penstock.client import AsyncBrainClient, RetryPolicy
+from penstock.scheduler.model.decisions import Reason, Record
+from penstock.scheduler.planner.planner import Planner
+from penstock.scheduler.service.connections.brain_connection import (
+    BrainConnection,
+    read_sample,
+    snapshot_of,
+)
+from penstock.scheduler.service.metrics import Metrics
+from penstock.wire import QueueSample, RoleUse, SampleView
+from penstock.wire.cluster import MAX_NODES
+from tests.scheduler.planner.documents import node, pod
+
+NOW = 1_800_000_000.0
+
+
+def sample(**fields: Any) -> dict[str, Any]:
+    about = {"time": NOW, "received_seconds": NOW, "step": 7, "steps_per_second": 2.0}
+    return {**about, **fields}
+
+
+QUEUE = {
+    "enqueued_per_second": 2.0,
+    "dequeued_per_second": 2.0,
+    "ideal_per_second": 8.0,
+    "received_bytes_per_second": 3e8,
+}
+
+
+def test_the_ideal_rate_is_what_the_training_could_take() -> None:
+    found = read_sample(SampleView(**sample(queue=QueueSample(**QUEUE))))
+    assert found is not None
+    assert (found.enqueue, found.dequeue, found.step) == (2.0, 8.0, 7)
+    assert found.bytes_per_second == 3e8
+
+
+def test_without_it_the_waiting_of_the_workers_says_so() -> None:
+    queue = QueueSample(enqueued_per_second=2.0, dequeued_per_second=2.0)
+    use = RoleUse(
+        replicas=1, cpu_cores=1.0, hottest_cpu_cores=1.0, peak_memory_bytes=1, wait_share=0.5
+    )
+    found = read_sample(SampleView(**sample(queue=queue, roles={Role.WORKER: use})))
+    assert found is not None
+    assert found.dequeue == pytest.approx(4.0)
+
+
+def test_a_job_without_a_queue_has_no_signals() -> None:
+    assert read_sample(SampleView(**sample())) is None
+
+
+def link(answer: Any, metrics: Metrics) -> BrainConnection:
+    client = AsyncBrainClient(
+        "http://brain",
+        transport=httpx.MockTransport(answer),
+        retry=RetryPolicy(total_seconds=0.3, attempt_seconds=0.1, first_seconds=0.01),
+    )
+    return BrainConnection(client, metrics)
+
+
+def test_a_job_that_is_not_known_and_one_that_fails_do_not_stop_the_others() -> None:
+    metrics = Metrics()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if "/strange/" in request.url.path:
+            return httpx.Response(404, json={"type": "about:blank", "title": "x", "status": 404})
+        if "/broken/" in request.url.path:
+            return httpx.Response(503)
+        return httpx.Response(200, json={"items": [sample(queue=QUEUE)]})
+
+    found = asyncio.run(link(answer, metrics).read(["strange", "broken", "good"], NOW, 5.0))
+    assert set(found) == {"good"}
+    [counted] = [
+        one for one in metrics.call_errors.collect()[0].samples if one.name.endswith("_total")
+    ]
+    assert counted.labels == {"what": "Signals", "reason": "BrainUnavailableError"}
+
+
+def test_a_brain_that_hangs_delays_an_interval_by_no_more_than_its_length() -> None:
+    metrics = Metrics()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def timed() -> float:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await link(answer, metrics).read([f"j{i}" for i in range(100)], NOW, 0.5)
+        return loop.time() - begun
+
+    assert asyncio.run(timed()) < 10
+
+
+def test_the_read_models_are_bounded_and_say_what_strands() -> None:
+    planner = Planner()
+    for index in range(MAX_NODES + 10):
+        planner.state.put_node(node(f"cpu-{index}"))
+    planner.state.put_node(node("gpu", "8", 2))
+    planner.state.put_pod(pod("busy", "8", 0, on="gpu"), NOW)
+    record = Record("k" * 300, NOW, "u", "default", "j", "p", Reason.PLACED, "m" * 2000)
+    snapshot = snapshot_of(planner.state, NOW, [record] * 600)
+    assert len(snapshot.nodes) == MAX_NODES
+    assert snapshot.nodes[0].name == "gpu"
+    assert snapshot.nodes[0].fragmentation == -1.0
+    assert snapshot.stranded_gpus == 2.0
+    assert {one.fragmentation for one in snapshot.nodes[1:]} == {0.0}, "they strand nothing"
+    assert len(snapshot.allocations) == 500

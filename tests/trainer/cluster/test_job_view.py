@@ -1,0 +1,74 @@
+"""What a job's spec says to the Brain, whatever its templates hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.base.enums import Role
+from penstock.crds.elasticjob import ElasticJob
+from penstock.parameter_server.control.records.servers import ServerPod
+from penstock.trainer.cluster.job_view import PodLimits, registration_of, role_pods
+
+
+def job(resources: dict[str, Any]) -> ElasticJob:
+    container = {"name": "main", "image": "x", "resources": resources}
+    worker = {"maxReplicas": 4, "template": {"spec": {"containers": [container]}}}
+    return ElasticJob.model_validate(
+        {
+            "metadata": {"name": "j", "namespace": "default", "uid": "u"},
+            "spec": {"strategy": "AllReduce", "replicaSpecs": {"worker": worker}},
+        }
+    )
+
+
+@pytest.mark.parametrize("amount", ["0", 0, "-0", "0m", "-1", -1, None, "0" * 40 + "1", "lots", []])
+@pytest.mark.parametrize("field", ["requests", "limits"])
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_an_amount_that_says_nothing_is_none_stated(
+    field: str, resource: str, amount: object
+) -> None:
+    said = registration_of(job({field: {resource: amount}}), 4, None).roles[Role.WORKER]
+    assert (said.cpu, said.memory) == (None, None)
+
+
+def test_requests_go_before_limits_and_numbers_are_amounts() -> None:
+    resources = {"requests": {"cpu": 2}, "limits": {"cpu": "4", "memory": "1Gi"}}
+    said = registration_of(job(resources), 4, None).roles[Role.WORKER]
+    assert (said.cpu, said.memory) == ("2", "1Gi")
+
+
+def pod(role: str, rank: int, incarnation: int, phase: str, **limits: str) -> dict[str, Any]:
+    tags = {
+        "penstock.dev/role": role,
+        "penstock.dev/rank": str(rank),
+        "penstock.dev/incarnation": str(incarnation),
+    }
+    container = {"name": "main", "resources": {"limits": limits}}
+    return {
+        "metadata": {"name": f"{role}-{rank}-{incarnation}", "labels": tags},
+        "spec": {"containers": [container]},
+        "status": {"phase": phase},
+    }
+
+
+def test_limits_are_those_of_the_newest_pod_and_servers_are_told_apart_by_incarnation() -> None:
+    old = pod("ps", 0, 0, "Running", cpu="500m", memory="1Gi")
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    found = role_pods(
+        [
+            pod("ps", 0, 1, "Running", cpu="2", memory="2Gi"),
+            old,
+            pod("ps", 1, 0, "Failed"),
+            pod("worker", 3, 0, "Running", cpu="1"),
+            pod("trainer", 0, 0, "Running"),
+            {"metadata": {"name": "foreign"}},
+        ]
+    )
+    assert found.limits == {
+        (Role.PS, 0): PodLimits(2000, 2 << 30),
+        (Role.WORKER, 3): PodLimits(1000, None),
+    }
+    assert found.servers == {(0, 1): ServerPod(False, 2 << 30), (0, 0): ServerPod(True, 1 << 30)}
+    assert found.ended_servers == {(1, 0)}
