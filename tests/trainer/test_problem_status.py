@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trainer.test_kube import JOB
 
 from penstock.crds.conditions import JobReason
 from penstock.crds.manifests import MANIFESTS
@@ -22,6 +21,7 @@ from penstock.trainer.cluster.kube import ClusterAccess, KubeClient, KubeError
 from penstock.trainer.control.model.problems import Problems
 from penstock_cluster.registry.engine import EngineOptions
 from penstock_cluster.testing import RunningCluster, api_server
+from tests.trainer.cluster.test_kube import JOB
 
 JOBS = "elasticjobs.penstock.dev"
 CHECKPOINTS = JobReason.CHECKPOINTS_NOT_WRITTEN

@@ -6,12 +6,12 @@ import logging
 from datetime import UTC, datetime
 
 import pytest
-from tests.trainer.test_coordinator import finished_by
 
 from penstock.crds.conditions import JobReason
 from penstock.crds.job_status import MAX_PROBLEM_MESSAGE, MAX_PROBLEMS, ElasticJobStatus
 from penstock.trainer.cluster.job_end import End
 from penstock.trainer.control.model.problems import MAX_KNOWN, Problems, as_status
+from tests.trainer.control.test_coordinator import finished_by
 
 ZERO = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CHECKPOINTS = JobReason.CHECKPOINTS_NOT_WRITTEN
