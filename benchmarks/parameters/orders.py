@@ -152,7 +152,11 @@ class Trainer:
         """Have servers serve a model, which a chief writes into them."""
         layout = assign(number, servers, model.spec.partitions)
         self.order(servers, ServerOrder.BUILD, next=layout, source=Source.CHIEF, spec=model.spec)
-        self.await_reports(servers, lambda report: report.spec is not None)
+        ordered = self._revision  # a server may still say what it held before
+        self.await_reports(
+            servers,
+            lambda report: report.seen_revision >= ordered and report.spec is not None,
+        )
         for server in layout.servers:
             write(server, layout, model)
         self.await_reports(servers, lambda report: report.built == number)
