@@ -168,9 +168,12 @@ async def paced(load: Load, uids: list[str], options: argparse.Namespace) -> Non
             number += 1
             body = batch(time.time(), number * 150, options.ranks, rng)
             status = await load.call(
-                "POST /v1/jobs/{uid}/samples", "POST", f"/v1/jobs/{uid}/samples",
-                data=body, headers=JSON,
-            )  # fmt: skip
+                "POST /v1/jobs/{uid}/samples",
+                "POST",
+                f"/v1/jobs/{uid}/samples",
+                data=body,
+                headers=JSON,
+            )
             if status == 200:
                 load.sent[uid] = load.sent.get(uid, 0) + 1
             if number % 3 == 1:
@@ -196,9 +199,12 @@ async def hour(load: Load, uids: list[str], options: argparse.Namespace) -> dict
         async def one(uid: str, at: float = at, number: int = number) -> None:
             body = batch(at, number * 150, options.ranks, rngs[uid])
             status = await load.call(
-                "unpaced POST /v1/jobs/{uid}/samples", "POST", f"/v1/jobs/{uid}/samples",
-                data=body, headers=JSON,
-            )  # fmt: skip
+                "unpaced POST /v1/jobs/{uid}/samples",
+                "POST",
+                f"/v1/jobs/{uid}/samples",
+                data=body,
+                headers=JSON,
+            )
             if status == 200:
                 load.sent[uid] = load.sent.get(uid, 0) + 1
 
@@ -273,10 +279,15 @@ async def day(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 "node": [f"node-{rank % 7}" for rank in range(ranks)],
             }
             reading = Reading(
-                time_seconds=now, interval_seconds=options.interval, step=number, epoch=0,
-                steps_per_second=10.0, samples_per_second=640.0, world_size=ranks,
+                time_seconds=now,
+                interval_seconds=options.interval,
+                step=number,
+                epoch=0,
+                steps_per_second=10.0,
+                samples_per_second=640.0,
+                world_size=ranks,
                 roles={Role.WORKER: columns},
-            )  # fmt: skip
+            )
             await brain.samples.add("day", [reading])
             if number % 40 == 0:
                 await brain.sweeper.sweep()
@@ -297,10 +308,20 @@ def running_server(folder: Path, database: str | None) -> Iterator[tuple[str, ps
     url = database or f"sqlite+aiosqlite:///{folder}/brain.sqlite"
     log = (folder / "log").open("wb")
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli", "brain", "--port=0", f"--database={url}",
-         "--auth=none", "--log-level=warning"],
-        stdout=subprocess.PIPE, stderr=log, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "penstock.cli",
+            "brain",
+            "--port=0",
+            f"--database={url}",
+            "--auth=none",
+            "--log-level=warning",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -41,11 +41,19 @@ NODES = [{"name": "node", "count": 3, "cpu": "8", "memory": "16Gi"}]
 def manifest(folder: Path, epochs: int) -> dict[str, Any]:
     """The job that is disturbed."""
     command = [
-        "penstock", "run", "--", sys.executable, "-m", "benchmarks.elastic.script",
+        "penstock",
+        "run",
+        "--",
+        sys.executable,
+        "-m",
+        "benchmarks.elastic.script",
         f"--log={folder}",
-        f"--samples={SAMPLES}", f"--global-batch={GLOBAL_BATCH}", f"--epochs={epochs}",
-        "--slot-seconds=0.03", f"--hurry={folder}/hurry",
-    ]  # fmt: skip
+        f"--samples={SAMPLES}",
+        f"--global-batch={GLOBAL_BATCH}",
+        f"--epochs={epochs}",
+        "--slot-seconds=0.03",
+        f"--hurry={folder}/hurry",
+    ]
     container = {
         "name": "main",
         "image": "penstock/examples:latest",

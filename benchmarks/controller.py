@@ -43,8 +43,12 @@ from penstock_cluster.registry import Engine, EngineOptions
 Json = dict[str, Any]
 
 OURS = (
-    sys.executable, "-m", "penstock.cli", "controller", "--metrics-port=0",
-)  # fmt: skip
+    sys.executable,
+    "-m",
+    "penstock.cli",
+    "controller",
+    "--metrics-port=0",
+)
 NAIVE = (sys.executable, "-m", "benchmarks.naive_operator")
 OWN_AGENT = "benchmark"
 TOKEN = "BENCHMARK_TOKEN"
@@ -118,9 +122,13 @@ def job(name: str, workers: int) -> Json:
 async def server_writes_per_second(url: str, token: str) -> float:
     """Creations of pods by a client process that does nothing else."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.controller", f"--writer={url}",
-        stdout=asyncio.subprocess.PIPE, env={**os.environ, TOKEN: token},
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.controller",
+        f"--writer={url}",
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, TOKEN: token},
+    )
     out, _ = await process.communicate()
     return float(out)
 

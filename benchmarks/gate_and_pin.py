@@ -213,11 +213,18 @@ def start_planner(kubeconfig: Path, log: Path) -> tuple[subprocess.Popen[str], s
     with log.open("w") as errors:
         process = subprocess.Popen(
             [
-                sys.executable, "-m", "penstock.cli", "scheduler", f"--kubeconfig={kubeconfig}",
-                "--metrics-port=0", "--no-leader-election",
+                sys.executable,
+                "-m",
+                "penstock.cli",
+                "scheduler",
+                f"--kubeconfig={kubeconfig}",
+                "--metrics-port=0",
+                "--no-leader-election",
             ],
-            stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -298,8 +305,9 @@ def main() -> None:
         if kubeconfig is None:
             server = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.gate_and_pin", "--serve", name],
-                stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             assert server.stdout is not None
             if not server.stdout.readline():
                 raise RuntimeError("the API server did not start")

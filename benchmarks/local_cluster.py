@@ -127,8 +127,13 @@ class Client:
 
     def watch(self) -> socket.socket:
         """Open a watch of all pods from now on; the socket gives its stream."""
-        self._socket.sendall(self.prepared("GET", f"{PODS}?watch=1&sendInitialEvents=false"
-                             "&resourceVersionMatch=NotOlderThan&timeoutSeconds=600"))  # fmt: skip
+        self._socket.sendall(
+            self.prepared(
+                "GET",
+                f"{PODS}?watch=1&sendInitialEvents=false"
+                "&resourceVersionMatch=NotOlderThan&timeoutSeconds=600",
+            )
+        )
         head = self._socket.recv(65536)
         if b" 200 " not in head[:16]:
             raise RuntimeError(f"watch refused: {head[:600]!r}")

@@ -41,11 +41,23 @@ def running(name: str, servers: int, errors: Path) -> Iterator[System]:
     environ = {**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"}
     with (errors / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", f"benchmarks.parameters.{SYSTEMS[name]}",
-             str(servers), str(WORKERS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env=environ, cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-m",
+                f"benchmarks.parameters.{SYSTEMS[name]}",
+                str(servers),
+                str(WORKERS),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environ,
+            cwd=ROOT,
+            start_new_session=True,
+        )
         try:
             system = System(name, process)
             system.answer()

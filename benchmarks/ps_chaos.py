@@ -40,8 +40,12 @@ def manifest(folder: Path, epochs: int) -> dict[str, Any]:
         "chaos",
         "-m",
         [
-            "benchmarks.elastic.counting", f"--samples={SAMPLES}", f"--batch-size={BATCH}",
-            f"--epochs={epochs}", "--batch-seconds=0.1", f"--hurry={folder}/hurry",
+            "benchmarks.elastic.counting",
+            f"--samples={SAMPLES}",
+            f"--batch-size={BATCH}",
+            f"--epochs={epochs}",
+            "--batch-seconds=0.1",
+            f"--hurry={folder}/hurry",
             "--checkpoint-every=100",
         ],
         workers={"replicas": WORKERS, "maxReplicas": 4, "resources": SIZE},
@@ -51,7 +55,7 @@ def manifest(folder: Path, epochs: int) -> dict[str, Any]:
         resourceLimits={"cpu": "16", "memory": "32Gi"},
         input={"leaseSeconds": 20},
         failurePolicy={"maxRestarts": 1000, "maxPreemptions": 1000},
-    )  # fmt: skip
+    )
 
 
 class ServerChaos(Chaos):

@@ -52,8 +52,11 @@ LONGEST_SECONDS = 150.0
 BIN_SECONDS = 2.0
 BRAIN = {
     "administrator": {
-        "enough_steps": 50, "enough_seconds": 8, "interval_seconds": 6,
-        "servers_interval_seconds": 8, "reaction_seconds": 5,
+        "enough_steps": 50,
+        "enough_seconds": 8,
+        "interval_seconds": 6,
+        "servers_interval_seconds": 8,
+        "reaction_seconds": 5,
     },
     "limits": {"core_milli_cpu": 100, "pod_cpu": "500m"},
     "algorithms": {
@@ -61,7 +64,7 @@ BRAIN = {
         "hot_ps": {"params": {"server_interval_seconds": 15}},
         "straggler": {"params": {"retry_seconds": 60}},
     },
-}  # fmt: skip
+}
 PROGRAMS = {"wide-deep": "examples/criteo/wide_deep.py", "xdeepfm": "examples/criteo/xdeepfm.py"}
 
 Json = dict[str, Any]

@@ -30,12 +30,14 @@ def completion_seconds(epochs: int, slot_seconds: float, *, slow: bool, static: 
         for rank in range(WORKERS):
             job.start_worker(
                 rank,
-                sys.executable, "-m", "benchmarks.elastic.script",
+                sys.executable,
+                "-m",
+                "benchmarks.elastic.script",
                 f"--log={job.folder}",
                 f"--epochs={epochs}",
                 f"--slot-seconds={slot_seconds}",
                 *(["--slow-rank=3", "--slow-factor=4"] if slow else []),
-            )  # fmt: skip
+            )
         codes = job.exit_codes(timeout=600)
         assert set(codes.values()) == {0}, job.logs()
         assert job.result()["samples_lost"] == job.result()["samples_repeated"] == 0

@@ -202,12 +202,22 @@ def api_server(home: Path, nodes: list[Json], *options: str) -> Iterator[Cluster
     with (home / "up.log").open("wb") as output:
         process = subprocess.Popen(
             [
-                sys.executable, "-m", "penstock.cli", "up", "--foreground", "--any-ports",
-                f"--home={home}", f"--nodes={nodes_file}", *options,
+                sys.executable,
+                "-m",
+                "penstock.cli",
+                "up",
+                "--foreground",
+                "--any-ports",
+                f"--home={home}",
+                f"--nodes={nodes_file}",
+                *options,
             ],
-            cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
             preexec_fn=die_with_parent,  # noqa: PLW1509  this process has one thread
-        )  # fmt: skip
+        )
     cluster: Cluster | None = None
     try:
         wait(lambda: _is_ready(home, process), START_SECONDS, f"the control plane in {home}")

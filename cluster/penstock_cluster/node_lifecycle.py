@@ -152,9 +152,12 @@ class NodeLifecycle:
         ]
         with contextlib.suppress(ApiError):  # the Node was deleted meanwhile
             await self._api.patch(
-                "nodes", name, {"status": {"conditions": unknown}}, kind="strategic",
+                "nodes",
+                name,
+                {"status": {"conditions": unknown}},
+                kind="strategic",
                 subresource="status",
-            )  # fmt: skip
+            )
         for pod in await self._pods_on(name):
             if not is_finished(pod):
                 await self._set_condition(pod, "Ready", "False", "NodeNotReady", "", stamp)
@@ -208,15 +211,23 @@ class NodeLifecycle:
             if not is_finished(pod):
                 message = "PodGC: node no longer exists"
                 await self._set_condition(
-                    pod, "DisruptionTarget", "True", "DeletionByPodGC", message, stamp,
+                    pod,
+                    "DisruptionTarget",
+                    "True",
+                    "DeletionByPodGC",
+                    message,
+                    stamp,
                     phase="Failed",
-                )  # fmt: skip
+                )
             metadata = pod["metadata"]
             with contextlib.suppress(ApiError):  # gone meanwhile
                 await self._api.delete(
-                    "pods", metadata["name"], metadata["namespace"],
-                    grace_period_seconds=0, uid=uid,
-                )  # fmt: skip
+                    "pods",
+                    metadata["name"],
+                    metadata["namespace"],
+                    grace_period_seconds=0,
+                    uid=uid,
+                )
 
     def _may_have_orphans(self, nodes: set[str]) -> bool:
         """Listing all pods twice a second would cost a loaded cluster much: only after a change."""
@@ -228,9 +239,16 @@ class NodeLifecycle:
         return (await self._api.list("pods", field_selector=f"spec.nodeName={name}")).items
 
     async def _set_condition(
-        self, pod: Json, kind: str, status: str, reason: str, message: str, stamp: str, *,
+        self,
+        pod: Json,
+        kind: str,
+        status: str,
+        reason: str,
+        message: str,
+        stamp: str,
+        *,
         phase: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         condition = {
             "type": kind,
             "status": status,
@@ -244,9 +262,13 @@ class NodeLifecycle:
         metadata = pod["metadata"]
         with contextlib.suppress(ApiError):  # gone meanwhile
             await self._api.patch(
-                "pods", metadata["name"], {"status": change}, metadata["namespace"],
-                kind="strategic", subresource="status",
-            )  # fmt: skip
+                "pods",
+                metadata["name"],
+                {"status": change},
+                metadata["namespace"],
+                kind="strategic",
+                subresource="status",
+            )
 
 
 def _taints(node: Json) -> list[Json]:

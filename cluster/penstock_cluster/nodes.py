@@ -194,8 +194,10 @@ def parse_nodes(document: object) -> list[NodeDeclaration]:
         place = f"nodes[{number}]"
         if not isinstance(entry, dict):
             raise NodeDeclarationError(f"{place}: a map is expected, not {entry!r}")
-        values = {str(key).replace("ephemeralStorage", "ephemeral_storage"): value
-                  for key, value in entry.items()}  # fmt: skip
+        values = {
+            str(key).replace("ephemeralStorage", "ephemeral_storage"): value
+            for key, value in entry.items()
+        }
         count = values.pop("count", None)
         unknown = sorted(set(values) - known)
         if unknown:
@@ -207,9 +209,11 @@ def parse_nodes(document: object) -> list[NodeDeclaration]:
         if count is not None and (not isinstance(count, int) or not 0 < count <= _MOST_NODES):
             raise NodeDeclarationError(f"{place}.count: {count!r}: must be 1 to {_MOST_NODES}")
         values["taints"] = tuple(values.get("taints") or ())
-        names = [values["name"]] if count is None else [
-            f"{values['name']}-{index}" for index in range(1, count + 1)
-        ]  # fmt: skip
+        names = (
+            [values["name"]]
+            if count is None
+            else [f"{values['name']}-{index}" for index in range(1, count + 1)]
+        )
         for name in names:
             if name in found:
                 raise NodeDeclarationError(f"{place}.name: {name!r} is declared twice")

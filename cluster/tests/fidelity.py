@@ -23,11 +23,15 @@ def measure(scenarios: Sequence[str]) -> tuple[dict[str, Any], list[Outcome]]:
     outcomes = [outcome for name in scenarios for outcome in replay(name)]
     differing = [outcome for outcome in outcomes if outcome.differences]
     listed = [
-        {"scenario": entry.scenario, "steps": list(entry.steps), "at": list(entry.at),
-         "reason": entry.reason}
+        {
+            "scenario": entry.scenario,
+            "steps": list(entry.steps),
+            "at": list(entry.at),
+            "reason": entry.reason,
+        }
         for entry in DEVIATIONS
         if entry.scenario in scenarios
-    ]  # fmt: skip
+    ]
     summary = {
         "scenarios": len(scenarios),
         "steps": len(outcomes),

@@ -37,8 +37,11 @@ def test_the_fixtures(tmp_path: Path) -> None:
     options = ["-q", "-p", "penstock_cluster.pytest_plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
-        cwd=tmp_path, capture_output=True, text=True, timeout=50,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -67,8 +70,12 @@ def test_the_command(tmp_path: Path) -> None:
                 line, answer = one.split("\n", 1)
                 done = subprocess.run(
                     ["bash", "-c", line],
-                    cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30,
-                )  # fmt: skip
+                    cwd=tmp_path,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=30,
+                )
                 assert (done.returncode, done.stdout) == (0, answer), done.stderr
         finally:
             process.send_signal(signal.SIGINT)

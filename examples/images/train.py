@@ -20,9 +20,17 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 PICTURES = (
-    "astronaut", "brick", "chelsea", "coffee", "grass",
-    "gravel", "hubble_deep_field", "immunohistochemistry", "retina", "rocket",
-)  # fmt: skip
+    "astronaut",
+    "brick",
+    "chelsea",
+    "coffee",
+    "grass",
+    "gravel",
+    "hubble_deep_field",
+    "immunohistochemistry",
+    "retina",
+    "rocket",
+)
 CROP_PIXELS = 320
 INPUT_PIXELS = 48
 

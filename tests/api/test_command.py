@@ -39,8 +39,10 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Pop
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
             command("--port=0", database, *arguments),
-            stdout=subprocess.PIPE, stderr=log, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -169,9 +171,12 @@ def test_the_cluster_of_the_environment_is_used_unless_auth_is_of_another_kind(
 def test_a_token_that_it_made_lets_one_in_and_a_changed_file_lets_another(tmp_path: Path) -> None:
     def new() -> tuple[str, str]:
         done = subprocess.run(
-            command("token", "ada", "--access=write"), capture_output=True, text=True,
-            timeout=START_SECONDS, check=True,
-        )  # fmt: skip
+            command("token", "ada", "--access=write"),
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=True,
+        )
         return done.stdout.strip(), done.stderr.partition("configuration:\n")[2]
 
     first, lines = new()

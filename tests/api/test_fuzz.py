@@ -44,9 +44,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         async with open_brain(f"sqlite+aiosqlite:///{folder}/brain.sqlite") as brain:
             config = uvicorn.Config(
                 build_app(brain, Anonymous()),
-                host="127.0.0.1", port=0, log_config=None, lifespan="off",
+                host="127.0.0.1",
+                port=0,
+                log_config=None,
+                lifespan="off",
                 timeout_graceful_shutdown=1,
-            )  # fmt: skip
+            )
             server = uvicorn.Server(config)
             task = asyncio.create_task(server._serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

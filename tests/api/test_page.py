@@ -52,12 +52,22 @@ async def populated(service: Api, clock: Clock) -> None:
     await service.http.post("/v1/jobs/uid-1/plans", json=override)
     for moment in range(5):
         nodes = [
-            {"name": f"node-{n}", "milli_cpu": 8000, "free_milli_cpu": 1000 * n,
-             "accelerators": 4, "free_accelerators": 2, "fragmentation": -0.5 + n / 2}
+            {
+                "name": f"node-{n}",
+                "milli_cpu": 8000,
+                "free_milli_cpu": 1000 * n,
+                "accelerators": 4,
+                "free_accelerators": 2,
+                "fragmentation": -0.5 + n / 2,
+            }
             for n in range(3)
-        ]  # fmt: skip
-        body = {"time": clock.now + 60 * moment, "stranded_gpus": 2, "stranded_cpu_cores": 5.5,
-                "nodes": nodes}  # fmt: skip
+        ]
+        body = {
+            "time": clock.now + 60 * moment,
+            "stranded_gpus": 2,
+            "stranded_cpu_cores": 5.5,
+            "nodes": nodes,
+        }
         await service.http.put("/v1/cluster/snapshot", json=body)
 
 
@@ -221,8 +231,10 @@ def picture(path: Path) -> tuple[int, int, set[bytes]]:
                 row[index] = (row[index] + (left + above) // 2) & 255
             elif kind_of_filter == 4:
                 guess = left + above - corner
-                best = min((abs(guess - value), order, value) for order, value in
-                           enumerate((left, above, corner)))[2]  # fmt: skip
+                best = min(
+                    (abs(guess - value), order, value)
+                    for order, value in enumerate((left, above, corner))
+                )[2]
                 row[index] = (row[index] + best) & 255
         colours |= {bytes(row[i : i + 3]) for i in range(0, stride, channels)}
         before = row
@@ -254,11 +266,22 @@ def test_a_browser_draws_it_light_and_dark(
             await populated(Api(http, brain), clock)
             await asyncio.to_thread(
                 subprocess.run,
-                [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                 "--window-size=800,600", f"--user-data-dir={tmp_path}/profile", *options,
-                 f"--screenshot={file}", f"{url}/?job=uid-1"],
-                check=True, capture_output=True, timeout=45,
-            )  # fmt: skip
+                [
+                    browser,
+                    "--headless",
+                    "--no-sandbox",
+                    "--disable-gpu",
+                    "--hide-scrollbars",
+                    "--window-size=800,600",
+                    f"--user-data-dir={tmp_path}/profile",
+                    *options,
+                    f"--screenshot={file}",
+                    f"{url}/?job=uid-1",
+                ],
+                check=True,
+                capture_output=True,
+                timeout=45,
+            )
 
     run(main)
     width, height, colours = picture(file)
@@ -274,8 +297,12 @@ def test_axes_have_round_values() -> None:
     assert time_ticks(0, 3600) == [0, 600, 1200, 1800, 2400, 3000, 3600]
     assert len(time_ticks(0, 1e9)) <= 13
     assert [figure(v) for v in (0, 0.01234, 9.876, 1234.5, 1.5e7)] == [
-        "0", "0.0123", "9.88", "1,234", "1.50e+07",
-    ]  # fmt: skip
+        "0",
+        "0.0123",
+        "9.88",
+        "1,234",
+        "1.50e+07",
+    ]
 
 
 def test_a_long_silence_breaks_the_line_and_many_points_are_thinned() -> None:
@@ -295,8 +322,14 @@ def test_a_long_silence_breaks_the_line_and_many_points_are_thinned() -> None:
 def test_colours_follow_the_sign_and_the_size() -> None:
     values = (-1.0, -0.3, -0.05, 0.0, 0.04, 0.3, 1.0)
     assert [shade(value) for value in values] == [
-        "gpu5", "gpu2", "gpu1", "even", "even", "cpu2", "cpu5",
-    ]  # fmt: skip
+        "gpu5",
+        "gpu2",
+        "gpu1",
+        "even",
+        "even",
+        "cpu2",
+        "cpu5",
+    ]
     nodes = [NodeState(f"n{i:04}", 0.0, 1, 2, 0, 0) for i in range(1500)]
     drawn = node_map(nodes)
     assert drawn is not None

@@ -70,10 +70,17 @@ class Tab:
 async def browser(program: str, folder: Path, url: str) -> AsyncIterator[Tab]:
     """A headless browser that shows `url`."""
     process = await asyncio.create_subprocess_exec(
-        program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-        f"--user-data-dir={folder}", "--window-size=900,900", url,
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        program,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={folder}",
+        "--window-size=900,900",
+        url,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     try:
         port = folder / "DevToolsActivePort"
         async with aiohttp.ClientSession() as session:

@@ -48,9 +48,13 @@ def test_a_bad_registration_names_its_field(
         async with api(sqlite_url) as service:
             content = json.dumps({**REGISTRATION, **change})
             problem = await refused(
-                service, "PUT", "/v1/jobs/uid-1", 422, content=content,
+                service,
+                "PUT",
+                "/v1/jobs/uid-1",
+                422,
+                content=content,
                 headers={"Content-Type": "application/json"},
-            )  # fmt: skip
+            )
             assert field in [error["field"] for error in problem["errors"]]
             assert all(error["rule"] for error in problem["errors"])
             assert (await service.http.get("/v1/jobs/uid-1")).status_code == 404
@@ -86,9 +90,13 @@ def test_a_bad_sample_spoils_its_batch_and_nothing_is_half_stored(
             await service.register()
             body = json.dumps({"samples": [sample(1.8e9), {**sample(1.8e9 + 1), **change}]})
             problem = await refused(
-                service, "POST", "/v1/jobs/uid-1/samples", 422, content=body,
+                service,
+                "POST",
+                "/v1/jobs/uid-1/samples",
+                422,
+                content=body,
                 headers={"Content-Type": "application/json"},
-            )  # fmt: skip
+            )
             fields = [error["field"] for error in problem["errors"]]
             assert any(each.startswith(f"body.samples.1.{field}") for each in fields)
             stored = (await service.http.get("/v1/jobs/uid-1/samples")).json()
@@ -185,12 +193,16 @@ def test_the_character_that_no_database_text_holds_is_refused_with_its_field(
             override = {"roles": {"worker": {"replicas": 2}}, "message": nul}
             bodies: list[tuple[str, str, dict[str, Any], str]] = [
                 ("PUT", "/v1/jobs/uid-2", {**REGISTRATION, "name": nul}, "body.name"),
-                ("PUT", "/v1/jobs/uid-2", {**REGISTRATION, "signature": {"model": nul}},
-                 "body.signature.model"),
+                (
+                    "PUT",
+                    "/v1/jobs/uid-2",
+                    {**REGISTRATION, "signature": {"model": nul}},
+                    "body.signature.model",
+                ),
                 ("POST", f"{job}/plans", override, "body.message"),
                 ("POST", f"{job}/finish", {"state": "Failed", "message": nul}, "body.message"),
                 ("POST", f"{job}/samples", {"events": [event]}, "body.events.0.node"),
-            ]  # fmt: skip
+            ]
             for method, path, body, field in bodies:
                 problem = await refused(service, method, path, 422, json=body)
                 assert [error["field"] for error in problem["errors"]] == [field]

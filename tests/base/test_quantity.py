@@ -93,9 +93,30 @@ def test_a_huge_exponent_costs_nothing(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "abc", "5 Gi", "1Ki5", "Ei", "1e", "1.2.3", "0x10", "1gi", "1e1.5", "4\n", "\u0664",
-     "--1", "1_000", "inf", "nan", ".", "2GiB", "K", "1" * 33],
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "abc",
+        "5 Gi",
+        "1Ki5",
+        "Ei",
+        "1e",
+        "1.2.3",
+        "0x10",
+        "1gi",
+        "1e1.5",
+        "4\n",
+        "\u0664",
+        "--1",
+        "1_000",
+        "inf",
+        "nan",
+        ".",
+        "2GiB",
+        "K",
+        "1" * 33,
+    ],
+)
 def test_what_is_not_a_quantity_is_refused_with_text_and_rule(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity: expected") as refusal:
         parse_bytes(text)
@@ -139,9 +160,16 @@ def test_what_is_written_is_read_back(value: int) -> None:
 
 
 SUFFIXES: dict[str, int | Decimal] = {
-    "": 1, "m": Decimal("1e-3"), "k": 10**3, "M": 10**6, "G": 10**9,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
-}  # fmt: skip
+    "": 1,
+    "m": Decimal("1e-3"),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
 
 
 @given(

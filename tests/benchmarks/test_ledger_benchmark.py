@@ -13,8 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def figures(samples: int) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.ledger", "--json", f"--samples={samples}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=55, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=True,
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

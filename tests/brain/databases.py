@@ -66,19 +66,49 @@ def running_postgres() -> Iterator[PostgresServer]:
                 "PostgreSQL refuses to run as root, and there is no user postgres to become"
             )
         subprocess.run(
-            [*demote, programs / "initdb", "-D", data, "-U", _USER, "-A", "trust", "-E", "UTF8",
-             "--no-sync", "--no-instructions"],
-            check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
+            [
+                *demote,
+                programs / "initdb",
+                "-D",
+                data,
+                "-U",
+                _USER,
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+                "--no-instructions",
+            ],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
         port = _free_port()
         log = Path(folder) / "log"
         with log.open("wb") as output:
             server = subprocess.Popen(
-                [*demote, programs / "postgres", "-D", data, "-p", str(port), "-k", folder,
-                 "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
-                 "-c", "synchronous_commit=off", "-c", "full_page_writes=off"],
-                stdout=output, stderr=output,
-            )  # fmt: skip
+                [
+                    *demote,
+                    programs / "postgres",
+                    "-D",
+                    data,
+                    "-p",
+                    str(port),
+                    "-k",
+                    folder,
+                    "-c",
+                    "listen_addresses=127.0.0.1",
+                    "-c",
+                    "fsync=off",
+                    "-c",
+                    "synchronous_commit=off",
+                    "-c",
+                    "full_page_writes=off",
+                ],
+                stdout=output,
+                stderr=output,
+            )
             try:
                 _wait(server, port, log)
                 yield PostgresServer(port)

@@ -60,9 +60,12 @@ async def main() -> int:
         "scheduler": {**_PLACE, "interval": 2, "tuneTrainingWorkers": True},
     }
     system = NodeDeclaration(
-        "system", cpu="4", memory="16Gi", labels={"system": "true"},
+        "system",
+        cpu="4",
+        memory="16Gi",
+        labels={"system": "true"},
         taints=({"key": "system", "effect": "NoSchedule"},),
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory() as folder:
         nodes = [*read_nodes_file(NODES), system]
         async with installed(Path(folder), values, nodes) as found:

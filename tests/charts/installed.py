@@ -234,12 +234,14 @@ def meeting_restricted(job: Json) -> Json:
     for role in document["spec"]["replicaSpecs"].values():
         spec = role["template"]["spec"]
         spec["securityContext"] = {
-            "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
-        }  # fmt: skip
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
         for container in spec["containers"]:
             container["securityContext"] = {
-                "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
-            }  # fmt: skip
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
     return document
 
 

@@ -69,9 +69,7 @@ def test_alerts_use_metrics_that_the_components_have() -> None:
     scheduler, api = SchedulerMetrics(), CollectorRegistry()
     scheduler.show(ClusterState())
     RequestMetrics(lambda *_: None, api)  # type: ignore[arg-type, return-value]
-    registries = (
-        ControllerMetrics().registry, BrainMetrics().registry, scheduler.registry, api
-    )  # fmt: skip
+    registries = (ControllerMetrics().registry, BrainMetrics().registry, scheduler.registry, api)
     shown = "".join(generate_latest(one).decode() for one in registries)
     for path in ALERTS.iterdir():
         for group in yaml.safe_load(path.read_text())["groups"]:

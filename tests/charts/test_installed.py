@@ -91,9 +91,12 @@ def by_its_trainer(uid: str) -> Json:
 async def prepare(found: Installed, written: Json) -> None:
     """What a trainer does whose training has to prepare for a Scale; no runtime needs it yet."""
     condition = {
-        "type": "Prepared", "status": "True", "reason": "Ready", "message": "",
+        "type": "Prepared",
+        "status": "True",
+        "reason": "Ready",
+        "message": "",
         "lastTransitionTime": written["metadata"]["creationTimestamp"],
-    }  # fmt: skip
+    }
     trainer = found.cluster.engine.api(
         "system:serviceaccount:default:digits-trainer", groups=("system:authenticated",)
     )
@@ -252,9 +255,11 @@ async def a_worker_runs_out_of_memory(found: Installed) -> None:
 def data_worker(name: str, cpu: str) -> Json:
     document = quick(name)
     container = {
-        "name": "main", "image": "i", "command": ["sleep", "60"],
+        "name": "main",
+        "image": "i",
+        "command": ["sleep", "60"],
         "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}},
-    }  # fmt: skip
+    }
     document["spec"]["replicaSpecs"]["dataWorker"] = {
         "replicas": 1,
         "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}},
@@ -303,7 +308,8 @@ async def data_workers_are_placed(found: Installed) -> None:
             "name": "stuck",
             "labels": {**pod["metadata"]["labels"], "penstock.dev/job-uid": "other"},
             "annotations": {
-                "penstock.dev/placement-node": "gone", "penstock.dev/placement-time": "1.0",
+                "penstock.dev/placement-node": "gone",
+                "penstock.dev/placement-time": "1.0",
             },
         },
         "spec": {
@@ -311,7 +317,7 @@ async def data_workers_are_placed(found: Installed) -> None:
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": "c", "image": "i", "command": ["sleep", "1"]}],
         },
-    }  # fmt: skip
+    }
     await found.create("pods", stuck)
 
     async def gone() -> bool:
@@ -331,14 +337,17 @@ async def a_starved_job_gets_a_data_worker(found: Installed) -> None:
 
         async def given() -> bool:
             sample = {
-                "time": found.now(), "step": int(asyncio.get_running_loop().time() - now) + 10,
-                "steps_per_second": 2.0, "world_size": 1,
+                "time": found.now(),
+                "step": int(asyncio.get_running_loop().time() - now) + 10,
+                "steps_per_second": 2.0,
+                "world_size": 1,
                 "roles": {"worker": {"0": {"cpu_cores": 0.5, "memory_bytes": 1000}}},
                 "queue": {
-                    "enqueued_per_second": 2.0, "dequeued_per_second": 2.0,
+                    "enqueued_per_second": 2.0,
+                    "dequeued_per_second": 2.0,
                     "ideal_per_second": 20.0,
                 },
-            }  # fmt: skip
+            }
             sent = await brain.post(f"/v1/jobs/{uid}/samples", json={"samples": [sample]})
             assert sent.status_code < 300, sent.text
             scales = (await found.api.list(SCALES, "default")).items
@@ -351,11 +360,13 @@ async def register(brain: Any, uid: str, name: str) -> None:
     answer = await brain.put(
         f"/v1/jobs/{uid}",
         json={
-            "name": name, "namespace": "default", "strategy": "AllReduce",
+            "name": name,
+            "namespace": "default",
+            "strategy": "AllReduce",
             "roles": {"worker": {"max_replicas": 4, "cpu": "500m", "memory": "512Mi"}},
             "slots_per_step": 4,
         },
-    )  # fmt: skip
+    )
     assert answer.status_code == 200, answer.text
 
 

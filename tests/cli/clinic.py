@@ -72,9 +72,12 @@ class Clinic:
     def phase(self, phase: str) -> None:
         """Set the phase of the Brain's volume claim."""
         self.cluster.patch(
-            "persistentvolumeclaims", "penstock-brain", {"status": {"phase": phase}}, SYSTEM,
+            "persistentvolumeclaims",
+            "penstock-brain",
+            {"status": {"phase": phase}},
+            SYSTEM,
             "status",
-        )  # fmt: skip
+        )
 
 
 @contextlib.contextmanager

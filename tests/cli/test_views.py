@@ -107,9 +107,15 @@ def test_an_interval_shows_its_worst_moment() -> None:
 
 def node(name: str, fragmentation: float, **more: Any) -> NodeView:
     return NodeView(
-        name=name, milli_cpu=64_000, free_milli_cpu=32_500, accelerators=8, free_accelerators=2,
-        fragmentation=fragmentation, time=1.0, **more,
-    )  # fmt: skip
+        name=name,
+        milli_cpu=64_000,
+        free_milli_cpu=32_500,
+        accelerators=8,
+        free_accelerators=2,
+        fragmentation=fragmentation,
+        time=1.0,
+        **more,
+    )
 
 
 def test_the_heatmap_fits_and_shows_the_worst_nodes() -> None:
@@ -141,8 +147,15 @@ def test_top_says_what_is_known_and_marks_what_is_old() -> None:
     now = 1000.0
 
     def sample(at: float, speed: float) -> SampleView:
-        roles = {"worker": {"replicas": 3, "cpu_cores": 2.5, "hottest_cpu_cores": 1.0,
-                            "peak_memory_bytes": 2**30, "wait_share": 0.25}}  # fmt: skip
+        roles = {
+            "worker": {
+                "replicas": 3,
+                "cpu_cores": 2.5,
+                "hottest_cpu_cores": 1.0,
+                "peak_memory_bytes": 2**30,
+                "wait_share": 0.25,
+            }
+        }
         return SampleView.model_validate(
             {
                 "time": at,
@@ -196,5 +209,8 @@ def test_lengths_of_time(length: float, said: str) -> None:
 
 def test_amounts_have_a_unit_that_fits() -> None:
     assert [wording.amount(each) for each in (12, 1023, 1.5 * 2**30, 2**60)] == [
-        "12 B", "1.0 KiB", "1.5 GiB", "1024 PiB"
-    ]  # fmt: skip
+        "12 B",
+        "1.0 KiB",
+        "1.5 GiB",
+        "1024 PiB",
+    ]

@@ -31,9 +31,15 @@ from penstock.wire import Override
 from tests.client.servers import QUICK, Called, Either
 
 JOB = {
-    "uid": "uid-1", "name": "job", "namespace": "default", "strategy": "AllReduce",
-    "roles": {"worker": {}}, "phase": "Active", "registered_seconds": 1, "last_seen_seconds": 2,
-}  # fmt: skip
+    "uid": "uid-1",
+    "name": "job",
+    "namespace": "default",
+    "strategy": "AllReduce",
+    "roles": {"worker": {}},
+    "phase": "Active",
+    "registered_seconds": 1,
+    "last_seen_seconds": 2,
+}
 
 
 def problem(status: int, kind: str = "urn:penstock:problem:job-not-found") -> httpx.Response:
@@ -102,9 +108,13 @@ def test_a_server_that_says_when_to_come_back_is_heard(either: Either) -> None:
 
 def test_an_override_is_sent_again_under_the_same_key(either: Either) -> None:
     plan = {
-        "id": 3, "job_uid": "uid-1", "created_seconds": 1, "source": "User", "reason": "Override",
+        "id": 3,
+        "job_uid": "uid-1",
+        "created_seconds": 1,
+        "source": "User",
+        "reason": "Override",
         "message": "",
-    }  # fmt: skip
+    }
     server = Called(
         httpx.ReadTimeout("no answer"),
         httpx.Response(201, json=plan, headers={"ETag": '"7"'}),

@@ -96,13 +96,18 @@ def processes(cluster: RunningCluster, point: int, after: bool, log: Path) -> tu
         with log.open("ab") as errors:
             process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "penstock.cli", "controller", "--no-leader-election",
-                    f"--kubeconfig={cluster.kubeconfig_path}", "--metrics-port=0",
+                    sys.executable,
+                    "-m",
+                    "penstock.cli",
+                    "controller",
+                    "--no-leader-election",
+                    f"--kubeconfig={cluster.kubeconfig_path}",
+                    "--metrics-port=0",
                     f"--namespace={trap.namespace}",
                 ],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-            )  # fmt: skip
+            )
         trap.kill = lambda process=process: os.kill(process.pid, signal.SIGKILL)
         over = threading.Event()
         life.add_done_callback(lambda _, over=over: over.set())

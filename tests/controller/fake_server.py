@@ -56,10 +56,17 @@ class FakeServer:
         self.objects: dict[str, dict[str, Json]] = {
             kind: {}
             for kind in (
-                "elasticjobs", "scales", "pods", "secrets", "services", "serviceaccounts",
-                "rolebindings", "events", "leases",
+                "elasticjobs",
+                "scales",
+                "pods",
+                "secrets",
+                "services",
+                "serviceaccounts",
+                "rolebindings",
+                "events",
+                "leases",
             )
-        }  # fmt: skip
+        }
         self.pending: list[Event] = []
         self.calls: list[tuple[str, str, str]] = []
         self.created_pods: list[tuple[str, int, int]] = []

@@ -202,9 +202,13 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
     pods = folder / "pods"
     nodes.write_text(yaml.safe_dump({"nodes": [{"name": "node-1", "cpu": "64", "memory": "64Gi"}]}))
     command = (
-        "cluster", "--port=0", f"--kubeconfig={path}", f"--pods-folder={pods}", "--rbac",
+        "cluster",
+        "--port=0",
+        f"--kubeconfig={path}",
+        f"--pods-folder={pods}",
+        "--rbac",
         f"--nodes={nodes}",
-    )  # fmt: skip
+    )
     process, _ = _start(command, folder / "cluster.log")
     try:
         yield path
@@ -226,22 +230,35 @@ def prepared_cluster(folder: Path) -> Iterator[Cluster]:
                 check=True,
             ).stdout
             cluster.kubectl(
-                "apply", "--server-side", "--force-conflicts", "-f", "-",
-                text=manifests, namespaced=False,
-            )  # fmt: skip
+                "apply",
+                "--server-side",
+                "--force-conflicts",
+                "-f",
+                "-",
+                text=manifests,
+                namespaced=False,
+            )
             cluster.kubectl(
-                "wait", "--for=condition=Established", "crd/elasticjobs.penstock.dev",
-                "crd/scales.penstock.dev", "--timeout=20s", namespaced=False,
-            )  # fmt: skip
+                "wait",
+                "--for=condition=Established",
+                "crd/elasticjobs.penstock.dev",
+                "crd/scales.penstock.dev",
+                "--timeout=20s",
+                namespaced=False,
+            )
             cluster.kubectl(
                 "apply", "-f", "-", text=yaml.safe_dump_all(_account()), namespaced=False
             )
             yield cluster
         finally:
             cluster.kubectl(
-                "delete", "namespace", cluster.namespace, "--wait=false", "--ignore-not-found",
+                "delete",
+                "namespace",
+                cluster.namespace,
+                "--wait=false",
+                "--ignore-not-found",
                 namespaced=False,
-            )  # fmt: skip
+            )
 
 
 def _account() -> list[Json]:
@@ -284,9 +301,14 @@ class Controllers:
         """As the administrator's, but with the token of the controller's account."""
         document = yaml.safe_load(self._cluster.kubeconfig.read_text())
         token = self._cluster.kubectl(
-            "create", "token", "penstock-controller", "--namespace", SYSTEM, "--duration=1h",
+            "create",
+            "token",
+            "penstock-controller",
+            "--namespace",
+            SYSTEM,
+            "--duration=1h",
             namespaced=False,
-        ).strip()  # fmt: skip
+        ).strip()
         context = next(
             one["context"]
             for one in document["contexts"]
@@ -304,11 +326,13 @@ class Controllers:
         """Start a replica; returns when it has announced its address."""
         process, _ = _start(
             (
-                "controller", f"--kubeconfig={self.kubeconfig}", "--metrics-port=0",
+                "controller",
+                f"--kubeconfig={self.kubeconfig}",
+                "--metrics-port=0",
                 f"--lease-namespace={SYSTEM}",
             ),
             self.log,
-        )  # fmt: skip
+        )
         self._running.append(process)
         return process
 

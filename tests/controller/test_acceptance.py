@@ -87,12 +87,20 @@ def test_read_spec_names_field_and_value() -> None:
 
 @pytest.mark.parametrize(
     ("resource", "name"),
-    [("services", "job"), ("secrets", "job-token"), ("serviceaccounts", "job-trainer"),
-     ("rolebindings", "job-trainer")],
-)  # fmt: skip
+    [
+        ("services", "job"),
+        ("secrets", "job-token"),
+        ("serviceaccounts", "job-trainer"),
+        ("rolebindings", "job-trainer"),
+    ],
+)
 def test_an_object_in_the_way_is_named(life: Life, resource: str, name: str) -> None:
-    kind = {"services": "Service", "secrets": "Secret", "serviceaccounts": "ServiceAccount",
-            "rolebindings": "RoleBinding"}[resource]  # fmt: skip
+    kind = {
+        "services": "Service",
+        "secrets": "Secret",
+        "serviceaccounts": "ServiceAccount",
+        "rolebindings": "RoleBinding",
+    }[resource]
     life.server.put(resource, {"kind": kind, "metadata": {"name": name}})
     life.create_job(workers={"replicas": 1})
     life.settle()

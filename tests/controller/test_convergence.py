@@ -267,11 +267,23 @@ class JobLife(RuleBasedStateMachine):
     @rule(
         index=st.integers(0, 20),
         fate=st.sampled_from(
-            ["error", "oom", "killed", "evicted", "deleted", "gone", "image", "unschedulable",
-             "config", "unknown", "done", "mute-oom"]
+            [
+                "error",
+                "oom",
+                "killed",
+                "evicted",
+                "deleted",
+                "gone",
+                "image",
+                "unschedulable",
+                "config",
+                "unknown",
+                "done",
+                "mute-oom",
+            ]
         ),
         count=st.integers(1, 3),
-    )  # fmt: skip
+    )
     def misfortune(self, index: int, fate: str, count: int) -> None:
         names = self.life.names()
         for step in range(min(count, len(names))):

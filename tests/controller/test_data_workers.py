@@ -86,8 +86,10 @@ def test_scale_in_takes_the_lowest_deletion_cost(fed: Life) -> None:
     fed.create_scale("more", {"dataWorker": {"replicas": 3}})
     fed.settle()
     assert fed.names("data-worker") == [
-        "job-data-worker-0-0", "job-data-worker-1-1", "job-data-worker-2-0",
-    ]  # fmt: skip
+        "job-data-worker-0-0",
+        "job-data-worker-1-1",
+        "job-data-worker-2-0",
+    ]
 
 
 def test_a_failed_one_comes_back_after_a_pause(fed: Life) -> None:

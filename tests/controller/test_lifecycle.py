@@ -14,9 +14,15 @@ def test_first_visit_writes_every_condition(life: Life) -> None:
     life.deliver()
     life.one_pass()
     assert [one["type"] for one in life.status["conditions"]] == [
-        "Accepted", "Planned", "Running", "Scaling", "Suspended", "StorageHealthy", "Succeeded",
+        "Accepted",
+        "Planned",
+        "Running",
+        "Scaling",
+        "Suspended",
+        "StorageHealthy",
+        "Succeeded",
         "Failed",
-    ]  # fmt: skip
+    ]
     assert all(one["observedGeneration"] == 1 for one in life.status["conditions"])
     assert life.status["startTime"] == "2026-01-01T12:00:00Z"
 

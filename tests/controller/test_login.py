@@ -78,9 +78,11 @@ def test_the_controller_works_on_when_its_token_is_refused_and_another_is_there(
     async def main() -> None:
         client = await connect(None, USER_AGENT)
         operator = Operator(
-            client, Options(Settings(trainer_image="t"), namespace="jobs"), Metrics(),
+            client,
+            Options(Settings(trainer_image="t"), namespace="jobs"),
+            Metrics(),
             random_source=random.Random(1),
-        )  # fmt: skip
+        )
         task = asyncio.create_task(operator.run())
         try:
             make_job(server, "jobs", replicas=1)

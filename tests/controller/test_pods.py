@@ -164,16 +164,20 @@ def test_the_trainer_is_what_the_restricted_standard_admits() -> None:
     job, spec = read(make_job())
     pod = trainer_pod(job, spec, SETTINGS, 0)["spec"]
     assert pod["securityContext"] == {
-        "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"},
-    }  # fmt: skip
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     [container] = pod["containers"]
     assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
-    }  # fmt: skip
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
     assert {kind for volume in pod["volumes"] for kind in volume} == {
-        "name", "emptyDir", "projected",
-    }  # fmt: skip
+        "name",
+        "emptyDir",
+        "projected",
+    }
 
 
 def test_a_volume_for_the_state_belongs_to_the_group_that_writes_it() -> None:
@@ -241,8 +245,10 @@ def test_trainer_template_is_laid_over_the_default() -> None:
     assert second["name"] == "side"
     assert "PENSTOCK_BRAIN_URL" not in environment(second)
     assert [volume["name"] for volume in pod["spec"]["volumes"]] == [
-        "kubernetes-token", "brain-token", "disk",
-    ]  # fmt: skip
+        "kubernetes-token",
+        "brain-token",
+        "disk",
+    ]
     [state] = [
         one for one in first["volumeMounts"] if one["mountPath"] == "/var/lib/penstock/state"
     ]

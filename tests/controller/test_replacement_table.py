@@ -36,10 +36,24 @@ def pod(
     unschedulable_since: datetime | None = None,
 ) -> Pod:
     return Pod(
-        "ns", name, f"uid-{name}", 1, "job-uid", "worker", 0, 0, NOW,
-        phase=phase, node=node, reason=reason, deleting=deleting, disrupted=disrupted,
-        unschedulable_since=unschedulable_since, started=NOW, containers=containers,
-    )  # fmt: skip
+        "ns",
+        name,
+        f"uid-{name}",
+        1,
+        "job-uid",
+        "worker",
+        0,
+        0,
+        NOW,
+        phase=phase,
+        node=node,
+        reason=reason,
+        deleting=deleting,
+        disrupted=disrupted,
+        unschedulable_since=unschedulable_since,
+        started=NOW,
+        containers=containers,
+    )
 
 
 def ended(code: int, reason: str = "", message: str = "", name: str = "main") -> ContainerState:

@@ -23,9 +23,16 @@ pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow]
 
 def holder(cluster: Cluster) -> str:
     found = cluster.kubectl(
-        "get", "lease", "penstock-controller", "-n", SYSTEM, "-o", "json",
-        check=False, namespaced=False,
-    )  # fmt: skip
+        "get",
+        "lease",
+        "penstock-controller",
+        "-n",
+        SYSTEM,
+        "-o",
+        "json",
+        check=False,
+        namespaced=False,
+    )
     if not found.startswith("{"):
         return ""
     return str(json.loads(found)["spec"].get("holderIdentity") or "")

@@ -49,9 +49,11 @@ def namespace(server: RunningCluster, request: pytest.FixtureRequest) -> Iterato
 async def operating(server: RunningCluster, namespace: str) -> AsyncIterator[Operator]:
     client = await connect(server.kubeconfig_path, USER_AGENT)
     operator = Operator(
-        client, Options(Settings(trainer_image="t"), namespace=namespace), Metrics(),
+        client,
+        Options(Settings(trainer_image="t"), namespace=namespace),
+        Metrics(),
         random_source=random.Random(1),
-    )  # fmt: skip
+    )
     task = asyncio.create_task(operator.run())
     try:
         yield operator
@@ -352,6 +354,10 @@ def test_manifests_are_printed() -> None:
     process = start("--print-manifests")
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 0
-    for kind in ("CustomResourceDefinition", "ClusterRole", "ValidatingAdmissionPolicy",
-                 "PriorityClass"):  # fmt: skip
+    for kind in (
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ValidatingAdmissionPolicy",
+        "PriorityClass",
+    ):
         assert f"kind: {kind}\n" in out

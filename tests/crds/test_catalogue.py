@@ -65,9 +65,15 @@ def test_a_status_has_room_for_every_condition() -> None:
 
 def test_the_reasons_of_a_scale_that_the_design_promises_exist() -> None:
     promised = {
-        "FixedBySpec", "PinnedByUser", "StaleJob", "OutOfRange", "OverQuota", "JobFinished",
-        "NewerScale", "NotPrepared",
-    }  # fmt: skip
+        "FixedBySpec",
+        "PinnedByUser",
+        "StaleJob",
+        "OutOfRange",
+        "OverQuota",
+        "JobFinished",
+        "NewerScale",
+        "NotPrepared",
+    }
     assert promised <= {reason.value for reason in ScaleReason}
 
 

@@ -112,9 +112,12 @@ def test_a_rank_writes_only_what_is_not_zero() -> None:
 def test_times_are_written_in_utc_with_whole_seconds() -> None:
     moment = datetime(2026, 1, 31, 14, 0, 0, 999_999, tzinfo=timezone(timedelta(hours=2)))
     condition = Condition(
-        type="Running", status="True", reason="EnoughWorkers", message="",
+        type="Running",
+        status="True",
+        reason="EnoughWorkers",
+        message="",
         last_transition_time=moment,
-    )  # fmt: skip
+    )
     written = condition.model_dump(by_alias=True, exclude_none=True, mode="json")
     assert written["lastTransitionTime"] == "2026-01-31T12:00:00Z"
     read = Condition.model_validate(written)
@@ -124,9 +127,15 @@ def test_times_are_written_in_utc_with_whole_seconds() -> None:
 
 def test_metadata_that_the_server_sets_is_optional() -> None:
     read = ObjectMeta.model_validate(
-        {"name": "mnist", "uid": "1", "generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z",
-         "managedFields": [{}], "labels": None}
-    )  # fmt: skip
+        {
+            "name": "mnist",
+            "uid": "1",
+            "generation": 2,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": [{}],
+            "labels": None,
+        }
+    )
     assert (read.generation, read.labels, read.owner_references) == (2, {}, [])
     assert ObjectMeta(name="a").model_dump(by_alias=True, exclude_none=True, mode="json") == {
         "name": "a"

@@ -61,8 +61,10 @@ def test_they_are_introduced_to_each_other_and_told_what_the_job_wants() -> None
     summary = call(books, "/v1/summary", method="GET").json()
     assert summary["data_workers"] == 1
     assert summary["input"] == {
-        "lost_steps": 0, "samples_left_out": 1, "newest_left_out": ["sample 3"],
-    }  # fmt: skip
+        "lost_steps": 0,
+        "samples_left_out": 1,
+        "newest_left_out": ["sample 3"],
+    }
 
 
 @pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH])
@@ -124,9 +126,13 @@ def test_a_caller_that_leaves_within_its_message_is_no_fault_of_the_server(path:
         sent.append(message)
 
     scope = {
-        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-        "query_string": b"", "headers": [(b"authorization", b"Bearer secret")],
-    }  # fmt: skip
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"authorization", b"Bearer secret")],
+    }
     asyncio.run(app(scope, receive, send))
     assert sent[0]["status"] == 400
     assert b"left within its message" in sent[1]["body"]

@@ -83,8 +83,11 @@ def test_options_that_cannot_be_carried_out_are_refused(
 ) -> None:
     penstock = str(Path(sys.executable).with_name("penstock"))
     done = subprocess.run(
-        [penstock, "run", *options, "--", "true"], capture_output=True, text=True, timeout=30,
+        [penstock, "run", *options, "--", "true"],
+        capture_output=True,
+        text=True,
+        timeout=30,
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     assert done.returncode == 2
     assert said in " ".join(done.stderr.replace("│", "").split())

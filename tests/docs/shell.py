@@ -35,9 +35,13 @@ class Shell:
         self._show = show
         self._process = subprocess.Popen(
             ["timeout", "--kill-after=10", str(timeout_seconds), "bash", "--norc"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, cwd=folder, env={**kept, **(environment or {})},
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env={**kept, **(environment or {})},
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -160,9 +160,25 @@ def test_the_page_and_the_walk_have_the_same_arrows() -> None:
 
 
 @walks(
-    "apply", "objects", "pods", "status", "register", "plan", "scale", "session", "agent",
-    "sample", "ledger", "problem", "override", "token", "summary", "probe", "finish", "metrics",
-)  # fmt: skip
+    "apply",
+    "objects",
+    "pods",
+    "status",
+    "register",
+    "plan",
+    "scale",
+    "session",
+    "agent",
+    "sample",
+    "ledger",
+    "problem",
+    "override",
+    "token",
+    "summary",
+    "probe",
+    "finish",
+    "metrics",
+)
 def test_of_a_group(plane: ControlPlane, tmp_path: Path) -> None:
     arrows = Arrows(plane, "walked")
     with small_disk(tmp_path / "checkpoints", 256) as folder:
@@ -173,9 +189,11 @@ def test_of_a_group(plane: ControlPlane, tmp_path: Path) -> None:
         arrows.seen("apply", lambda: plane.get("ej", "walked"))
         uid = arrows.uid
         for kind, name in (
-            ("secret", "walked-token"), ("serviceaccount", "walked-trainer"),
-            ("rolebinding", "walked-trainer"), ("service", "walked"),
-        ):  # fmt: skip
+            ("secret", "walked-token"),
+            ("serviceaccount", "walked-trainer"),
+            ("rolebinding", "walked-trainer"),
+            ("service", "walked"),
+        ):
             arrows.seen("objects", lambda k=kind, n=name: n in plane.kubectl("get", k, "-o=name"))
         arrows.seen("pods", lambda: arrows.pods("trainer") and arrows.pods("worker"))
         arrows.seen("probe", lambda: arrows.ready("trainer"))

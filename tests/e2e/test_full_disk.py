@@ -53,9 +53,12 @@ def test_a_full_checkpoint_folder_is_a_condition_and_nothing_is_lost(
         filler = fill(folder)
         text = PROGRAM.format(folder=str(folder), filler=FILLER)
         manifest = job_manifest(
-            "full-disk", script(text), strategy="AllReduce", optimize="Manual",
+            "full-disk",
+            script(text),
+            strategy="AllReduce",
+            optimize="Manual",
             worker={"replicas": 1, "minReplicas": 1, "maxReplicas": 2},
-        )  # fmt: skip
+        )
         plane.apply(manifest)
         until(lambda: storage(plane.get("ej", "full-disk")).get("status") == "False", 50)
         found = storage(yaml.safe_load(plane.kubectl("get", "ej", "full-disk", "-o", "yaml")))
@@ -67,8 +70,10 @@ def test_a_full_checkpoint_folder_is_a_condition_and_nothing_is_lost(
         plane.wait_for("full-disk", "Succeeded")
         result = final_result(plane, "full-disk")
         assert (result["samples_seen"], result["samples_lost"], result["samples_repeated"]) == (
-            320, 0, 0,
-        )  # fmt: skip
+            320,
+            0,
+            0,
+        )
         assert list(folder.glob("step-000000000040.penstock"))
     events = plane.kubectl("get", "events", "--field-selector=involvedObject.name=full-disk")
     assert events.count("StorageFailing") == 1

@@ -27,9 +27,15 @@ def counting_job(
     name: str, hurry: Path, *, workers: int = 3, servers: int = 2, step_log: Path | None = None
 ) -> Json:
     program = [
-        sys.executable, "-m", "tests.e2e.counting", f"--samples={SAMPLES}",
-        f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--batch-seconds=0.06", f"--hurry={hurry}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tests.e2e.counting",
+        f"--samples={SAMPLES}",
+        f"--batch-size={BATCH}",
+        f"--epochs={EPOCHS}",
+        "--batch-seconds=0.06",
+        f"--hurry={hurry}",
+    ]
     env = [{"name": CHECKPOINT_DIR, "value": "/checkpoints"}]
     if step_log is not None:
         env.append({"name": STEP_LOG, "value": str(step_log)})

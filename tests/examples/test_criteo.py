@@ -37,8 +37,12 @@ def data(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def run(script: str) -> str:
     done = subprocess.run(
         [sys.executable, f"examples/criteo/{script}", *SHORT],
-        cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=55,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=55,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

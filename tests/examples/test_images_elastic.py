@@ -23,8 +23,12 @@ ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith
 def test_it_trains_alone_and_sees_every_crop_once_per_epoch(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, SCRIPT, f"--data={tmp_path}", "--epochs=3", "--crops=32"],
-        cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=55,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=55,
+    )
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stdout.splitlines() if line.startswith("penstock-result ")]
     result = json.loads(line.partition(" ")[2])

@@ -73,7 +73,7 @@ def draw(structure: Structure, packages: Iterable[str]) -> str:
                 place[name] = (
                     x + 12 + (index // rows) * COLUMN,
                     y + HEAD + (index % rows) * ROW + 8,
-                )  # fmt: skip - a pair
+                )
             x += wide + GAP
             tallest = max(tallest, tall)
         y, width = y + tallest + GAP, max(width, x)

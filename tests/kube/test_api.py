@@ -169,9 +169,12 @@ def test_a_watch_yields_events_until_the_server_ends_it() -> None:
     server = Server(web.Response(text="".join(json.dumps(one) + "\n" for one in lines)))
     assert server.call(_events) == lines
     assert server.asked[0][2] == {
-        "watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "5",
-        "timeoutSeconds": "300", "labelSelector": "a",
-    }  # fmt: skip
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "5",
+        "timeoutSeconds": "300",
+        "labelSelector": "a",
+    }
     assert server.counted == [], "how long it lasts says nothing of the server"
 
 

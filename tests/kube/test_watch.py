@@ -72,9 +72,15 @@ def pauses(server: Server, count: int, restarted: list[str] | None = None) -> li
         return server.now
 
     watch = Watch(
-        cast("Api", server), "pods", replace=lambda _: None, take=lambda *_: None,
-        restarted=causes.append, random_source=random.Random(1), sleep=sleep, monotonic=monotonic,
-    )  # fmt: skip
+        cast("Api", server),
+        "pods",
+        replace=lambda _: None,
+        take=lambda *_: None,
+        restarted=causes.append,
+        random_source=random.Random(1),
+        sleep=sleep,
+        monotonic=monotonic,
+    )
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(watch.run())
     return found
@@ -131,9 +137,12 @@ def test_others_get_a_turn_within_a_burst() -> None:
         for number in range(1000)
     ]
     watch = Watch(
-        cast("Api", server), "pods", replace=lambda _: None,
-        take=lambda kind, _: taken.append(kind), random_source=random.Random(1),
-    )  # fmt: skip
+        cast("Api", server),
+        "pods",
+        replace=lambda _: None,
+        take=lambda kind, _: taken.append(kind),
+        random_source=random.Random(1),
+    )
 
     async def main() -> None:
         running = asyncio.create_task(watch.run())
@@ -200,9 +209,15 @@ def test_the_list_is_read_again_when_the_place_is_forgotten(cluster: RunningClus
         client = await connect(cluster.kubeconfig_path, "tests")
         kept = Kept()
         watch = Watch(
-            Api(client), "pods", replace=kept.replace, take=kept.take, namespace=namespace,
-            selector="watched", restarted=causes.append, random_source=random.Random(1),
-        )  # fmt: skip
+            Api(client),
+            "pods",
+            replace=kept.replace,
+            take=kept.take,
+            namespace=namespace,
+            selector="watched",
+            restarted=causes.append,
+            random_source=random.Random(1),
+        )
         running = asyncio.create_task(watch.run())
         try:
             async with asyncio.timeout(20):

@@ -28,8 +28,12 @@ def build(kind: str, folder: Path, name: str = "penstock") -> Path:
     code = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
-        cwd=PROJECTS[name], capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
+        cwd=PROJECTS[name],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return folder / done.stdout.strip().splitlines()[-1]
 
@@ -66,12 +70,23 @@ class Environment:
             self._link(name)
         done = subprocess.run(
             [
-                sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install",
-                "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check",
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                str(self.bin / "python"),
+                "install",
+                "--quiet",
+                "--no-index",
+                "--no-deps",
+                "--disable-pip-version-check",
                 *map(str, wheels),
             ],
-            capture_output=True, text=True, timeout=50, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
 
     def _link(self, name: str) -> None:
@@ -85,16 +100,22 @@ class Environment:
         """Run a program of the environment, with nothing else in sight."""
         return subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
-            cwd=self.bin.parent, capture_output=True, text=True, timeout=50, check=False,
+            cwd=self.bin.parent,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
             env={"PATH": str(self.bin), "HOME": str(self.bin.parent), "COLUMNS": "100"},
-        )  # fmt: skip
+        )
 
     def cpu_seconds(self, *command: str) -> float:
         """The processor time of one run."""
         process = subprocess.Popen(
             [str(self.bin / command[0]), *command[1:]],
-            stdout=subprocess.DEVNULL, cwd=self.bin.parent, env={"PATH": str(self.bin)},
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            cwd=self.bin.parent,
+            env={"PATH": str(self.bin)},
+        )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         assert process.returncode == 0

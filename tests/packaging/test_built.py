@@ -65,8 +65,12 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     in_sdist = {name.partition("/")[2] for name in names if name.partition("/")[0] in rooms}
     assert modules <= in_sdist
     assert {"pyproject.toml", "LICENSE", "README.md"} <= names
-    assert not [name for name in names if "__pycache__" in name or (name.startswith(".")
-                and name not in {".gitignore", ".dockerignore", ".ci/run"})]  # fmt: skip
+    assert not [
+        name
+        for name in names
+        if "__pycache__" in name
+        or (name.startswith(".") and name not in {".gitignore", ".dockerignore", ".ci/run"})
+    ]
 
 
 def test_the_runtime_needs_no_framework_of_the_control_plane() -> None:
@@ -77,9 +81,14 @@ def test_the_runtime_needs_no_framework_of_the_control_plane() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["penstock.data", "penstock.data.worker_process", "penstock.trainer.service", "penstock.client",
-     "penstock.trainer.agent"],
-)  # fmt: skip
+    [
+        "penstock.data",
+        "penstock.data.worker_process",
+        "penstock.trainer.service",
+        "penstock.client",
+        "penstock.trainer.agent",
+    ],
+)
 def test_what_runs_in_pods_imports_in_the_runtime_image(runtime: Environment, module: str) -> None:
     done = runtime.run("python", "-c", f"import {module}")
     assert done.returncode == 0, done.stderr

@@ -40,10 +40,13 @@ async def scraping(folder: Path, targets: Mapping[str, str]) -> AsyncIterator[ht
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     process = await asyncio.create_subprocess_exec(
-        PROMETHEUS, f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        PROMETHEUS,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
     try:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False

@@ -193,17 +193,22 @@ def test_a_program_dies_with_its_agent(tmp_path: Path) -> None:
 def test_a_missing_program_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "run", "--", "no-such-program"],
-        capture_output=True, text=True, env=ENVIRON, timeout=30,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=ENVIRON,
+        timeout=30,
+    )
     assert done.returncode == 127
     assert "no-such-program: no such program" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("content", "mode", "why"),
-    [("echo no interpreter is named\n", 0o755, "Exec format error"),
-     ("#!/bin/sh\n", 0o644, "Permission denied")],
-)  # fmt: skip
+    [
+        ("echo no interpreter is named\n", 0o755, "Exec format error"),
+        ("#!/bin/sh\n", 0o644, "Permission denied"),
+    ],
+)
 def test_a_program_that_cannot_be_run_is_named_with_the_reason(
     tmp_path: Path, content: str, mode: int, why: str
 ) -> None:
@@ -212,8 +217,11 @@ def test_a_program_that_cannot_be_run_is_named_with_the_reason(
     program.chmod(mode)
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "run", "--", str(program)],
-        capture_output=True, text=True, env=ENVIRON, timeout=30,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=ENVIRON,
+        timeout=30,
+    )
     assert done.returncode == 126
     assert f"{program}: cannot be run: {why}" in done.stderr
 
@@ -227,9 +235,17 @@ def test_a_trainer_that_is_away_does_not_stop_the_program() -> None:
 
 
 KNOWN_BEFORE = {
-    "version", "role", "rank", "incarnation", "node", "pod", "state", "exit_code", "draining",
+    "version",
+    "role",
+    "rank",
+    "incarnation",
+    "node",
+    "pod",
+    "state",
+    "exit_code",
+    "draining",
     "usage",
-}  # fmt: skip
+}
 
 
 class OldTrainer(BaseHTTPRequestHandler):

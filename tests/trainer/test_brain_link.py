@@ -31,9 +31,11 @@ from penstock.wire import JobEvent, JobRegistration, RoleDescription
 
 UID = "u-1"
 REGISTRATION = JobRegistration(
-    name="j", namespace="default", strategy=Strategy.ALL_REDUCE,
+    name="j",
+    namespace="default",
+    strategy=Strategy.ALL_REDUCE,
     roles={Role.WORKER: RoleDescription(max_replicas=4)},
-)  # fmt: skip
+)
 
 
 class FakeBrain:
@@ -81,9 +83,11 @@ class FakeBrain:
 
 def _problem(status: int) -> httpx.Response:
     content = {
-        "type": "urn:penstock:problem:not-found", "title": "Not found", "status": status,
+        "type": "urn:penstock:problem:not-found",
+        "title": "Not found",
+        "status": status,
         "detail": "no such job",
-    }  # fmt: skip
+    }
     return httpx.Response(status, json=content)
 
 
@@ -96,9 +100,11 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def books() -> Coordinator:
     found = Coordinator(JobFacts(), identity="t")
     report = SessionReport(
-        member=MemberId(rank=0, incarnation=0, nonce="n"), phase=Phase.READY, address="h:1",
+        member=MemberId(rank=0, incarnation=0, nonce="n"),
+        phase=Phase.READY,
+        address="h:1",
         data=DataSpec(dataset_size=100, global_batch=10, epochs=1),
-    )  # fmt: skip
+    )
     found.handle_session_report(report, 0.0)
     return found
 

@@ -35,10 +35,14 @@ class Chaos:
     def start_worker(self, rank: int) -> None:
         self._job.start_worker(
             rank,
-            sys.executable, "-m", "benchmarks.elastic.script",
-            f"--log={self._job.folder}", f"--epochs={EPOCHS}", "--slot-seconds=0.02",
+            sys.executable,
+            "-m",
+            "benchmarks.elastic.script",
+            f"--log={self._job.folder}",
+            f"--epochs={EPOCHS}",
+            "--slot-seconds=0.02",
             f"--hurry={self._job.folder / 'hurry'}",
-        )  # fmt: skip
+        )
 
     def strike(self, fault: str) -> None:
         self.faults[fault](self._chance.randrange(2))

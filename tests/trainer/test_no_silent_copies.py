@@ -114,10 +114,20 @@ def test_two_sessions_of_one_pod_are_refused_with_a_trainer(tmp_path: Path) -> N
 
 def test_two_sessions_of_one_pod_are_refused_without_a_trainer(tmp_path: Path) -> None:
     outside = subprocess.run(
-        [sys.executable, "-m", "penstock.cli", "run", "--",
-         *torchrun("--standalone", "--nproc-per-node=2"), *program("session", "0", "0.05")[1:]],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "penstock.cli",
+            "run",
+            "--",
+            *torchrun("--standalone", "--nproc-per-node=2"),
+            *program("session", "0", "0.05")[1:],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert outside.returncode == REFUSED, outside.stderr
     assert "DuplicateRank: two live processes are worker 0" in outside.stderr
     assert '"samples_seen"' not in outside.stdout
@@ -149,9 +159,11 @@ def test_one_group_over_two_workers_is_left_alone(slow_start: str, tmp_path: Pat
         job.start_trainer("--workers=2")
         for rank in range(2):
             group = {
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "RANK": str(rank),
                 "WORLD_SIZE": "2",
-            }  # fmt: skip
+            }
             wait = slow_start if rank else "0"
             job.start_worker(rank, *program("ddp", "12", wait), environ=group)
         assert_ended_well(job)
@@ -164,9 +176,11 @@ def test_a_rank_that_goes_on_alone_when_its_group_has_ended_is_left_alone(tmp_pa
         job.start_trainer("--workers=2")
         for rank in range(2):
             group = {
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "RANK": str(rank),
                 "WORLD_SIZE": "2",
-            }  # fmt: skip
+            }
             job.start_worker(rank, *program("group_then_alone", "11", "12"), environ=group)
         assert_ended_well(job)
 

@@ -23,10 +23,15 @@ from penstock.wire import Plan
 
 def plan(number: int) -> Plan:
     return Plan(
-        id=number, job_uid="u", created_seconds=1.7e9 + number, source=Source.BRAIN,
-        stage=Stage.ADJUST, reason="Test", message="",
+        id=number,
+        job_uid="u",
+        created_seconds=1.7e9 + number,
+        source=Source.BRAIN,
+        stage=Stage.ADJUST,
+        reason="Test",
+        message="",
         roles={Role.WORKER: RoleTarget(replicas=number)},
-    )  # fmt: skip
+    )
 
 
 class AwayServer:

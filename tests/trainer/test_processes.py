@@ -57,9 +57,12 @@ def test_time_begins_anew_when_the_rank_is_another(
     monkeypatch.setattr(room.time, "monotonic", lambda: clock[0])
     alone = {"trains": True, "rank": 0, "world_size": 1}
     for clock[0], said, seconds in [
-        (100.0, alone, 0.0), (112.0, alone, 12.0), (115.0, {**STEP, "trains": False}, None),
-        (118.0, STEP, 0.0), (125.0, alone, 0.0),
-    ]:  # fmt: skip
+        (100.0, alone, 0.0),
+        (112.0, alone, 12.0),
+        (115.0, {**STEP, "trains": False}, None),
+        (118.0, STEP, 0.0),
+        (125.0, alone, 0.0),
+    ]:
         say(heard, said)
         listen(heard)
         assert heard.read()[0].seconds == seconds
@@ -116,13 +119,19 @@ def test_a_grandchild_is_heard_and_one_who_is_not_below_this_process_is_not(
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"\xff\xfe", b"[]", b"{}", b"null", b'{"part": "other"}', b"9" * 5000,
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b"null",
+        b'{"part": "other"}',
+        b"9" * 5000,
         b'{"trains": true, "rank": 4, "world_size": 4}',
         b'{"trains": true, "rank": -1, "world_size": 4}',
         b'{"trains": true, "rank": "x", "world_size": 4}',
         b'{"trains": true, "rank": 0, "world_size": 1e999}',
     ],
-)  # fmt: skip
+)
 def test_what_is_no_statement_is_passed_over(heard: Processes, body: bytes) -> None:
     say(heard, body)
     say(heard, STEP)
@@ -182,7 +191,11 @@ def test_an_interpreter_without_penstock_runs_as_ever(tmp_path: pathlib.Path) ->
     environ = interception.hooked({"PYTHONPATH": str(tmp_path), training_evidence.SOCKET: "nobody"})
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import sitecustomize, torch; print('ran')"],
-        capture_output=True, text=True, env=environ, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=30,
+        check=False,
+    )
     assert done.stdout == "ran\n"
     assert "PENSTOCK_AGENT_SOCKET has no effect here" in done.stderr

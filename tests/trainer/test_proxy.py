@@ -25,8 +25,9 @@ def proxies(listener: Listener) -> dict[str, str]:
     url = f"http://127.0.0.1:{listener.port}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     return {each: url for name in names for each in (name, name.lower())} | {
-        "NO_PROXY": "", "no_proxy": "",
-    }  # fmt: skip
+        "NO_PROXY": "",
+        "no_proxy": "",
+    }
 
 
 @pytest.mark.slow

@@ -222,9 +222,14 @@ def test_the_schedule_goes_on_with_each_step_and_is_taken_up(tmp_path: Path) -> 
         model, optimizer = parts()
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3)
         session = elastic.session(
-            model=model, optimizer=optimizer, scheduler=scheduler, dataset_size=50,
-            global_batch=25, epochs=epochs, checkpoint_dir=tmp_path,
-        )  # fmt: skip
+            model=model,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            dataset_size=50,
+            global_batch=25,
+            epochs=epochs,
+            checkpoint_dir=tmp_path,
+        )
         train(model, session)
         return scheduler
 

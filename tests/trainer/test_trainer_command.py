@@ -65,8 +65,11 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         done = subprocess.run(
             [sys.executable, "-m", "penstock.cli", "trainer", f"--port={port}"],
-            capture_output=True, text=True, env=ENVIRON, timeout=30,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env=ENVIRON,
+            timeout=30,
+        )
     assert done.returncode != 0
     assert f"port {port} on 127.0.0.1 is in use" in " ".join(done.stderr.split())
 
@@ -74,8 +77,11 @@ def test_a_port_in_use_is_named() -> None:
 def test_without_a_token_it_listens_on_loopback_only() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "trainer", "--port=0", "--host=0.0.0.0"],
-        capture_output=True, text=True, env=ENVIRON, timeout=30,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=ENVIRON,
+        timeout=30,
+    )
     assert done.returncode != 0
     assert "PENSTOCK_JOB_TOKEN: empty" in done.stderr
 
@@ -94,8 +100,11 @@ def test_without_a_token_it_listens_on_loopback_only() -> None:
 def test_an_option_out_of_bounds_is_refused_with_its_rule(option: str, words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "trainer", option],
-        capture_output=True, text=True, env=ENVIRON, timeout=30,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=ENVIRON,
+        timeout=30,
+    )
     assert done.returncode == 2
     assert words in re.sub(r"[\s│]+", " ", done.stderr)
 

@@ -37,8 +37,9 @@ async def life(found: Installed) -> None:
         "signature": {"model": "m", "dataset": "d", "user": "u", "code": "c"},
         "resourceLimits": {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2"},
         "input": {"offload": "Always", "skipBad": True, "leaseSeconds": 30},
-        "activeDeadlineSeconds": 3600, "ttlSecondsAfterFinished": 86400,
-    }  # fmt: skip
+        "activeDeadlineSeconds": 3600,
+        "ttlSecondsAfterFinished": 86400,
+    }
     bounds = {"minReplicas": 1, "maxReplicas": 3, "spareReplicas": 1}
     await found.create(JOBS, job("pinned", workers=bounds, **everything))
     await found.create(

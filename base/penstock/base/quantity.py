@@ -25,8 +25,16 @@ _NOTATION: Final = re.compile(
 )
 _BINARY: Final = {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)}
 _DECIMAL_EXPONENT: Final = {
-    "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
-}  # fmt: skip
+    "n": -9,
+    "u": -6,
+    "m": -3,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
 _LARGEST: Final = 2**63 - 1
 _EXPONENT_BOUND: Final = 100  # beyond it, 32 digits are either past _LARGEST or finer than 1n
 _EXACT: Final = Context(prec=400, rounding=ROUND_UP)

@@ -150,9 +150,13 @@ class Application:
     def _authorize(self, request: Request) -> None:
         target = request.target
         wanted = Attributes(
-            target.verb, target.group, target.resource, target.subresource, target.namespace,
+            target.verb,
+            target.group,
+            target.resource,
+            target.subresource,
+            target.namespace,
             target.name,
-        )  # fmt: skip
+        )
         if not self.engine.authorizer.allowed(request.user, wanted):
             name = errors.ResourceName(target.group, target.resource, "")
             raise errors.forbidden(name, target.name, explain(request.user, wanted))

@@ -14,9 +14,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME = timedelta(days=365)
 _NAMES = (
-    "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
-)  # fmt: skip
+)
 
 
 def _name(text: str) -> x509.Name:
@@ -47,14 +50,20 @@ def make_certificate(folder: Path, host: str) -> bytes:
         )
         .add_extension(
             x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, crl_sign=True,
-                content_commitment=False, key_encipherment=False, data_encipherment=False,
-                key_agreement=False, encipher_only=False, decipher_only=False,
+                digital_signature=True,
+                key_cert_sign=True,
+                crl_sign=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                encipher_only=False,
+                decipher_only=False,
             ),
             critical=True,
         )
         .sign(authority_key, hashes.SHA256())
-    )  # fmt: skip
+    )
     key = ec.generate_private_key(ec.SECP256R1())
     addresses = {ipaddress.ip_address(host), ipaddress.ip_address("127.0.0.1")}
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in _NAMES]

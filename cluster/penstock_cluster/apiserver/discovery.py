@@ -12,15 +12,34 @@ from penstock_cluster.registry.objects.resource import Resource
 MINOR = 36
 #: The order in which a real server lists its groups; others follow in order of appearance.
 _GROUP_ORDER = (
-    "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling",
-    "batch", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
-    "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
-    "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
-)  # fmt: skip
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+)
 _FIXED_PATHS = (
-    "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz",
+    "/api",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/readyz",
     "/version",
-)  # fmt: skip
+)
 
 
 def version_info() -> Json:
@@ -91,9 +110,10 @@ def resource_list(registry: Registry, group: str, version: str) -> Json | None:
         listed.append(_resource(resource))
         for name, item in _subresources(resource):
             entry: Json = {
-                "name": f"{resource.plural}/{name}", "singularName": "",
+                "name": f"{resource.plural}/{name}",
+                "singularName": "",
                 "namespaced": resource.namespaced,
-            }  # fmt: skip
+            }
             if item.group:
                 entry |= {"group": item.group, "version": item.version}
             listed.append({**entry, "kind": item.kind, "verbs": list(item.verbs)})
@@ -111,9 +131,12 @@ def _subresources(resource: Resource) -> list[tuple[str, Any]]:
 
 def _resource(resource: Resource) -> Json:
     entry: Json = {
-        "name": resource.plural, "singularName": resource.singular,
-        "namespaced": resource.namespaced, "kind": resource.kind, "verbs": list(resource.verbs),
-    }  # fmt: skip
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
+    }
     if resource.short_names:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:

@@ -241,9 +241,15 @@ class Handlers:
             except ValueError as error:
                 raise errors.bad_request(f"error decoding patch: {error}") from None
         version, created = self.engine.subresources.patch(
-            resource, target.namespace, target.name, target.subresource, kind, body, call,
+            resource,
+            target.namespace,
+            target.name,
+            target.subresource,
+            kind,
+            body,
+            call,
             force=force,
-        )  # fmt: skip
+        )
         return self._written(writer, version, target, created=created)
 
     def _written(self, writer: Writer, version: Version, target: Target, *, created: bool) -> Reply:

@@ -23,19 +23,30 @@ from penstock_cluster.registry.objects.resource import Resource
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _LIST_PARAMETERS = (
-    ("allowWatchBookmarks", "boolean"), ("continue", "string"), ("fieldSelector", "string"),
-    ("labelSelector", "string"), ("limit", "integer"), ("resourceVersion", "string"),
-    ("resourceVersionMatch", "string"), ("sendInitialEvents", "boolean"),
-    ("shardSelector", "string"), ("timeoutSeconds", "integer"), ("watch", "boolean"),
-)  # fmt: skip
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("shardSelector", "string"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+)
 _WRITE_PARAMETERS = (
-    ("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"),
-)  # fmt: skip
+    ("dryRun", "string"),
+    ("fieldManager", "string"),
+    ("fieldValidation", "string"),
+)
 _DELETE_PARAMETERS = (
-    ("dryRun", "string"), ("gracePeriodSeconds", "integer"),
+    ("dryRun", "string"),
+    ("gracePeriodSeconds", "integer"),
     ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
-    ("orphanDependents", "boolean"), ("propagationPolicy", "string"),
-)  # fmt: skip
+    ("orphanDependents", "boolean"),
+    ("propagationPolicy", "string"),
+)
 _PARAMETER_TEXTS = {
     "allowWatchBookmarks": "Send BOOKMARK events on a watch.",
     "continue": "Token of the page before this one.",
@@ -60,8 +71,11 @@ _PARAMETER_TEXTS = {
     "timeoutSeconds": "End the list or watch after this many seconds.",
     "watch": "Stream changes instead of listing.",
 }
-_PATCH_TYPES = ("application/apply-patch+yaml", "application/json-patch+json",
-                "application/merge-patch+json")  # fmt: skip
+_PATCH_TYPES = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+)
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -388,8 +402,10 @@ def _paths_of(resource: Resource, prefix: str) -> Json:
     place = f"{prefix}/namespaces/{{namespace}}" if resource.namespaced else prefix
     many_parameters = [*([_in_path("namespace")] if resource.namespaced else []), *pretty]
     one_parameters = [
-        _in_path("name"), *([_in_path("namespace")] if resource.namespaced else []), *pretty,
-    ]  # fmt: skip
+        _in_path("name"),
+        *([_in_path("namespace")] if resource.namespaced else []),
+        *pretty,
+    ]
     collection = f"{place}/{resource.plural}"
     paths: Json = {collection: {**writer.many(), "parameters": many_parameters}}
     if resource.stored:
@@ -404,8 +420,9 @@ def _paths_of(resource: Resource, prefix: str) -> Json:
                 [*_parameters(_LIST_PARAMETERS), *pretty], key=lambda item: str(item["name"])
             )
             paths[f"{prefix}/{resource.plural}"] = {
-                "get": writer.everywhere(), "parameters": parameters,
-            }  # fmt: skip
+                "get": writer.everywhere(),
+                "parameters": parameters,
+            }
     return paths
 
 
@@ -439,8 +456,10 @@ class _PathWriter:
         }
         responses["401"] = {"description": "Unauthorized", "content": {}}
         operation: Json = {
-            "tags": self._tags, "description": description, "operationId": identifier,
-        }  # fmt: skip
+            "tags": self._tags,
+            "description": description,
+            "operationId": identifier,
+        }
         if parameters:
             operation["parameters"] = _parameters(parameters)
         if body is not None:
@@ -449,8 +468,10 @@ class _PathWriter:
         operation["responses"] = responses
         operation["x-kubernetes-action"] = action
         operation["x-kubernetes-group-version-kind"] = {
-            "group": resource.group, "version": resource.version, "kind": resource.kind,
-        }  # fmt: skip
+            "group": resource.group,
+            "version": resource.version,
+            "kind": resource.kind,
+        }
         return operation
 
     def _body(self, reference: str, *, required: bool = True) -> Json:
@@ -466,20 +487,31 @@ class _PathWriter:
         name = f"{self._place}{self._scope}{kind}"
         if "list" in resource.verbs:
             found["get"] = self._operation(
-                "list", f"list objects of kind {kind}", f"list{name}", f"{self._ref}List",
+                "list",
+                f"list objects of kind {kind}",
+                f"list{name}",
+                f"{self._ref}List",
                 parameters=_LIST_PARAMETERS,
-            )  # fmt: skip
+            )
         if "create" in resource.verbs:
             found["post"] = self._operation(
-                "post", f"create a {kind}", f"create{name}", self._ref, ("200", "201", "202"),
-                _WRITE_PARAMETERS, self._body(self._ref),
-            )  # fmt: skip
+                "post",
+                f"create a {kind}",
+                f"create{name}",
+                self._ref,
+                ("200", "201", "202"),
+                _WRITE_PARAMETERS,
+                self._body(self._ref),
+            )
         if "deletecollection" in resource.verbs:
             identifier = f"delete{self._place}Collection{self._scope}{kind}"
             found["delete"] = self._operation(
-                "deletecollection", f"delete collection of {kind}", identifier,
-                f"#/components/schemas/{_META}Status", parameters=_LIST_PARAMETERS,
-            )  # fmt: skip
+                "deletecollection",
+                f"delete collection of {kind}",
+                identifier,
+                f"#/components/schemas/{_META}Status",
+                parameters=_LIST_PARAMETERS,
+            )
         return found
 
     def everywhere(self) -> Json:
@@ -503,26 +535,42 @@ class _PathWriter:
         found: Json = {}
         if "get" in verbs:
             found["get"] = self._operation(
-                "get", f"read {what}", f"read{name}", reference,
+                "get",
+                f"read {what}",
+                f"read{name}",
+                reference,
                 parameters=(("resourceVersion", "string"),),
-            )  # fmt: skip
+            )
         if "update" in verbs:
             found["put"] = self._operation(
-                "put", f"replace {what}", f"replace{name}", reference, ("200", "201"),
-                _WRITE_PARAMETERS, self._body(reference),
-            )  # fmt: skip
+                "put",
+                f"replace {what}",
+                f"replace{name}",
+                reference,
+                ("200", "201"),
+                _WRITE_PARAMETERS,
+                self._body(reference),
+            )
         if "delete" in verbs and not subresource:
             found["delete"] = self._operation(
-                "delete", f"delete a {kind}", f"delete{name}",
-                f"#/components/schemas/{_META}Status", ("200", "202"), _DELETE_PARAMETERS,
+                "delete",
+                f"delete a {kind}",
+                f"delete{name}",
+                f"#/components/schemas/{_META}Status",
+                ("200", "202"),
+                _DELETE_PARAMETERS,
                 self._body(f"#/components/schemas/{_META}DeleteOptions", required=False),
-            )  # fmt: skip
+            )
         if "patch" in verbs:
             types = _PATCH_TYPES if resource.custom else (*_PATCH_TYPES, _STRATEGIC)
             schema = {"schema": {"$ref": f"#/components/schemas/{_META}Patch"}}
             found["patch"] = self._operation(
-                "patch", f"partially update {what}", f"patch{name}", reference, ("200",),
+                "patch",
+                f"partially update {what}",
+                f"patch{name}",
+                reference,
+                ("200",),
                 (*_WRITE_PARAMETERS, ("force", "boolean")),
                 {"content": dict.fromkeys(types, schema), "required": True},
-            )  # fmt: skip
+            )
         return found

@@ -23,10 +23,22 @@ class Target:
     watch_path: bool = False
 
 
-_ONE = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete",
-        "POST": "create"}  # fmt: skip
-_MANY = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection",
-         "PUT": "update", "PATCH": "patch"}  # fmt: skip
+_ONE = {
+    "GET": "get",
+    "HEAD": "get",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+    "POST": "create",
+}
+_MANY = {
+    "GET": "list",
+    "HEAD": "list",
+    "POST": "create",
+    "DELETE": "deletecollection",
+    "PUT": "update",
+    "PATCH": "patch",
+}
 
 
 def parse(method: str, path: str, *, watching: bool) -> Target:

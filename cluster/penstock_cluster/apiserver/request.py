@@ -28,8 +28,16 @@ TEXT_TYPE = b"text/plain; charset=utf-8"
 class Request:
     """One request: what was sent, and what is known about it."""
 
-    __slots__ = ("_receive", "accept", "content_type", "method", "query", "target", "user",
-                 "user_agent")  # fmt: skip
+    __slots__ = (
+        "_receive",
+        "accept",
+        "content_type",
+        "method",
+        "query",
+        "target",
+        "user",
+        "user_agent",
+    )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
@@ -73,10 +81,19 @@ class Request:
     def facts(self) -> RequestFacts:
         target = self.target
         return RequestFacts(
-            self.method, target.path, self.query, target.verb if target.resource else "",
-            target.group, target.version, target.resource, target.subresource, target.namespace,
-            target.name, self.user.name, self.user_agent,
-        )  # fmt: skip
+            self.method,
+            target.path,
+            self.query,
+            target.verb if target.resource else "",
+            target.group,
+            target.version,
+            target.resource,
+            target.subresource,
+            target.namespace,
+            target.name,
+            self.user.name,
+            self.user_agent,
+        )
 
 
 class Reply:
@@ -85,9 +102,12 @@ class Reply:
     __slots__ = ("body", "content_type", "headers", "status")
 
     def __init__(
-        self, body: bytes, status: int = 200, content_type: bytes = JSON_TYPE,
+        self,
+        body: bytes,
+        status: int = 200,
+        content_type: bytes = JSON_TYPE,
         headers: Headers | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.body = body
         self.status = status
         self.content_type = content_type

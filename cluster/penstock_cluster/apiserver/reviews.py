@@ -23,9 +23,10 @@ def answer(engine: Engine, resource: Resource, document: Json, user: User, names
             f'{resource.kind} in version "v1" cannot be handled as a {resource.kind}: {error}'
         ) from None
     reply: Json = {
-        "kind": resource.kind, "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "apiVersion": resource.api_version,
         "metadata": decoded.get("metadata") or {},
-    }  # fmt: skip
+    }
     if resource.kind == "SelfSubjectReview":
         reply["metadata"] = {"creationTimestamp": engine.timestamp()}
         reply["status"] = {"userInfo": user_info(user)}
@@ -75,19 +76,23 @@ def _access(engine: Engine, resource: Resource, spec: Json, user: User, namespac
         user = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
         if not user.name and not user.groups:
             fault = FieldFault(
-                "spec.user", "FieldValueInvalid",
+                "spec.user",
+                "FieldValueInvalid",
                 'Invalid value: "": at least one of user or group must be specified',
-            )  # fmt: skip
+            )
             raise errors.invalid(ResourceName(resource.group, "", ""), "", [fault])
     if path is not None:
         wanted = Attributes(path.get("verb", ""), path=path.get("path", ""))
     else:
         assert about is not None
         wanted = Attributes(
-            about.get("verb", ""), about.get("group", ""), about.get("resource", ""),
-            about.get("subresource", ""), about.get("namespace", "") or namespace,
+            about.get("verb", ""),
+            about.get("group", ""),
+            about.get("resource", ""),
+            about.get("subresource", ""),
+            about.get("namespace", "") or namespace,
             about.get("name", ""),
-        )  # fmt: skip
+        )
     return {"allowed": engine.authorizer.allowed(user, wanted)}
 
 

@@ -115,11 +115,20 @@ async def serve(
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(listener))
         config = uvicorn.Config(
-            "", loop="none", http=GatheringProtocol, ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, proxy_headers=False, date_header=False,
+            "",
+            loop="none",
+            http=GatheringProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            date_header=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=3600, timeout_graceful_shutdown=1,
-        )  # fmt: skip
+            timeout_keep_alive=3600,
+            timeout_graceful_shutdown=1,
+        )
         app = Application(engine, address=f"{shown}:{port}", mounts=options.mounts)
         config.app = app
         ca_pem: bytes | None = None

@@ -335,27 +335,44 @@ class Faults:
     # API server
 
     async def stall_api(
-        self, *, seconds: float, verbs: tuple[str, ...] | list[str] = (), resource: str = "",
+        self,
+        *,
+        seconds: float,
+        verbs: tuple[str, ...] | list[str] = (),
+        resource: str = "",
         user_agent: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Requests are taken and not answered for ``seconds``, then all at once."""
         choice = RequestChoice(tuple(verbs), resource, user_agent=user_agent)
         self._add_api_rule(ApiTrouble.STALL, choice, seconds=seconds)
 
     async def slow_api(
-        self, *, delay_seconds: float, seconds: float | None = None,
-        verbs: tuple[str, ...] | list[str] = (), resource: str = "", user_agent: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        delay_seconds: float,
+        seconds: float | None = None,
+        verbs: tuple[str, ...] | list[str] = (),
+        resource: str = "",
+        user_agent: str = "",
+    ) -> None:
         """Every answer takes ``delay_seconds`` more."""
         choice = RequestChoice(tuple(verbs), resource, user_agent=user_agent)
         rule = self._add_api_rule(ApiTrouble.DELAY, choice, seconds=seconds)
         rule.seconds = delay_seconds
 
     async def fail_api(
-        self, *, code: int = 500, rate: float = 1.0, times: int | None = None,
-        seconds: float | None = None, verbs: tuple[str, ...] | list[str] = (), resource: str = "",
-        namespace: str = "", name: str = "", user_agent: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        code: int = 500,
+        rate: float = 1.0,
+        times: int | None = None,
+        seconds: float | None = None,
+        verbs: tuple[str, ...] | list[str] = (),
+        resource: str = "",
+        namespace: str = "",
+        name: str = "",
+        user_agent: str = "",
+    ) -> None:
         """Answer a share (``rate``) of requests with an error: 429, 500, 503, 504, 401."""
         if not 400 <= code <= 599:
             raise FaultError(f"code: {code}: must be 400 to 599")
@@ -366,17 +383,26 @@ class Faults:
         rule.rate, rule.code = rate, code
 
     async def conflict_writes(
-        self, *, times: int = 1, resource: str = "", namespace: str = "", name: str = "",
+        self,
+        *,
+        times: int = 1,
+        resource: str = "",
+        namespace: str = "",
+        name: str = "",
         user_agent: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The next ``times`` updates and patches fail with 409 Conflict."""
         choice = RequestChoice(_WRITES, resource, namespace, name, user_agent=user_agent)
         self._add_api_rule(ApiTrouble.CONFLICT, choice, times=times)
 
     async def drop_watch_events(
-        self, *, times: int | None = None, seconds: float | None = None, resource: str = "",
+        self,
+        *,
+        times: int | None = None,
+        seconds: float | None = None,
+        resource: str = "",
         user_agent: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Events of open watches are not sent: clients miss changes and are not told."""
         choice = RequestChoice(("watch",), resource, user_agent=user_agent)
         self._add_api_rule(ApiTrouble.DROP_EVENT, choice, times=times, seconds=seconds)

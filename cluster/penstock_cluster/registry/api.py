@@ -181,9 +181,12 @@ class Api:
         after = self._storage.store.number if resource_version is None else int(resource_version)
         subscription = Subscription(table, namespace or "", match, after)
         return Watch(
-            self._storage, found, subscription,
-            with_state=resource_version is None, bookmarks=bookmarks,
-        )  # fmt: skip
+            self._storage,
+            found,
+            subscription,
+            with_state=resource_version is None,
+            bookmarks=bookmarks,
+        )
 
     @staticmethod
     def _place(resource: Resource, document: Json, namespace: str | None) -> str:

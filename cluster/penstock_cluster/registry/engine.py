@@ -81,9 +81,13 @@ class Engine:
         if self._journal:
             self._journal.keep_secrets({"token-key": key, "admin-token": admin})
         self.tokens = Tokens(
-            self.store, self.types, self.options.clock, key.encode(), admin,
+            self.store,
+            self.types,
+            self.options.clock,
+            key.encode(),
+            admin,
             self.options.longest_token_seconds,
-        )  # fmt: skip
+        )
         self.authorizer = Authorizer(self.store, enforced=self.options.rbac)
         self.subresources = Subresources(storage, self.tokens)
         self.policies = Policies(self.store)

@@ -153,9 +153,10 @@ class Subresources:
         scale["spec"] = {"replicas": replicas} if replicas else {}
         scale["status"] = {"replicas": read(document, present_at) or 0}
         selector = (
-            read(document, selector_at) if selector_at
+            read(document, selector_at)
+            if selector_at
             else _selector_text(read(document, ("spec", "selector")))
-        )  # fmt: skip
+        )
         if selector:
             scale["status"]["selector"] = selector
         return scale
@@ -170,9 +171,10 @@ class Subresources:
         replicas = decoded["spec"].get("replicas", 0)
         if replicas < 0 and not resource.custom:
             fault = FieldFault(
-                "spec.replicas", "FieldValueInvalid",
+                "spec.replicas",
+                "FieldValueInvalid",
                 f"Invalid value: {replicas}: must be greater than or equal to 0",
-            )  # fmt: skip
+            )
             raise errors.invalid(
                 ResourceName("autoscaling", "scales", "Scale"), current.key[1], [fault]
             )
@@ -241,15 +243,23 @@ class Subresources:
             if metadata.get(field):
                 merged[field] = {**(merged.get(field) or {}), **metadata[field]}
         condition = {
-            "type": "PodScheduled", "status": "True", "lastProbeTime": None,
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": None,
             "lastTransitionTime": call.now,
-        }  # fmt: skip
+        }
         status = with_pod_condition(pod.get("status") or {}, condition)
         new = {**pod, "metadata": merged, "spec": spec, "status": status}
         owners = managed.after_update(
-            current.managed, resource.shape, pod, new, manager=call.manager, api_version="v1",
-            subresource="binding", now=call.now,
-        )  # fmt: skip
+            current.managed,
+            resource.shape,
+            pod,
+            new,
+            manager=call.manager,
+            api_version="v1",
+            subresource="binding",
+            now=call.now,
+        )
         if not call.dry_run:
             self._storage.store.put(
                 self._storage.store.table(resource.storage), current.key, new, owners
@@ -310,22 +320,28 @@ class Subresources:
             current = self._mark_disrupted(resource, current, call)
         wanted = options.get("preconditions") or {}
         self._operations.delete(
-            resource, namespace, name,
+            resource,
+            namespace,
+            name,
             DeleteOptions(
-                options.get("gracePeriodSeconds"), "",
+                options.get("gracePeriodSeconds"),
+                "",
                 Preconditions(wanted.get("uid"), None),
             ),
             call,
-        )  # fmt: skip
+        )
         return {**SUCCESS, "code": 201}
 
     def _mark_disrupted(self, resource: Resource, current: Version, call: Call) -> Version:
         pod = current.object
         condition = {
-            "type": "DisruptionTarget", "status": "True", "lastProbeTime": None,
-            "lastTransitionTime": call.now, "reason": "EvictionByEvictionAPI",
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": call.now,
+            "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
-        }  # fmt: skip
+        }
         status = with_pod_condition(pod.get("status") or {}, condition)
         new = {**pod, "metadata": dict(pod["metadata"]), "status": status}
         table = self._storage.store.table(resource.storage)
@@ -365,8 +381,9 @@ class Subresources:
             }
             raise errors.too_many_requests(
                 "Cannot evict pod as it would violate the pod's disruption budget.",
-                retry_after=0, cause=cause,
-            )  # fmt: skip
+                retry_after=0,
+                cause=cause,
+            )
         if dry_run:
             return
         spent = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
@@ -402,7 +419,8 @@ def _bad_scale(scale: Json, wanted: Json, error: Exception) -> ApiError:
 def not_available(resource: Resource, subresource: str) -> ApiError:
     """A path of the real server that needs a node's container runtime."""
     return ApiError(
-        501, "NotImplemented",
+        501,
+        "NotImplemented",
         f"the embedded cluster does not serve {resource.plural}/{subresource}",
         {"kind": resource.plural},
-    )  # fmt: skip
+    )

@@ -96,16 +96,18 @@ class Tokens:
             "iss": AUDIENCE,
             "jti": str(uuid.uuid4()),
             "kubernetes.io": {
-                "namespace": namespace, "serviceaccount": {"name": name, "uid": account.uid},
+                "namespace": namespace,
+                "serviceaccount": {"name": name, "uid": account.uid},
             },
             "nbf": int(now.timestamp()),
             "sub": f"system:serviceaccount:{namespace}:{name}",
-        }  # fmt: skip
+        }
         if bound_to:
             kind = str(bound_to.get("kind", "")).lower()
             claims["kubernetes.io"][kind] = {
-                "name": bound_to.get("name"), "uid": bound_to.get("uid"),
-            }  # fmt: skip
+                "name": bound_to.get("name"),
+                "uid": bound_to.get("uid"),
+            }
         head = _encode(orjson.dumps({"alg": "HS256", "kid": "penstock-local", "typ": "JWT"}))
         text = f"{head}.{_encode(orjson.dumps(claims))}"
         return f"{text}.{self._sign(text)}", expiry
@@ -158,9 +160,10 @@ class Tokens:
             extra["authentication.kubernetes.io/pod-name"] = [pod["name"]]
             extra["authentication.kubernetes.io/pod-uid"] = [pod["uid"]]
         groups = (
-            "system:serviceaccounts", f"system:serviceaccounts:{namespace}",
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{namespace}",
             "system:authenticated",
-        )  # fmt: skip
+        )
         return User(claims["sub"], groups, uid=account["uid"], extra=extra)
 
     def answer(self, namespace: str, name: str, document: Json) -> Json:

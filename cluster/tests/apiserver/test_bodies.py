@@ -29,9 +29,11 @@ def test_faults_of_json(text: str, message: str) -> None:
 
 def test_yaml_keeps_times_as_text_and_is_never_code() -> None:
     document = bodies.decode_object(
-        b"metadata: {name: a}\nspec: {time: 2001-01-01T00:00:00Z, n: 1}", "application/yaml", "X",
+        b"metadata: {name: a}\nspec: {time: 2001-01-01T00:00:00Z, n: 1}",
+        "application/yaml",
+        "X",
         needs_kind=False,
-    )  # fmt: skip
+    )
     assert document["spec"] == {"time": "2001-01-01T00:00:00Z", "n": 1}
     with pytest.raises(ApiError) as refusal:
         bodies.decode_object(

@@ -67,27 +67,47 @@ def _pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
         (_pod({"phase": "Pending"}), "Pending"),
         (_pod({"phase": "Failed", "reason": "Evicted"}), "Evicted"),
         (
-            _pod({"phase": "Pending", "conditions": [
-                {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}),
+            _pod(
+                {
+                    "phase": "Pending",
+                    "conditions": [
+                        {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+                    ],
+                }
+            ),
             "SchedulingGated",
         ),
         (
-            _pod({"phase": "Running", "containerStatuses": [
-                {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}),
+            _pod(
+                {
+                    "phase": "Running",
+                    "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}],
+                }
+            ),
             "CrashLoopBackOff",
         ),
         (
-            _pod({"phase": "Failed", "containerStatuses": [
-                {"state": {"terminated": {"exitCode": 3}}}]}),
+            _pod(
+                {
+                    "phase": "Failed",
+                    "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}],
+                }
+            ),
             "ExitCode:3",
         ),
         (
-            _pod({"phase": "Failed", "containerStatuses": [
-                {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}),
+            _pod(
+                {
+                    "phase": "Failed",
+                    "containerStatuses": [
+                        {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+                    ],
+                }
+            ),
             "OOMKilled",
         ),
         (_pod({"phase": "Running"}, deletionTimestamp="2001-01-01T00:00:00Z"), "Terminating"),
     ],
-)  # fmt: skip
+)
 def test_the_state_of_a_pod(pod: dict[str, Any], state: str) -> None:
     assert pod_state(pod) == state

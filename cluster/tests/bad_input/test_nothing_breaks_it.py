@@ -17,9 +17,17 @@ from penstock_cluster.testing import Answer, RunningCluster, api_server
 
 CRDS = Path(__file__).parents[3] / "crds"
 BROKEN = "the request failed; see the server's log"
-KINDS = ("application/json", "application/merge-patch+json", "application/json-patch+json",
-         "application/strategic-merge-patch+json", "application/apply-patch+yaml",
-         "application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "")  # fmt: skip
+KINDS = (
+    "application/json",
+    "application/merge-patch+json",
+    "application/json-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "text/plain",
+    "",
+)
 
 SAMPLES: dict[str, dict[str, Any]] = {
     "pods": {
@@ -116,10 +124,35 @@ CLUSTER_WIDE: dict[str, dict[str, Any]] = {
     },
 }
 ODD: list[Any] = [
-    None, True, 0, -1, 2**31, 2**63, 2**64, 1.5, "", "x", "\u0000", "a" * 300, [], {}, [None],
-    [[]], [{}], {"": ""}, {"a": None}, {"a": {"b": []}}, "2026-13-45T99:99:99Z", "-5", "1e999",
-    ["a", "a"], [1, "a", None], {"$patch": "delete"}, {"$retainKeys": 1}, "\ud83d\ude00",
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    2**31,
+    2**63,
+    2**64,
+    1.5,
+    "",
+    "x",
+    "\u0000",
+    "a" * 300,
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"": ""},
+    {"a": None},
+    {"a": {"b": []}},
+    "2026-13-45T99:99:99Z",
+    "-5",
+    "1e999",
+    ["a", "a"],
+    [1, "a", None],
+    {"$patch": "delete"},
+    {"$retainKeys": 1},
+    "\ud83d\ude00",
+]
 
 
 @pytest.fixture(scope="module")
@@ -224,25 +257,60 @@ def test_any_bytes_of_any_type(
     check(answer, f"{method} {path} {kind} {body!r}")
 
 
-QUERIES = ("labelSelector", "fieldSelector", "limit", "continue", "resourceVersion",
-           "resourceVersionMatch", "timeoutSeconds", "dryRun", "fieldManager", "fieldValidation",
-           "force", "gracePeriodSeconds", "propagationPolicy", "orphanDependents", "includeObject",
-           "pretty", "sendInitialEvents", "allowWatchBookmarks")  # fmt: skip
+QUERIES = (
+    "labelSelector",
+    "fieldSelector",
+    "limit",
+    "continue",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "timeoutSeconds",
+    "dryRun",
+    "fieldManager",
+    "fieldValidation",
+    "force",
+    "gracePeriodSeconds",
+    "propagationPolicy",
+    "orphanDependents",
+    "includeObject",
+    "pretty",
+    "sendInitialEvents",
+    "allowWatchBookmarks",
+)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     query=st.dictionaries(
         st.sampled_from(QUERIES),
-        st.sampled_from(["", "0", "-1", "x", "true", "a=b", "a in (", "!", "=", "a,,b", "\u0000",
-                         "9" * 30, "All", "Exact", "spec.nodeName=", "eyJ2Ijox", "%"])
+        st.sampled_from(
+            [
+                "",
+                "0",
+                "-1",
+                "x",
+                "true",
+                "a=b",
+                "a in (",
+                "!",
+                "=",
+                "a,,b",
+                "\u0000",
+                "9" * 30,
+                "All",
+                "Exact",
+                "spec.nodeName=",
+                "eyJ2Ijox",
+                "%",
+            ]
+        )
         | st.text(max_size=10),
         max_size=3,
     ),
     method=st.sampled_from(["GET", "POST", "DELETE", "PATCH"]),
     name=st.sampled_from(["", "/absent", "/absent/status", "/absent/scale", "/absent/log", "//x"]),
     resource=st.sampled_from(["pods", "nodes", "elasticjobs.penstock.dev"]),
-)  # fmt: skip
+)
 def test_any_query(
     cluster: RunningCluster, query: dict[str, str], method: str, name: str, resource: str
 ) -> None:
@@ -276,9 +344,12 @@ def test_yaml_that_would_grow_without_bound_is_refused(cluster: RunningCluster) 
         lines.append(f"{name}: &{name} [{', '.join([f'*{previous}'] * 10)}]")
         previous = name
     answer = cluster.request(
-        "PATCH", cluster.path("configmaps", "default", "x"), "\n".join(lines),
-        content_type=KINDS[4], query={"fieldManager": "m"},
-    )  # fmt: skip
+        "PATCH",
+        cluster.path("configmaps", "default", "x"),
+        "\n".join(lines),
+        content_type=KINDS[4],
+        query={"fieldManager": "m"},
+    )
     check(answer, "aliases")
     assert answer.status >= 400
 

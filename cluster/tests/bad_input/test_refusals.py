@@ -123,9 +123,12 @@ def test_nesting_has_a_bound(cluster: RunningCluster, body: str, kind: str) -> N
 def test_yaml_that_json_cannot_say_is_refused(cluster: RunningCluster, line: str) -> None:
     head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: odd}\n"
     answer = cluster.request(
-        "PATCH", cluster.path("configmaps", "default", "odd"), head + line + "\n",
-        content_type=APPLY, query={"fieldManager": "m"},
-    )  # fmt: skip
+        "PATCH",
+        cluster.path("configmaps", "default", "odd"),
+        head + line + "\n",
+        content_type=APPLY,
+        query={"fieldManager": "m"},
+    )
     assert answer.status == 400
     assert answer.json["message"].startswith("error decoding YAML: ")
 

@@ -64,9 +64,11 @@ def test_a_watch_delivers_every_change_in_order(cluster: RunningCluster) -> None
             async def follow() -> None:
                 async with watch.Watch() as watching:
                     async for event in watching.stream(
-                        custom.list_namespaced_custom_object, *place,
-                        resource_version=listed["metadata"]["resourceVersion"], timeout_seconds=20,
-                    ):  # fmt: skip
+                        custom.list_namespaced_custom_object,
+                        *place,
+                        resource_version=listed["metadata"]["resourceVersion"],
+                        timeout_seconds=20,
+                    ):
                         item = event["object"]
                         name, size = item["metadata"]["name"], item["spec"].get("size", 0)
                         seen.append((event["type"], name, size))

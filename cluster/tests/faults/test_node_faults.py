@@ -23,9 +23,13 @@ from penstock_cluster.nodes import NodeDeclaration
 
 TWO = (NodeDeclaration("n1"), NodeDeclaration("n2"))
 AT_ONCE = [
-    {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute",
-     "tolerationSeconds": 0}
-]  # fmt: skip
+    {
+        "key": "node.kubernetes.io/unreachable",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 0,
+    }
+]
 
 
 def on(name: str, node: str, script: str = "sleep 60", **spec) -> dict:

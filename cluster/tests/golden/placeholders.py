@@ -24,11 +24,18 @@ _FREE = {
     "scheme": r'[^"]*',
     "pem": r"[\s\S]*",
     **dict.fromkeys(
-        ("gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler",
-         "platform"),
+        (
+            "gitVersion",
+            "gitCommit",
+            "gitTreeState",
+            "buildDate",
+            "goVersion",
+            "compiler",
+            "platform",
+        ),
         r"[\s\S]*",
     ),
-}  # fmt: skip
+}
 PLACEHOLDER = re.compile("<(?:(" + "|".join(_BOUND) + r")-(\d+)|(" + "|".join(_FREE) + "))>")
 _LARGE = re.compile(r"^<(\d+)(?: (MiB)(?: \+ (\d+))? of| times) x>$")
 _MEBIBYTE = 2**20

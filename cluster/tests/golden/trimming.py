@@ -11,11 +11,27 @@ from typing import Any
 
 Json = dict[str, Any]
 _GATES = ("schedulingGates", "affinity", "nodeSelector", "nodeName", "tolerations", "schedulerName")
-_ROOT_PATHS = ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/readyz", "/openapi/v2",
-               "/openapi/v3", "/version", "/metrics")  # fmt: skip
+_ROOT_PATHS = (
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/version",
+    "/metrics",
+)
 _AGGREGATED = ("pods", "nodes", "namespaces", "configmaps", "serviceaccounts", "events")
-_OPENAPI_ENTRIES = ("api/v1", "apis/golden.dev", "apis/golden.dev/v1alpha1",
-                    "apis/apiextensions.k8s.io/v1", "version", "apis")  # fmt: skip
+_OPENAPI_ENTRIES = (
+    "api/v1",
+    "apis/golden.dev",
+    "apis/golden.dev/v1alpha1",
+    "apis/apiextensions.k8s.io/v1",
+    "version",
+    "apis",
+)
 _COMMON_COLUMNS = 200
 
 

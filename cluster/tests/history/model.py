@@ -37,8 +37,12 @@ class Held:
 
     def same_but_version(self, other: Held) -> bool:
         return (self.name, self.value, self.labels, self.finalizers, self.marked) == (
-            other.name, other.value, other.labels, other.finalizers, other.marked,
-        )  # fmt: skip
+            other.name,
+            other.value,
+            other.labels,
+            other.finalizers,
+            other.marked,
+        )
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,23 @@ INPUT = DATA / "kubectl" / "input"
 NAMESPACE = "g-kubectl"
 #: In the order in which they were recorded: each goes on from what the one before left.
 ORDER = (
-    "apply", "apply-server-side", "get", "get-wide", "get-watch", "describe", "scale", "patch",
-    "wait", "explain", "label-annotate", "invalid", "diff-dry-run", "api-resources", "auth",
+    "apply",
+    "apply-server-side",
+    "get",
+    "get-wide",
+    "get-watch",
+    "describe",
+    "scale",
+    "patch",
+    "wait",
+    "explain",
+    "label-annotate",
+    "invalid",
+    "diff-dry-run",
+    "api-resources",
+    "auth",
     "delete",
-)  # fmt: skip
+)
 #: These began with an empty discovery cache.
 FRESH_CACHE = ("apply", "get", "explain")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

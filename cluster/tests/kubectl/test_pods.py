@@ -81,9 +81,13 @@ def start_pod(kubectl: Kubectl, name: str) -> None:
         "containerStatuses": [container],
     }
     cluster.patch(
-        "pods", name, {"status": status}, "default", "status",
+        "pods",
+        name,
+        {"status": status},
+        "default",
+        "status",
         content_type="application/strategic-merge-patch+json",
-    )  # fmt: skip
+    )
 
 
 def test_get_wide_shows_state_address_and_node(kubectl: Kubectl) -> None:

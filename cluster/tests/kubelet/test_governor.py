@@ -249,9 +249,16 @@ def test_it_costs_little(tmp_path: Path) -> None:
         source += "while 1: sum(range(20000)); time.sleep(0.005)"
         for number in range(10):
             await runtime.start(
-                spec(tmp_path, sys.executable, "-c", source, name=f"c{number}",
-                     env={"NAME": f"c{number}"}, milli_cpu=100)
-            )  # fmt: skip
+                spec(
+                    tmp_path,
+                    sys.executable,
+                    "-c",
+                    source,
+                    name=f"c{number}",
+                    env={"NAME": f"c{number}"},
+                    milli_cpu=100,
+                )
+            )
             await written(tmp_path, f"c{number}")
         assert runtime.shim_pid is not None
         [cost] = await shares([runtime.shim_pid], 5.0)

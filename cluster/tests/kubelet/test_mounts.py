@@ -25,7 +25,7 @@ REWRITER = PathRewriter({"/data": Path("/pod/v/data"), "/data/inner/": Path("/po
         ("/data/a:/data/b", "/pod/v/data/a:/pod/v/data/b"),
         ("cat '/data/x' > \"/data/y\"", "cat '/pod/v/data/x' > \"/pod/v/data/y\""),
         ("file:///data/x", "file:///pod/v/data/x"),
-        ("{\"dir\": \"/data\"}", "{\"dir\": \"/pod/v/data\"}"),
+        ('{"dir": "/data"}', '{"dir": "/pod/v/data"}'),
         ("/database", "/database"),
         ("/mnt/data", "/mnt/data"),
         ("x/data", "x/data"),
@@ -34,7 +34,7 @@ REWRITER = PathRewriter({"/data": Path("/pod/v/data"), "/data/inner/": Path("/po
         ("http://host/data", "http://host/data"),
         ("", ""),
     ],
-)  # fmt: skip
+)
 def test_rewriting(text: str, expected: str) -> None:
     assert REWRITER.rewrite(text) == expected
 

@@ -33,11 +33,14 @@ def record(*states: State, init: tuple[State, ...] = (), **more) -> PodRecord:
         return ContainerRecord({"name": f"c{number}"}, is_init, state, is_ready=ready)
 
     return PodRecord(
-        "127.64.0.1", "127.0.0.1", "t0",
+        "127.64.0.1",
+        "127.0.0.1",
+        "t0",
         [build(state, number, True) for number, state in enumerate(init)],
         [build(state, number, False) for number, state in enumerate(states)],
-        is_set_up=True, **more,
-    )  # fmt: skip
+        is_set_up=True,
+        **more,
+    )
 
 
 @pytest.mark.parametrize(

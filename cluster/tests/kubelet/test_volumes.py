@@ -239,8 +239,9 @@ def test_a_changed_config_map_is_seen_whole(tmp_path: Path) -> None:
         await cluster.api.create("configmaps", data, "default")
         volumes = [{"name": "settings", "configMap": {"name": "settings"}}]
         script = "while :; do cat /settings/k; echo; ls /settings; sleep 0.1; done"
-        await cluster.run(pod(script=script, container=mounted(("settings", "/settings")),
-                              volumes=volumes))  # fmt: skip
+        await cluster.run(
+            pod(script=script, container=mounted(("settings", "/settings")), volumes=volumes)
+        )
         await cluster.log_until("p", "old")
         change = {"data": {"k": "new", "gone": None}}
         await cluster.api.patch("configmaps", "settings", change, "default")

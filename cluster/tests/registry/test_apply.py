@@ -25,9 +25,17 @@ def _apply(
     live: Any, entries: Entries, config: Any, manager: str, *, force: bool = True
 ) -> tuple[Any, Entries]:
     return apply(
-        SHAPE, live, entries, config, manager=manager, api_version="v1", subresource="",
-        force=force, now="2001-01-01T00:00:00Z", reset=(),
-    )  # fmt: skip
+        SHAPE,
+        live,
+        entries,
+        config,
+        manager=manager,
+        api_version="v1",
+        subresource="",
+        force=force,
+        now="2001-01-01T00:00:00Z",
+        reset=(),
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from(["alpha", "beta"]), CONFIGS), max_size=8))

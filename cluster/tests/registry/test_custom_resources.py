@@ -19,8 +19,11 @@ def test_defaults_come_and_unknown_fields_go() -> None:
         before = thaw(document)
         found = await api.create(WIDGET, document, "default")
         assert found["spec"] == {
-            "size": 3, "replicas": 1, "mode": "Safe", "free": {"any": {"thing": [1, None]}},
-        }  # fmt: skip
+            "size": 3,
+            "replicas": 1,
+            "mode": "Safe",
+            "free": {"any": {"thing": [1, None]}},
+        }
         assert document == before
         assert found["metadata"]["generation"] == 1
 

@@ -56,17 +56,25 @@ def binding() -> dict[str, Any]:
         ({**READ_PODS, "resourceNames": ["one"]}, False),
         ({"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["bind"]}, True),
         (
-            {"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["bind"],
-             "resourceNames": ["readers"]},
+            {
+                "apiGroups": [RBAC],
+                "resources": ["clusterroles"],
+                "verbs": ["bind"],
+                "resourceNames": ["readers"],
+            },
             True,
         ),
         (
-            {"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["bind"],
-             "resourceNames": ["others"]},
+            {
+                "apiGroups": [RBAC],
+                "resources": ["clusterroles"],
+                "verbs": ["bind"],
+                "resourceNames": ["others"],
+            },
             False,
         ),
     ],
-)  # fmt: skip
+)
 def test_a_binding_hands_on_what_one_has_or_may_bind(rule: dict[str, Any], allowed: bool) -> None:
     async def story(engine: Engine, _: Api) -> None:
         ann = await as_holder_of(engine, rule)
@@ -98,9 +106,12 @@ def test_a_role_holds_what_its_author_has() -> None:
 
 def owned(owner: dict[str, Any]) -> dict[str, Any]:
     reference = {
-        "apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
     document = config_map("owned")
     document["metadata"]["ownerReferences"] = [reference]
     return document
@@ -130,8 +141,12 @@ def test_without_enforcement_everybody_may() -> None:
 
 
 def test_a_rule_falls_into_single_rights() -> None:
-    rule = {"apiGroups": ["", "apps"], "resources": ["a", "b/c"], "verbs": ["get"],
-            "resourceNames": ["x"]}  # fmt: skip
+    rule = {
+        "apiGroups": ["", "apps"],
+        "resources": ["a", "b/c"],
+        "verbs": ["get"],
+        "resourceNames": ["x"],
+    }
     assert len(list(parts(rule))) == 4
     assert list(parts({"nonResourceURLs": ["/metrics"], "verbs": ["get"]})) == [
         {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}

@@ -17,10 +17,13 @@ async def owned(
     api: Api, owner: dict[str, Any], name: str, *, blocks: bool = True, **meta: Any
 ) -> None:
     reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"],
-        "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
-        "controller": True, "blockOwnerDeletion": blocks,
-    }  # fmt: skip
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": blocks,
+    }
     document = config_map(name)
     document["metadata"].update(meta, ownerReferences=[reference])
     await api.create("configmaps", document, "default")
@@ -106,14 +109,20 @@ def test_a_namespace_is_emptied_and_goes() -> None:
         await api.create("namespaces", {"metadata": {"name": "short"}})
         await settle()
         await api.create("configmaps", config_map(), "short")
-        await api.create("pods", {"metadata": {"name": "p"}, "spec": {"containers": [
-            {"name": "c", "image": "i"}]}}, "short")  # fmt: skip
+        await api.create(
+            "pods",
+            {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+            "short",
+        )
         await api.delete("namespaces", "short")
         with pytest.raises(ApiError, match="because it is being terminated"):
             await api.create("configmaps", config_map("late"), "short")
         await settle(30)
-        assert not [item for item in (await api.list("namespaces")).items
-                    if item["metadata"]["name"] == "short"]  # fmt: skip
+        assert not [
+            item
+            for item in (await api.list("namespaces")).items
+            if item["metadata"]["name"] == "short"
+        ]
         assert (await api.list("configmaps", "short")).items == []
 
     run(scenario)

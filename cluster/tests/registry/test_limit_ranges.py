@@ -75,9 +75,13 @@ def test_a_container_out_of_bounds_is_refused() -> None:
         main = {"name": "main", "resources": {"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}}
         with pytest.raises(ApiError, match="maximum cpu usage per Container is 2"):
             await api.patch(
-                "pods", "p", {"spec": {"containers": [main]}}, "default", kind="strategic",
+                "pods",
+                "p",
+                {"spec": {"containers": [main]}},
+                "default",
+                kind="strategic",
                 subresource="resize",
-            )  # fmt: skip
+            )
 
     run(scenario)
 

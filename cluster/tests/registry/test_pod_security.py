@@ -142,10 +142,11 @@ def pods_are_warned_of(cluster: RunningCluster) -> None:
     assert _warnings(cluster.request("POST", path, pod("q", SAFE))) == []
     cluster.create("pods", pod("r"), "warned")
     answer = cluster.request(
-        "PATCH", cluster.path("namespaces", name="warned"),
+        "PATCH",
+        cluster.path("namespaces", name="warned"),
         {"metadata": {"labels": {f"{PREFIX}enforce": "restricted"}}},
         content_type="application/merge-patch+json",
-    )  # fmt: skip
+    )
     assert _warnings(answer) == [
         (
             '299 - "existing pods in namespace "warned" violate the new PodSecurity enforce level '

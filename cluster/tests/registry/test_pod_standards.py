@@ -76,8 +76,10 @@ BASELINE_CASES: list[tuple[str, Json, str]] = [
     (
         "capabilities",
         containers(plus(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN", "CHOWN", "NET_RAW"]})),
-        ('non-default capabilities (container "a" must not include "NET_RAW", "SYS_ADMIN" in '
-        "securityContext.capabilities.add)"),
+        (
+            'non-default capabilities (container "a" must not include "NET_RAW", "SYS_ADMIN" in '
+            "securityContext.capabilities.add)"
+        ),
     ),
     ("hostPath", with_volume(hostPath={"path": "/"}), 'hostPath volumes (volume "v")'),
     ("host port", with_port(80), 'hostPort (container "a" uses hostPort 80)'),
@@ -94,14 +96,18 @@ BASELINE_CASES: list[tuple[str, Json, str]] = [
     (
         "AppArmor of a container",
         containers(plus(appArmorProfile={"type": "Unconfined"})),
-        ('forbidden AppArmor profile (container "a" must not set AppArmor profile type to '
-        '"Unconfined")'),
+        (
+            'forbidden AppArmor profile (container "a" must not set AppArmor profile type to '
+            '"Unconfined")'
+        ),
     ),
     (
         "SELinux",
         on_pod(seLinuxOptions={"type": "spc_t", "user": "u", "role": "r"}),
-        ('seLinuxOptions (pod set forbidden securityContext.seLinuxOptions: type "spc_t"; user may '
-        "not be set; role may not be set)"),
+        (
+            'seLinuxOptions (pod set forbidden securityContext.seLinuxOptions: type "spc_t"; user '
+            "may not be set; role may not be set)"
+        ),
     ),
     (
         "procMount",
@@ -111,8 +117,10 @@ BASELINE_CASES: list[tuple[str, Json, str]] = [
     (
         "seccomp",
         containers(plus(seccompProfile={"type": "Unconfined"}), securityContext={}),
-        ('seccompProfile (container "a" must not set securityContext.seccompProfile.type to '
-        '"Unconfined")'),
+        (
+            'seccompProfile (container "a" must not set securityContext.seccompProfile.type to '
+            '"Unconfined")'
+        ),
     ),
     (
         "seccomp of both",
@@ -120,14 +128,17 @@ BASELINE_CASES: list[tuple[str, Json, str]] = [
             plus(seccompProfile={"type": "Unconfined"}),
             securityContext={"seccompProfile": {"type": "Unconfined"}},
         ),
-        ('seccompProfile (pod and container "a" must not set securityContext.seccompProfile.type '
-        'to "Unconfined")'),
+        (
+            'seccompProfile (pod and container "a" must not set '
+            'securityContext.seccompProfile.type to "Unconfined")'
+        ),
     ),
     (
         "sysctls",
         on_pod(
             sysctls=[
-                {"name": "net.ipv4.tcp_rmem", "value": "1"}, {"name": "kernel.msgmax", "value": "1"}
+                {"name": "net.ipv4.tcp_rmem", "value": "1"},
+                {"name": "kernel.msgmax", "value": "1"},
             ]
         ),
         "forbidden sysctls (kernel.msgmax)",
@@ -137,7 +148,7 @@ BASELINE_CASES: list[tuple[str, Json, str]] = [
         on_pod(windowsOptions={"hostProcess": True}),
         "hostProcess (pod must not set securityContext.windowsOptions.hostProcess=true)",
     ),
-]  # fmt: skip
+]
 
 DROP_NOTHING = {key: value for key, value in SAFE.items() if key != "capabilities"}
 NO_SECCOMP = {key: value for key, value in SAFE.items() if key != "seccompProfile"}
@@ -210,7 +221,8 @@ FINE: list[tuple[str, Json]] = [
         containers(
             {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             securityContext={
-                "runAsNonRoot": True, "runAsUser": 1000,
+                "runAsNonRoot": True,
+                "runAsUser": 1000,
                 "seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"},
             },
         ),
@@ -224,7 +236,7 @@ FINE: list[tuple[str, Json]] = [
     ("Windows", containers({"runAsNonRoot": True}, os={"name": "windows"})),
     ("no host port", with_port(0)),
     ("a probe of the pod itself", with_probe(httpGet={"port": 80})),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

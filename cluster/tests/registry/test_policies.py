@@ -16,9 +16,11 @@ BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
 
 def policy(*validations: dict[str, Any], **spec: Any) -> dict[str, Any]:
     rule = {
-        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["configmaps"],
         "operations": ["CREATE", "UPDATE", "DELETE"],
-    }  # fmt: skip
+    }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",

@@ -15,9 +15,10 @@ Json = dict[str, Any]
 
 def pod(name: str, requests: Json | None = None, limits: Json | None = None, **spec: Any) -> Json:
     main = {
-        "name": "main", "image": "any",
+        "name": "main",
+        "image": "any",
         "resources": {"requests": requests or {}, "limits": limits or {}},
-    }  # fmt: skip
+    }
     return {"metadata": {"name": name}, "spec": {"containers": [main], **spec}}
 
 
@@ -103,9 +104,13 @@ def test_a_resize_stays_within_the_quota() -> None:
         async def resize(cpu: str) -> None:
             main = {"name": "main", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": cpu}}}
             await api.patch(
-                "pods", "p", {"spec": {"containers": [main]}}, "default", kind="strategic",
+                "pods",
+                "p",
+                {"spec": {"containers": [main]}},
+                "default",
+                kind="strategic",
                 subresource="resize",
-            )  # fmt: skip
+            )
 
         with pytest.raises(ApiError, match=r"requested: limits.cpu=1, used: limits.cpu=2"):
             await resize("3")

@@ -17,27 +17,54 @@ RBAC = "rbac.authorization.k8s.io"
 @pytest.mark.parametrize(
     ("rule", "wanted", "allowed"),
     [
-        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
-         Attributes("get", "", "pods"), True),
-        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
-         Attributes("list", "", "pods"), False),
-        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
-         Attributes("get", "", "pods", "log"), False),
-        ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
-         Attributes("patch", "x.dev", "things", "status"), True),
-        ({"verbs": ["get"], "apiGroups": ["x.dev"], "resources": ["*/status"]},
-         Attributes("get", "x.dev", "things", "status"), True),
-        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]},
-         Attributes("get", "", "pods", name="a"), True),
-        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]},
-         Attributes("get", "", "pods", name="b"), False),
-        ({"verbs": ["get"], "nonResourceURLs": ["/metrics", "/logs/*"]},
-         Attributes("get", path="/logs/x"), True),
+        (
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+            Attributes("get", "", "pods"),
+            True,
+        ),
+        (
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+            Attributes("list", "", "pods"),
+            False,
+        ),
+        (
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+            Attributes("get", "", "pods", "log"),
+            False,
+        ),
+        (
+            {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+            Attributes("patch", "x.dev", "things", "status"),
+            True,
+        ),
+        (
+            {"verbs": ["get"], "apiGroups": ["x.dev"], "resources": ["*/status"]},
+            Attributes("get", "x.dev", "things", "status"),
+            True,
+        ),
+        (
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]},
+            Attributes("get", "", "pods", name="a"),
+            True,
+        ),
+        (
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]},
+            Attributes("get", "", "pods", name="b"),
+            False,
+        ),
+        (
+            {"verbs": ["get"], "nonResourceURLs": ["/metrics", "/logs/*"]},
+            Attributes("get", path="/logs/x"),
+            True,
+        ),
         ({"verbs": ["get"], "nonResourceURLs": ["/metrics"]}, Attributes("get", path="/x"), False),
-        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
-         Attributes("get", path="/pods"), False),
+        (
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+            Attributes("get", path="/pods"),
+            False,
+        ),
     ],
-)  # fmt: skip
+)
 def test_rules(rule: dict[str, Any], wanted: Attributes, allowed: bool) -> None:
     assert allows(rule, wanted) is allowed
 

@@ -15,9 +15,12 @@ def test_a_token_names_its_account_until_it_expires() -> None:
 
     async def scenario(engine: Engine, api: Api) -> None:
         reply = await api.create(
-            "serviceaccounts", {"spec": {"expirationSeconds": 600}}, "default",
-            name="default", subresource="token",
-        )  # fmt: skip
+            "serviceaccounts",
+            {"spec": {"expirationSeconds": 600}},
+            "default",
+            name="default",
+            subresource="token",
+        )
         token = reply["status"]["token"]
         user = engine.tokens.user_of(token)
         assert user.name == "system:serviceaccount:default:default"
@@ -65,8 +68,11 @@ def test_too_short_a_token_is_refused() -> None:
     async def scenario(engine: Engine, api: Api) -> None:
         with pytest.raises(ApiError, match="may not specify a duration less than 10 minutes"):
             await api.create(
-                "serviceaccounts", {"spec": {"expirationSeconds": 1}}, "default",
-                name="default", subresource="token",
-            )  # fmt: skip
+                "serviceaccounts",
+                {"spec": {"expirationSeconds": 1}},
+                "default",
+                name="default",
+                subresource="token",
+            )
 
     run(scenario)

@@ -216,9 +216,12 @@ class Consumer:
                 span = now - since
                 counts = self.counts
                 after = (
-                    counts.arrived, counts.taken, counts.made_here, counts.received_bytes,
+                    counts.arrived,
+                    counts.taken,
+                    counts.made_here,
+                    counts.received_bytes,
                     counts.waited_seconds,
-                )  # fmt: skip
+                )
                 arrived, taken, made, received, waited = (
                     b - a for a, b in zip(before, after, strict=True)
                 )

@@ -73,10 +73,17 @@ class NodeTable:
         self.device_kind: Integers = np.full((capacity, devices), NO_DEVICE, dtype=np.int64)
 
     _PER_ROW: Final = (
-        "active", "schedulable", "total_milli_cpu", "free_milli_cpu", "total_memory_bytes",
-        "free_memory_bytes", "total_accelerator_milli", "free_accelerator_milli",
-        "whole_devices", "largest_device_milli",
-    )  # fmt: skip
+        "active",
+        "schedulable",
+        "total_milli_cpu",
+        "free_milli_cpu",
+        "total_memory_bytes",
+        "free_memory_bytes",
+        "total_accelerator_milli",
+        "free_accelerator_milli",
+        "whole_devices",
+        "largest_device_milli",
+    )
 
     @property
     def capacity(self) -> int:

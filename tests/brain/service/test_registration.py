@@ -139,9 +139,15 @@ def test_pages_of_jobs_miss_none_and_repeat_none(database_url: str) -> None:
             before = None
             while True:
                 rows = await brain.jobs.page(
-                    namespaces=None, namespace=None, phase=None, user=None, model=None,
-                    since=None, before=before, limit=5,
-                )  # fmt: skip
+                    namespaces=None,
+                    namespace=None,
+                    phase=None,
+                    user=None,
+                    model=None,
+                    since=None,
+                    before=before,
+                    limit=5,
+                )
                 if not rows:
                     break
                 seen += [row.uid for row in rows]

@@ -24,8 +24,11 @@ def test_leases_go_out_in_order_and_never_overlap() -> None:
     books = ledger()
     leases = [books.lease(f"w{i}", 0.0, 30) for i in range(4)]
     assert [(lease.start, lease.stop) for lease in leases if lease] == [
-        (0, 30), (30, 60), (60, 90), (90, 100),
-    ]  # fmt: skip
+        (0, 30),
+        (30, 60),
+        (60, 90),
+        (90, 100),
+    ]
     assert books.lease("w4", 0.0, 1) is None
 
 

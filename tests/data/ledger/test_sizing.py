@@ -11,9 +11,13 @@ from penstock.data.ledger import Ledger, LedgerOptions, lease_slots
 
 def size(**changes: object) -> int:
     fields = {
-        "remaining": 10**6, "holders": 4, "lease_seconds": 20.0, "slot_seconds": 0.1,
-        "max_slots": 1000, **changes,
-    }  # fmt: skip
+        "remaining": 10**6,
+        "holders": 4,
+        "lease_seconds": 20.0,
+        "slot_seconds": 0.1,
+        "max_slots": 1000,
+        **changes,
+    }
     return lease_slots(**fields)  # type: ignore[arg-type]
 
 
@@ -60,10 +64,13 @@ def test_dynamic_leases_beat_static_shards_with_a_straggler(slow: float) -> None
             str(who),
             now,
             lease_slots(
-                remaining=slots - books.consumed, holders=4, lease_seconds=20.0,
-                slot_seconds=known[who], max_slots=1 << 16,
+                remaining=slots - books.consumed,
+                holders=4,
+                lease_seconds=20.0,
+                slot_seconds=known[who],
+                max_slots=1 << 16,
             ),
-        )  # fmt: skip
+        )
         assert lease, "somebody has nothing to do while slots are left"
         seconds = slot_seconds / speeds[who]
         busy_until[who] = now + (lease.stop - lease.start) * seconds

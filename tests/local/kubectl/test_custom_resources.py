@@ -279,9 +279,12 @@ def test_patch_edit_and_replace(kubectl: Kubectl) -> None:
     kubectl.ok("patch", "ej", "patched", "--type=merge", '-p={"spec":{"suspend":true}}')
     assert kubectl.ok("get", "ej", "patched", "-o=jsonpath={.spec.suspend}") == "true"
     kubectl.ok(
-        "patch", "ej", "patched", "--type=json",
+        "patch",
+        "ej",
+        "patched",
+        "--type=json",
         '-p=[{"op":"replace","path":"/spec/suspend","value":false}]',
-    )  # fmt: skip
+    )
     text = kubectl.ok("get", "ej", "patched", "-o=yaml").replace("maxReplicas: 8", "maxReplicas: 2")
     assert "replaced" in kubectl.ok("replace", "-f", "-", stdin=text)
     ran = kubectl.run("replace", "-f", "-", stdin=text)

@@ -37,9 +37,14 @@ from tests.recordings import logged, pack, unpack
 FILE = Path(__file__).with_name("recorded_lives.json.xz")
 LIVES = range(24)
 MORE = [
-    "pods_are_known", "agents_report", "memory_is_limited", "server_has_trouble", "worker_fails",
-    "saving_is_switched", "dead_server_reports",
-]  # fmt: skip
+    "pods_are_known",
+    "agents_report",
+    "memory_is_limited",
+    "server_has_trouble",
+    "worker_fails",
+    "saving_is_switched",
+    "dead_server_reports",
+]
 
 Json = dict[str, Any]
 
@@ -124,12 +129,18 @@ class Trainer:
         ended = servers.transitions_after(self.told)
         self.told = max([self.told, *(each.number for each in ended)])
         state = [
-            trainer.extra(), servers.summary(now), servers.message(now),
-            trainer.done(), has_said_farewell(trainer.state, now), servers.active,
-            servers.recovering, servers.revision, [str(each) for each in ended],
+            trainer.extra(),
+            servers.summary(now),
+            servers.message(now),
+            trainer.done(),
+            has_said_farewell(trainer.state, now),
+            servers.active,
+            servers.recovering,
+            servers.revision,
+            [str(each) for each in ended],
             [servers.consent(cap, now) for cap in range(3)],
             trainer.state.ledger.snapshot() if trainer.state.ledger is not None else None,
-        ]  # fmt: skip
+        ]
         return hashlib.blake2b(json.dumps(state).encode(), digest_size=4).hexdigest()
 
 

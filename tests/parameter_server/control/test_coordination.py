@@ -133,9 +133,11 @@ def test_sessions_and_lone_holders_have_no_part_in_such_a_job() -> None:
     with pytest.raises(RefusedError, match="workers of its parameter servers"):
         world.trainer.grant_lease(lease, world.now)
     session = SessionReport(
-        member=MemberId(rank=5, incarnation=0, nonce="x"), phase=Phase.READY, address="h:1",
+        member=MemberId(rank=5, incarnation=0, nonce="x"),
+        phase=Phase.READY,
+        address="h:1",
         data=world.data,
-    )  # fmt: skip
+    )
     with pytest.raises(RefusedError, match="parameter servers' workers"):
         world.trainer.handle_session_report(session, world.now)
 

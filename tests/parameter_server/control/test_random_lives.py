@@ -130,14 +130,28 @@ class Chaos:
 
 
 CALM = [
-    "server_reports", "server_works", "worker_reports", "worker_steps", "time_passes",
+    "server_reports",
+    "server_works",
+    "worker_reports",
+    "worker_steps",
+    "time_passes",
     "everybody_acts",
-]  # fmt: skip
+]
 ROUGH = [
-    "old_report_arrives", "server_dies", "server_restarts", "server_is_replaced", "server_drains",
-    "servers_come", "fewer_are_wanted", "as_many_as_there_are", "worker_dies", "worker_restarts",
-    "trainer_restarts", "worker_leaves", "job_is_suspended",
-]  # fmt: skip
+    "old_report_arrives",
+    "server_dies",
+    "server_restarts",
+    "server_is_replaced",
+    "server_drains",
+    "servers_come",
+    "fewer_are_wanted",
+    "as_many_as_there_are",
+    "worker_dies",
+    "worker_restarts",
+    "trainer_restarts",
+    "worker_leaves",
+    "job_is_suspended",
+]
 
 
 def begin(saves: bool, servers: int, workers: int) -> Chaos:
@@ -206,6 +220,8 @@ class JobMachine(RuleBasedStateMachine):
 
 TestJobMachine = JobMachine.TestCase
 TestJobMachine.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None,
+    max_examples=30,
+    stateful_step_count=40,
+    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)  # fmt: skip
+)

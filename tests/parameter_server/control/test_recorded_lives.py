@@ -25,8 +25,16 @@ def test_the_same_events_have_the_same_answers(seed: int) -> None:
 def test_the_recordings_have_all_kinds_of_events() -> None:
     calls = {event[0] for log in KNOWN.values() for event in log}
     assert calls == {
-        "advance", "agent", "at_least", "cap", "pods", "restart", "server", "suspend", "worker",
-    }  # fmt: skip
+        "advance",
+        "agent",
+        "at_least",
+        "cap",
+        "pods",
+        "restart",
+        "server",
+        "suspend",
+        "worker",
+    }
     orders = {
         (event[3]["answer"] or {}).get("order")
         for log in KNOWN.values()

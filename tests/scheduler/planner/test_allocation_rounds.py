@@ -68,15 +68,23 @@ class Life:
                 self.planner.state.remove_pod(uid)
                 continue
             document = pod(
-                f"{scale.job}-{rank}", str(cores), job=scale.job, rank=rank, gated=True,
+                f"{scale.job}-{rank}",
+                str(cores),
+                job=scale.job,
+                rank=rank,
+                gated=True,
                 memory="2Gi",
-            )  # fmt: skip
+            )
             self.planner.state.put_pod(document, self.now)
         for action in self.planner.place(self.now).actions:
             bound = pod(
-                action.view.name, str(cores), job=scale.job, rank=action.view.rank,  # type: ignore[union-attr]
-                on=action.node, memory="2Gi",  # type: ignore[union-attr]
-            )  # fmt: skip
+                action.view.name,
+                str(cores),
+                job=scale.job,
+                rank=action.view.rank,  # type: ignore[union-attr]
+                on=action.node,
+                memory="2Gi",  # type: ignore[union-attr]
+            )
             self.planner.state.put_pod(bound, self.now)
         self.data[scale.job] = (count, cores)
         document = self.jobs[scale.job]
@@ -285,9 +293,14 @@ def test_what_the_training_could_take(fields: dict[str, float | None], wanted: f
 
 def test_who_makes_all_batches_itself_waits_as_much_as_it_says_and_no_more() -> None:
     busy = signals(
-        time_seconds=1.0, step=0, steps_per_second=0.0, enqueued=0.0, dequeued=5.0, ideal=5.1,
+        time_seconds=1.0,
+        step=0,
+        steps_per_second=0.0,
+        enqueued=0.0,
+        dequeued=5.0,
+        ideal=5.1,
         wait_share=None,
-    )  # fmt: skip
+    )
     assert busy is not None
     assert (busy.enqueue, busy.dequeue) == (5.0, 5.1)
     assert busy.throughput == 5.0, "a program that reports no steps takes one batch in each"
@@ -296,9 +309,14 @@ def test_who_makes_all_batches_itself_waits_as_much_as_it_says_and_no_more() -> 
 @pytest.mark.parametrize("rate", [None, 0.0])
 def test_a_sample_without_a_queue_or_without_any_batch_says_nothing(rate: float | None) -> None:
     empty = signals(
-        time_seconds=1.0, step=1, steps_per_second=1.0, enqueued=rate, dequeued=rate, ideal=None,
+        time_seconds=1.0,
+        step=1,
+        steps_per_second=1.0,
+        enqueued=rate,
+        dequeued=rate,
+        ideal=None,
         wait_share=0.9,
-    )  # fmt: skip
+    )
     assert empty is None
 
 

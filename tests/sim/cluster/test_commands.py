@@ -38,14 +38,26 @@ def write_traces(folder: Path) -> None:
 def test_fgd_prints_one_result_per_policy_and_seed(tmp_path: Path) -> None:
     write_traces(tmp_path)
     results = run(
-        "fgd", "--traces", str(tmp_path), "--workloads", "tiny",
-        "--policies", "random,bestfit,fgd,stranding,spread,most", "--seeds", "2",
-    )["results"]  # fmt: skip
+        "fgd",
+        "--traces",
+        str(tmp_path),
+        "--workloads",
+        "tiny",
+        "--policies",
+        "random,bestfit,fgd,stranding,spread,most",
+        "--seeds",
+        "2",
+    )["results"]
     assert len(results) == 12
     assert list(results[0]) == [
-        "workload", "policy", "seed",
-        "allocated_at_80", "allocated_at_100", "allocated_at_130", "stranded_gpus",
-    ]  # fmt: skip
+        "workload",
+        "policy",
+        "seed",
+        "allocated_at_80",
+        "allocated_at_100",
+        "allocated_at_130",
+        "stranded_gpus",
+    ]
     assert all(0 < float(str(result["allocated_at_130"])) <= 100 for result in results)
 
 

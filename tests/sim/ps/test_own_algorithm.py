@@ -49,9 +49,12 @@ def installed(tmp_path: Path) -> Path:
 def compare(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(PENSTOCK), "sim", "ps", "--seed=1", "--json", *arguments],
-        capture_output=True, text=True, timeout=55, check=False,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(place)},
-    )  # fmt: skip
+    )
 
 
 def test_the_algorithm_of_the_page_plans_and_is_compared(installed: Path) -> None:

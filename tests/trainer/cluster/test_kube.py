@@ -48,9 +48,17 @@ def cluster() -> Iterator[RunningCluster]:
 def identity(cluster: RunningCluster) -> PodIdentity:
     job = cluster.create("elasticjobs.penstock.dev", JOB)
     return PodIdentity(
-        job="j", namespace="default", uid=job["metadata"]["uid"], role="trainer", rank=0,
-        incarnation=0, pod="j-trainer-0-0", ip="127.0.0.1", node="", token="t",
-    )  # fmt: skip
+        job="j",
+        namespace="default",
+        uid=job["metadata"]["uid"],
+        role="trainer",
+        rank=0,
+        incarnation=0,
+        pod="j-trainer-0-0",
+        ip="127.0.0.1",
+        node="",
+        token="t",
+    )
 
 
 @pytest.fixture
@@ -213,9 +221,10 @@ def test_conditions_of_a_scale_are_written_only_as_of_the_version_that_was_read(
 
     assert asyncio.run(write()) == [409]
     [stored] = [
-        one for one in cluster.list("scales.penstock.dev", "default")
+        one
+        for one in cluster.list("scales.penstock.dev", "default")
         if one["metadata"]["name"] == name
-    ]  # fmt: skip
+    ]
     assert [one["status"] for one in stored["status"]["conditions"]] == ["True", "Unknown"]
 
 

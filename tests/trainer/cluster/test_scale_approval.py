@@ -24,11 +24,14 @@ def scale(
     ]
     target = {"resources": {"cpu": "2"}} if replicas is None else {"replicas": replicas}
     return {
-        "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z",
-                     "resourceVersion": "7"},
+        "metadata": {
+            "name": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "resourceVersion": "7",
+        },
         "spec": {"jobRef": {"name": "j", "uid": UID}, "roles": {"ps": target}, **more},
         "status": {"conditions": conditions},
-    }  # fmt: skip
+    }
 
 
 def test_what_asks_and_what_is_under_way() -> None:

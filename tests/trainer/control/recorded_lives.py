@@ -143,19 +143,25 @@ class Trainer:
         trainer, known = self.coordinator, self.coordinator.state
         rendezvous, used = known.rendezvous, known.agents.usage(now)
         state = [
-            trainer.extra(), asdict(trainer.summary(now)), trainer.done(),
-            figures.has_said_farewell(known, now), sorted(figures.find_latecomers(known, now)),
+            trainer.extra(),
+            asdict(trainer.summary(now)),
+            trainer.done(),
+            figures.has_said_farewell(known, now),
+            sorted(figures.find_latecomers(known, now)),
             known.agents.any_worker_runs(now),
             {f"{role}-{rank}": each.cpu_cores for (role, rank), each in used.items()},
             sorted(figures.find_stragglers(known).items()),
             sorted(figures.slots_by_rank(known).items()),
-            figures.world_size(known, now), known.committed_steps, known.lease_stop_step,
-            rendezvous.revision, rendezvous.slots_per_step,
+            figures.world_size(known, now),
+            known.committed_steps,
+            known.lease_stop_step,
+            rendezvous.revision,
+            rendezvous.slots_per_step,
             [[m.id.rank, m.id.nonce, m.report.phase, m.seen] for m in rendezvous.members.present],
             [asdict(problem) for problem in trainer.problems.current()],
             known.progress.steps_per_second(now, 5.0),
             known.ledger.snapshot() if known.ledger is not None else None,
-        ]  # fmt: skip
+        ]
         plain = json.dumps(state, default=str)
         return hashlib.blake2b(plain.encode(), digest_size=4).hexdigest()
 
@@ -309,9 +315,11 @@ class Chaos:
 
     def job_is_edited(self, pick: int) -> None:
         self.facts = {
-            **self.facts, "min_workers": 1 + pick % 2, "skip_bad": bool(pick % 3),
+            **self.facts,
+            "min_workers": 1 + pick % 2,
+            "skip_bad": bool(pick % 3),
             "independent": pick % 13 == 0,
-        }  # fmt: skip
+        }
         self.call("learn", self.world.now, self.facts)
 
     def shares_are_weighed(self, pick: int) -> None:
@@ -338,14 +346,16 @@ class Chaos:
 
 
 CALM = [
-    "session_reports", "session_reports", "everybody_reports", "group_steps", "group_steps",
-    "time_passes", "time_passes", "agents_report",
-]  # fmt: skip
-ROUGH = [
-    name
-    for name in vars(Chaos)
-    if not name.startswith("_") and name not in (*CALM, "crash")
-]  # fmt: skip
+    "session_reports",
+    "session_reports",
+    "everybody_reports",
+    "group_steps",
+    "group_steps",
+    "time_passes",
+    "time_passes",
+    "agents_report",
+]
+ROUGH = [name for name in vars(Chaos) if not name.startswith("_") and name not in (*CALM, "crash")]
 
 
 def live_as_group(log: list[Any], dice: random.Random) -> None:

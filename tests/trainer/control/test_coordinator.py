@@ -402,9 +402,13 @@ def test_shares_follow_the_measured_speeds() -> None:
         trainer.now += 0.5
         for rank, slot_seconds in ((0, 0.1), (1, 0.3)):
             reply = trainer.send(
-                rank, Phase.TRAINING, generation=group.number, group=group,
-                committed=seconds, slot_seconds=slot_seconds,
-            )  # fmt: skip
+                rank,
+                Phase.TRAINING,
+                generation=group.number,
+                group=group,
+                committed=seconds,
+                slot_seconds=slot_seconds,
+            )
     assert reply.shares == (6, 2)
 
 

@@ -23,9 +23,18 @@ def test_the_same_events_have_the_same_answers(seed: int) -> None:
 def test_the_recordings_have_all_kinds_of_events_and_answers() -> None:
     events = [event for log in KNOWN.values() for event in log]
     assert {event[0] for event in events} == {
-        "advance", "agent", "expect", "journal", "learn", "lease", "pods", "refusal_is_shown",
-        "restart", "session", "weigh",
-    }  # fmt: skip
+        "advance",
+        "agent",
+        "expect",
+        "journal",
+        "learn",
+        "lease",
+        "pods",
+        "refusal_is_shown",
+        "restart",
+        "session",
+        "weigh",
+    }
     answers = [(event[0], event[3]["answer"] or {}) for event in events]
     directives = {answer.get("directive") for call, answer in answers if call == "session"}
     assert directives >= {"wait", "join", "train", "regroup", "abandon", "finish", "refused"}

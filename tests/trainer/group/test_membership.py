@@ -32,22 +32,34 @@ class FakeLink:
 
     def __init__(self, address: str) -> None:
         self.report = SessionReport(
-            member=MEMBER, phase=Phase.READY, address=address,
+            member=MEMBER,
+            phase=Phase.READY,
+            address=address,
             data=DataSpec(dataset_size=8, global_batch=4, epochs=1),
-        )  # fmt: skip
+        )
         self.group = Group(
-            number=1, members=(GroupMember(id=MEMBER, address=address),), source=0, start_step=0,
-            restore=Restore.LIVE, shares=(2,),
-        )  # fmt: skip
+            number=1,
+            members=(GroupMember(id=MEMBER, address=address),),
+            source=0,
+            start_step=0,
+            restore=Restore.LIVE,
+            shares=(2,),
+        )
         self.directive = Directive.JOIN
         self.lease_stop_step = 10
 
     @property
     def orders(self) -> Orders:
         reply = SessionReply(
-            trainer="t", revision=1, directive=self.directive, group=self.group,
-            slots_per_step=2, lease_seconds=20, lease_stop_step=self.lease_stop_step, shares=(2,),
-        )  # fmt: skip
+            trainer="t",
+            revision=1,
+            directive=self.directive,
+            group=self.group,
+            slots_per_step=2,
+            lease_seconds=20,
+            lease_stop_step=self.lease_stop_step,
+            shares=(2,),
+        )
         return Orders(self.report, reply)
 
     def publish(self, **changes: object) -> None:

@@ -36,10 +36,15 @@ class Run:
     def worker(self, rank: int) -> None:
         self.job.start_worker(
             rank,
-            sys.executable, "-m", "benchmarks.elastic.counting", f"--samples={SAMPLES}",
-            f"--batch-size={BATCH}", f"--epochs={EPOCHS}", f"--hurry={self.hurry}",
+            sys.executable,
+            "-m",
+            "benchmarks.elastic.counting",
+            f"--samples={SAMPLES}",
+            f"--batch-size={BATCH}",
+            f"--epochs={EPOCHS}",
+            f"--hurry={self.hurry}",
             environ=self._environ,
-        )  # fmt: skip
+        )
 
     def wait_for_slots(self, count: int) -> dict[str, Any]:
         return self.job.wait_for_step(count)

@@ -226,8 +226,11 @@ def test_a_figure_that_is_no_number_does_not_cost_the_training(
     model = Net()
     with ps.session(model, ps.Optimizer(model), ROWS, 5) as session:
         figures: dict[str, Any] = {
-            "auc": float("nan"), "loss": torch.tensor(0.5), "rows": np.int64(3), "note": [1],
-        }  # fmt: skip
+            "auc": float("nan"),
+            "loss": torch.tensor(0.5),
+            "rows": np.int64(3),
+            "note": [1],
+        }
         session.report(**figures)
     result = json.loads(capsys.readouterr().out.partition(" ")[2])
     assert (result["auc"], result["loss"], result["rows"], result["note"]) == (None, 0.5, 3, "[1]")

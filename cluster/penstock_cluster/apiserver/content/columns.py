@@ -95,11 +95,13 @@ def definitions(resource: Resource) -> list[Json]:
             wide = name.endswith("*")
             found.append(
                 {
-                    "name": name.rstrip("*"), "type": form or "string", "format": "",
+                    "name": name.rstrip("*"),
+                    "type": form or "string",
+                    "format": "",
                     "description": f"{name.rstrip('*')} of the object.",
                     "priority": 1 if wide else 0,
                 }
-            )  # fmt: skip
+            )
         return [*found, _age_column("string")]
     return [_name_column(), _age_column("string")]
 
@@ -133,11 +135,13 @@ def _custom_definitions(resource: Resource) -> list[Json]:
         )
         found.append(
             {
-                "name": column["name"], "type": column["type"],
-                "format": column.get("format", ""), "description": description,
+                "name": column["name"],
+                "type": column["type"],
+                "format": column.get("format", ""),
+                "description": description,
                 "priority": column.get("priority", 0),
             }
-        )  # fmt: skip
+        )
     return found
 
 
@@ -211,9 +215,13 @@ def json_path(text: str) -> Callable[[Any], list[Any]]:
 
 
 def _follow(
-    value: Any, name: str | None, index: str | None, quoted: str | None, filtered: str | None,
+    value: Any,
+    name: str | None,
+    index: str | None,
+    quoted: str | None,
+    filtered: str | None,
     wanted: str | None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     if name == "*" or index == "*":
         return list(value.values()) if type(value) is dict else list(value or ())
     key = quoted if quoted is not None else name
@@ -384,12 +392,17 @@ def _event_cells(event: Json, now: datetime) -> list[Any]:
         source.get("host") or event.get("reportingInstance"),
     ]
     return [
-        age(last, now), event.get("type", ""), event.get("reason", ""),
+        age(last, now),
+        event.get("type", ""),
+        event.get("reason", ""),
         f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
-        about.get("fieldPath", ""), ", ".join(str(item) for item in reporters if item),
-        str(event.get("message") or event.get("note") or "").strip(), age(first, now), count,
+        about.get("fieldPath", ""),
+        ", ".join(str(item) for item in reporters if item),
+        str(event.get("message") or event.get("note") or "").strip(),
+        age(first, now),
+        count,
         event["metadata"]["name"],
-    ]  # fmt: skip
+    ]
 
 
 def _budget_cells(budget: Json, now: datetime) -> list[Any]:
@@ -410,7 +423,9 @@ _CELLS: dict[str, Cells] = {
     "events": _event_cells,
     "poddisruptionbudgets": _budget_cells,
     "namespaces": lambda item, now: [
-        item["metadata"]["name"], (item.get("status") or {}).get("phase", ""), _age(item, now),
+        item["metadata"]["name"],
+        (item.get("status") or {}).get("phase", ""),
+        _age(item, now),
     ],
     "configmaps": lambda item, now: [
         item["metadata"]["name"],
@@ -418,13 +433,15 @@ _CELLS: dict[str, Cells] = {
         _age(item, now),
     ],
     "leases": lambda item, now: [
-        item["metadata"]["name"], (item.get("spec") or {}).get("holderIdentity") or "",
+        item["metadata"]["name"],
+        (item.get("spec") or {}).get("holderIdentity") or "",
         _age(item, now),
     ],
     "customresourcedefinitions": lambda item, now: [
-        item["metadata"]["name"], item["metadata"]["creationTimestamp"],
+        item["metadata"]["name"],
+        item["metadata"]["creationTimestamp"],
     ],
-}  # fmt: skip
+}
 
 
 def _ports(service: Json) -> str:
@@ -449,14 +466,18 @@ def _selector(labels: Any) -> str:
 #: Columns between Name and Age of other built-in kinds (``*``: only with ``-o wide``).
 _EXTRA: dict[str, tuple[str, Callable[[Json], list[Any]]]] = {
     "secrets": (
-        "Type,Data:integer", lambda item: [item.get("type", ""), len(item.get("data") or ())],
+        "Type,Data:integer",
+        lambda item: [item.get("type", ""), len(item.get("data") or ())],
     ),
     "serviceaccounts": ("Secrets:integer", lambda item: [len(item.get("secrets") or ())]),
     "services": (
         "Type,Cluster-IP,External-IP,Port(s),Selector*",
         lambda item: [
-            read(item, ("spec", "type")), read(item, ("spec", "clusterIP")) or _NONE, _NONE,
-            _ports(item), _selector(read(item, ("spec", "selector"))),
+            read(item, ("spec", "type")),
+            read(item, ("spec", "clusterIP")) or _NONE,
+            _NONE,
+            _ports(item),
+            _selector(read(item, ("spec", "selector"))),
         ],
     ),
     "deployments": (
@@ -470,15 +491,14 @@ _EXTRA: dict[str, tuple[str, Callable[[Json], list[Any]]]] = {
     "replicasets": (
         "Desired:integer,Current:integer,Ready:integer",
         lambda item: [
-            read(item, ("spec", "replicas")) or 0, read(item, ("status", "replicas")) or 0,
+            read(item, ("spec", "replicas")) or 0,
+            read(item, ("status", "replicas")) or 0,
             read(item, ("status", "readyReplicas")) or 0,
         ],
     ),
     "statefulsets": (
         "Ready",
-        lambda item: [
-            _ready_of(item)
-        ],
+        lambda item: [_ready_of(item)],
     ),
     "jobs": (
         "Status,Completions",
@@ -492,22 +512,27 @@ _EXTRA: dict[str, tuple[str, Callable[[Json], list[Any]]]] = {
         lambda item: [item.get("value", 0), bool(item.get("globalDefault"))],
     ),
     "rolebindings": (
-        "Role", lambda item: [f"{item['roleRef']['kind']}/{item['roleRef']['name']}"],
+        "Role",
+        lambda item: [f"{item['roleRef']['kind']}/{item['roleRef']['name']}"],
     ),
     "clusterrolebindings": (
-        "Role", lambda item: [f"{item['roleRef']['kind']}/{item['roleRef']['name']}"],
+        "Role",
+        lambda item: [f"{item['roleRef']['kind']}/{item['roleRef']['name']}"],
     ),
     "persistentvolumeclaims": (
         "Status,Volume,StorageClass",
         lambda item: [
-            read(item, ("status", "phase")) or "", read(item, ("spec", "volumeName")) or "",
+            read(item, ("status", "phase")) or "",
+            read(item, ("spec", "volumeName")) or "",
             read(item, ("spec", "storageClassName")) or "",
         ],
     ),
     "validatingadmissionpolicies": (
-        "Validations:integer", lambda item: [len(read(item, ("spec", "validations")) or ())],
+        "Validations:integer",
+        lambda item: [len(read(item, ("spec", "validations")) or ())],
     ),
     "validatingadmissionpolicybindings": (
-        "PolicyName", lambda item: [read(item, ("spec", "policyName")) or ""],
+        "PolicyName",
+        lambda item: [read(item, ("spec", "policyName")) or ""],
     ),
-}  # fmt: skip
+}

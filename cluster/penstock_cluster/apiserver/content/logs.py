@@ -50,9 +50,15 @@ async def open_log(engine: Engine, pod: Json, query: LogQuery) -> AsyncIterator[
             f'container "{wanted}" in pod "{name}" is waiting to start: no kubelet runs it'
         )
     query = LogQuery(
-        wanted, query.follow, query.previous, query.tail_lines, query.since_seconds,
-        query.since_time, query.timestamps, query.limit_bytes,
-    )  # fmt: skip
+        wanted,
+        query.follow,
+        query.previous,
+        query.tail_lines,
+        query.since_seconds,
+        query.since_time,
+        query.timestamps,
+        query.limit_bytes,
+    )
     return await _started(engine.logs.read(pod, query))
 
 

@@ -95,9 +95,10 @@ def delete_options(query: Mapping[str, str], body: Json | None) -> tuple[DeleteO
     orphan = given.get("orphanDependents")
     if propagation and orphan is not None:
         faults.invalid(
-            "propagationPolicy", compact(propagation),
+            "propagationPolicy",
+            compact(propagation),
             "orphanDependents and deletionPropagation cannot be both set",
-        )  # fmt: skip
+        )
     elif propagation and propagation not in _PROPAGATIONS:
         faults.unsupported("propagationPolicy", compact(propagation), (*_PROPAGATIONS, "nil"))
     dry_run = _dry_run(given.get("dryRun") or [], faults)

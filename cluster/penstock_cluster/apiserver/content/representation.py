@@ -45,8 +45,10 @@ def partial(resource: Resource, version: Version, form: str = "v1") -> Json:
     """The metadata of an object alone."""
     metadata = external(resource, version)["metadata"]
     return {
-        "kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{form}", "metadata": metadata,
-    }  # fmt: skip
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{form}",
+        "metadata": metadata,
+    }
 
 
 class Writer:
@@ -109,10 +111,12 @@ class Writer:
             items = [partial(self._resource, version) for version in page.versions]
             return orjson.dumps(
                 {
-                    "kind": kind, "apiVersion": f"meta.k8s.io/{self._form.version}",
-                    "metadata": metadata, "items": items,
+                    "kind": kind,
+                    "apiVersion": f"meta.k8s.io/{self._form.version}",
+                    "metadata": metadata,
+                    "items": items,
                 }
-            )  # fmt: skip
+            )
         raise errors.not_acceptable(("application/json", "application/yaml"))
 
     def _plain_page(self, page: Page, metadata: Json) -> bytes:
@@ -124,20 +128,34 @@ class Writer:
             listed = orjson.dumps({"continue": "", **metadata})
             return b"".join(
                 (
-                    b'{"apiVersion":', version, b',"items":[', b",".join(items), b'],"kind":', kind,
-                    b',"metadata":', listed, b"}",
+                    b'{"apiVersion":',
+                    version,
+                    b',"items":[',
+                    b",".join(items),
+                    b'],"kind":',
+                    kind,
+                    b',"metadata":',
+                    listed,
+                    b"}",
                 )
-            )  # fmt: skip
+            )
         # Items of built-in lists come without kind and apiVersion, as from the real server.
         head = b'{"kind":' + orjson.dumps(resource.kind) + b',"apiVersion":' + version + b","
         cut = len(head)
         bare = [b"{" + item[cut:] if item.startswith(head) else item for item in items]
         return b"".join(
             (
-                b'{"kind":', kind, b',"apiVersion":', version, b',"metadata":',
-                orjson.dumps(metadata), b',"items":[', b",".join(bare), b"]}",
+                b'{"kind":',
+                kind,
+                b',"apiVersion":',
+                version,
+                b',"metadata":',
+                orjson.dumps(metadata),
+                b',"items":[',
+                b",".join(bare),
+                b"]}",
             )
-        )  # fmt: skip
+        )
 
     def full_page(self, page: Page) -> bytes:
         """A plain list whose items keep kind and apiVersion (the answer to a deletecollection)."""
@@ -148,10 +166,12 @@ class Writer:
             metadata = {"continue": "", **metadata}
         return orjson.dumps(
             {
-                "kind": resource.list_kind, "apiVersion": resource.api_version,
-                "metadata": metadata, "items": items,
+                "kind": resource.list_kind,
+                "apiVersion": resource.api_version,
+                "metadata": metadata,
+                "items": items,
             }
-        )  # fmt: skip
+        )
 
     def _table(self, versions: list[Version], metadata: Json) -> Json:
         return {
@@ -199,16 +219,19 @@ class Writer:
         kind = self._form.kind
         if kind == "Table":
             document = {
-                "kind": "Table", "apiVersion": f"meta.k8s.io/{self._form.version}",
+                "kind": "Table",
+                "apiVersion": f"meta.k8s.io/{self._form.version}",
                 "metadata": document["metadata"],
-                "columnDefinitions": None if self._header_sent
+                "columnDefinitions": None
+                if self._header_sent
                 else columns.definitions(self._resource),
                 "rows": [],
-            }  # fmt: skip
+            }
             self._header_sent = True
         elif kind:
             document = {
-                "kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{self._form.version}",
+                "kind": "PartialObjectMetadata",
+                "apiVersion": f"meta.k8s.io/{self._form.version}",
                 "metadata": document["metadata"],
-            }  # fmt: skip
+            }
         return orjson.dumps({"type": "BOOKMARK", "object": document}) + b"\n"

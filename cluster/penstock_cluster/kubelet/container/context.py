@@ -25,9 +25,21 @@ Json = Mapping[str, Any]
 
 # What a container would find in its image, here comes from the machine: just enough to run.
 _INHERITED = (
-    "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "LOGNAME", "PYTHONPATH",
-    "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "TZ", "USER", "VIRTUAL_ENV",
-)  # fmt: skip
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "PYTHONPATH",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TZ",
+    "USER",
+    "VIRTUAL_ENV",
+)
 
 REFRESH_SECONDS = 10.0
 

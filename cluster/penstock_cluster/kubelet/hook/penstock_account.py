@@ -117,9 +117,11 @@ def install(folder: str) -> None:
         redirecting = _Redirecting(call, to)
         # Who asks what a call can do asks by the call itself.
         for abilities in (
-            os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks,
+            os.supports_dir_fd,
+            os.supports_fd,
+            os.supports_follow_symlinks,
             os.supports_effective_ids,
-        ):  # fmt: skip
+        ):
             if call in abilities:
                 abilities.add(redirecting)
         setattr(os, name, redirecting)

@@ -17,9 +17,21 @@ _BOUND = re.compile(
     r"(?:\s*([A-Za-z_]\w*)\s*,)?"
 )
 _TYPES = frozenset(
-    ["bool", "bytes", "double", "google", "int", "list", "map", "null_type", "optional", "string",
-     "type", "uint"]
-)  # fmt: skip
+    [
+        "bool",
+        "bytes",
+        "double",
+        "google",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "optional",
+        "string",
+        "type",
+        "uint",
+    ]
+)
 
 
 def _without_texts(source: str) -> str:

@@ -76,9 +76,10 @@ class Escalation:
             wanted = Attributes("delete", resource.group, resource.plural, "", namespace, name)
             if not self._authorizer.allowed(call.user, wanted):
                 raise errors.forbidden(
-                    resource.name, name,
+                    resource.name,
+                    name,
                     "cannot set an ownerRef on a resource you can't delete: , <nil>",
-                )  # fmt: skip
+                )
         for reference in references:
             if not reference.get("blockOwnerDeletion") or reference in before:
                 continue
@@ -91,10 +92,11 @@ class Escalation:
             )
             if not self._authorizer.allowed(call.user, wanted):
                 raise errors.forbidden(
-                    resource.name, name,
+                    resource.name,
+                    name,
                     "cannot set blockOwnerDeletion if an ownerReference refers to a resource you "
                     "can't set finalizers on: , <nil>",
-                )  # fmt: skip
+                )
 
 
 def parts(rule: Json) -> Iterator[Json]:

@@ -25,9 +25,20 @@ LATEST = 36
 _VERSION = re.compile(r"v1\.(0|[1-9][0-9]*)")
 
 _CAPABILITIES = (
-    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
-    "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
-)  # fmt: skip
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+)
 """Those that container runtimes give by default."""
 _SAFE_SYSCTLS = {
     0: "kernel.shm_rmid_forced net.ipv4.ip_local_port_range net.ipv4.ip_unprivileged_port_start "
@@ -44,9 +55,16 @@ _APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 _VOLUMES = {
-    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim",
-    "projected", "secret",
-}  # fmt: skip
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +517,10 @@ _CONTROLS = (
     _Control("windowsHostProcess", BASELINE, _windows_host_process),
     _Control("allowPrivilegeEscalation", RESTRICTED, _privilege_escalation, 8),
     _Control(
-        "capabilities_restricted", RESTRICTED, _capabilities_restricted, 22,
+        "capabilities_restricted",
+        RESTRICTED,
+        _capabilities_restricted,
+        22,
         "capabilities_baseline",
     ),
     _Control("procMount_restricted", RESTRICTED, _proc_mount, 35, "procMount"),
@@ -507,8 +528,11 @@ _CONTROLS = (
     _Control("runAsNonRoot", RESTRICTED, _non_root),
     _Control("runAsUser", RESTRICTED, _user, 23),
     _Control(
-        "seccompProfile_restricted", RESTRICTED, _seccomp_restricted, 19,
+        "seccompProfile_restricted",
+        RESTRICTED,
+        _seccomp_restricted,
+        19,
         "seccompProfile_baseline",
     ),
-)  # fmt: skip
+)
 """In the order in which the server names them."""

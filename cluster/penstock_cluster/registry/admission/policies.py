@@ -130,18 +130,22 @@ def _variables(request: AdmissionRequest) -> dict[str, Any]:
     asked = {
         "kind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
         "resource": {
-            "group": resource.group, "version": resource.version, "resource": resource.plural,
+            "group": resource.group,
+            "version": resource.version,
+            "resource": resource.plural,
         },
         "subResource": request.subresource,
         "name": request.name,
         "namespace": request.namespace,
         "operation": request.verb,
         "userInfo": {
-            "username": user.name, "uid": user.uid, "groups": list(user.groups),
+            "username": user.name,
+            "uid": user.uid,
+            "groups": list(user.groups),
             "extra": user.extra,
         },
         "dryRun": request.call.dry_run,
-    }  # fmt: skip
+    }
     return {"request": asked, "object": request.new, "oldObject": request.old, "params": None}
 
 

@@ -18,9 +18,15 @@ _GROUP = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 _EDIT_CORE = [
-    "configmaps", "events", "persistentvolumeclaims", "pods", "pods/eviction", "secrets",
-    "serviceaccounts", "services",
-]  # fmt: skip
+    "configmaps",
+    "events",
+    "persistentvolumeclaims",
+    "pods",
+    "pods/eviction",
+    "secrets",
+    "serviceaccounts",
+    "services",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +165,33 @@ def bootstrap_objects() -> list[tuple[str, Json]]:
         "verbs": ["create"],
     }
     who_am_i = {
-        "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"],
+        "apiGroups": ["authentication.k8s.io"],
+        "resources": ["selfsubjectreviews"],
         "verbs": ["create"],
-    }  # fmt: skip
+    }
     view = [
-        {"apiGroups": [""], "resources": [name for name in _EDIT_CORE if name != "secrets"]
-         + ["pods/log", "pods/status", "namespaces"], "verbs": _READ},
-        {"apiGroups": ["apps", "batch", "autoscaling", "policy", "networking.k8s.io"],
-         "resources": ["*"], "verbs": _READ},
-    ]  # fmt: skip
+        {
+            "apiGroups": [""],
+            "resources": [name for name in _EDIT_CORE if name != "secrets"]
+            + ["pods/log", "pods/status", "namespaces"],
+            "verbs": _READ,
+        },
+        {
+            "apiGroups": ["apps", "batch", "autoscaling", "policy", "networking.k8s.io"],
+            "resources": ["*"],
+            "verbs": _READ,
+        },
+    ]
     edit = [
         *view,
         {"apiGroups": [""], "resources": _EDIT_CORE, "verbs": [*_READ, *_WRITE]},
-        {"apiGroups": ["apps", "batch", "autoscaling", "policy", "networking.k8s.io"],
-         "resources": ["*"], "verbs": _WRITE},
+        {
+            "apiGroups": ["apps", "batch", "autoscaling", "policy", "networking.k8s.io"],
+            "resources": ["*"],
+            "verbs": _WRITE,
+        },
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": [*_READ, *_WRITE]},
-    ]  # fmt: skip
+    ]
     admin = [*edit, {"apiGroups": [_GROUP], "resources": ["roles", "rolebindings"], "verbs": ["*"]}]
     roles: dict[str, tuple[list[Json], str]] = {
         "cluster-admin": (
@@ -185,7 +202,8 @@ def bootstrap_objects() -> list[tuple[str, Json]]:
             "system:masters",
         ),
         "system:discovery": (
-            [{"nonResourceURLs": discovery, "verbs": ["get"]}], "system:authenticated",
+            [{"nonResourceURLs": discovery, "verbs": ["get"]}],
+            "system:authenticated",
         ),
         "system:public-info-viewer": (
             [{"nonResourceURLs": public, "verbs": ["get"]}],
@@ -195,7 +213,7 @@ def bootstrap_objects() -> list[tuple[str, Json]]:
         "view": (view, ""),
         "edit": (edit, ""),
         "admin": (admin, ""),
-    }  # fmt: skip
+    }
     objects: list[tuple[str, Json]] = []
     labels = {"kubernetes.io/bootstrapping": "rbac-defaults"}
     for name, (rules, groups) in roles.items():

@@ -87,9 +87,10 @@ class CrdStrategy(Strategy):
         versions = spec.get("versions") or []
         if sum(bool(item.get("storage")) for item in versions) != 1:
             faults.invalid(
-                "spec.versions", compact([item.get("name") for item in versions]),
+                "spec.versions",
+                compact([item.get("name") for item in versions]),
                 "must have exactly one version marked as storage version",
-            )  # fmt: skip
+            )
         for index, version in enumerate(versions):
             raw = read(version, ("schema", "openAPIV3Schema"))
             if raw is None:
@@ -158,9 +159,10 @@ def _check_node(raw: Json, path: str, faults: Faults) -> None:
             go_pattern(raw["pattern"])
         except re.error as error:
             faults.invalid(
-                f"{path}.pattern", compact(raw["pattern"]),
+                f"{path}.pattern",
+                compact(raw["pattern"]),
                 f"must be a valid regular expression, but isn't: {error}",
-            )  # fmt: skip
+            )
     if kind == "array" and not isinstance(raw.get("items"), dict):
         faults.required(f"{path}.items", "must be specified")
     if raw.get("x-kubernetes-list-type") == "map" and not raw.get("x-kubernetes-list-map-keys"):
@@ -254,20 +256,30 @@ def resources_of(crd: Json, meta_shape: Shape) -> list[Resource]:
             shape = Shape("object", open=True)
         shape.fields = {
             **shape.fields,
-            "apiVersion": Shape("string"), "kind": Shape("string"), "metadata": meta_shape,
-        }  # fmt: skip
+            "apiVersion": Shape("string"),
+            "kind": Shape("string"),
+            "metadata": meta_shape,
+        }
         resource = Resource(
-            group=spec["group"], version=version["name"], kind=wanted["kind"],
-            plural=wanted["plural"], singular=wanted.get("singular", ""),
-            namespaced=spec["scope"] == "Namespaced", shape=shape, strategy=strategy,
+            group=spec["group"],
+            version=version["name"],
+            kind=wanted["kind"],
+            plural=wanted["plural"],
+            singular=wanted.get("singular", ""),
+            namespaced=spec["scope"] == "Namespaced",
+            shape=shape,
+            strategy=strategy,
             list_kind=wanted.get("listKind", ""),
             short_names=tuple(wanted.get("shortNames") or ()),
-            categories=tuple(wanted.get("categories") or ()), verbs=_ALL_VERBS, custom=True,
+            categories=tuple(wanted.get("categories") or ()),
+            verbs=_ALL_VERBS,
+            custom=True,
             storage=f"{wanted['plural']}.{spec['group']}",
             definition=definition_of(spec["group"], version["name"], wanted["kind"]),
             epoch=int(crd["metadata"]["resourceVersion"]),
-            terminating="deletionTimestamp" in crd["metadata"], storage_version=storage,
-        )  # fmt: skip
+            terminating="deletionTimestamp" in crd["metadata"],
+            storage_version=storage,
+        )
         if "status" in subresources:
             resource.subresources["status"] = Subresource("status", wanted["kind"], _STATUS_VERBS)
         if scale:
@@ -320,18 +332,23 @@ def accepted_status(crd: Json, now: str, *, established: bool) -> Json:
     state = {"type": "Established", "lastTransitionTime": now}
     if established:
         state |= {
-            "status": "True", "reason": "InitialNamesAccepted",
+            "status": "True",
+            "reason": "InitialNamesAccepted",
             "message": "the initial names have been accepted",
-        }  # fmt: skip
+        }
     else:
         state |= {
-            "status": "False", "reason": "Installing",
+            "status": "False",
+            "reason": "Installing",
             "message": "the initial names have been accepted",
-        }  # fmt: skip
+        }
     accepted = {
-        "type": "NamesAccepted", "status": "True", "lastTransitionTime": now,
-        "reason": "NoConflicts", "message": "no conflicts found",
-    }  # fmt: skip
+        "type": "NamesAccepted",
+        "status": "True",
+        "lastTransitionTime": now,
+        "reason": "NoConflicts",
+        "message": "no conflicts found",
+    }
     return {
         "conditions": [accepted, state],
         "acceptedNames": dict(wanted),
@@ -353,11 +370,13 @@ def deletion_mark(crd: Json, call: Call) -> Json:
     if _CLEANUP not in finalizers:
         metadata["finalizers"] = [*finalizers, _CLEANUP]
     condition = {
-        "type": "Terminating", "status": "True", "lastTransitionTime": call.now,
+        "type": "Terminating",
+        "status": "True",
+        "lastTransitionTime": call.now,
         "reason": "InstanceDeletionPending",
         "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will "
         "begin soon",
-    }  # fmt: skip
+    }
     return {**crd, "metadata": metadata, "status": with_condition(crd, condition)}
 
 
@@ -465,11 +484,12 @@ class CrdController:
             call = self._storage.system_call("crd-finalizer")
             table = self._storage.store.table(resource.storage)
             progress = {
-                "type": "Terminating", "status": "True",
+                "type": "Terminating",
+                "status": "True",
                 "lastTransitionTime": self._storage.timestamp(),
                 "reason": "InstanceDeletionInProgress",
                 "message": "CustomResource deletion is in progress",
-            }  # fmt: skip
+            }
             current = next(
                 item for item in crd["status"]["conditions"] if item["type"] == "Terminating"
             )

@@ -33,10 +33,13 @@ def budget_status(budget: Json, pods: list[Json], now: str) -> Json:
     since = old["lastTransitionTime"] if old and old["status"] == word else now
     generation = budget["metadata"].get("generation", 1)
     condition = {
-        "type": "DisruptionAllowed", "status": word, "observedGeneration": generation,
-        "lastTransitionTime": since, "message": "",
+        "type": "DisruptionAllowed",
+        "status": word,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+        "message": "",
         "reason": "SufficientPods" if allowed > 0 else "InsufficientPods",
-    }  # fmt: skip
+    }
     return {
         "observedGeneration": generation,
         "disruptionsAllowed": allowed,

@@ -30,9 +30,10 @@ def namespace_mark(namespace: Json, call: Call) -> Json:
     name = namespace["metadata"]["name"]
     if name in _PROTECTED:
         raise errors.forbidden(
-            errors.ResourceName("", "namespaces", "Namespace"), name,
+            errors.ResourceName("", "namespaces", "Namespace"),
+            name,
             "this namespace may not be deleted",
-        )  # fmt: skip
+        )
     metadata = {**namespace["metadata"], "deletionTimestamp": call.now}
     status = {**(namespace.get("status") or {}), "phase": "Terminating"}
     return {**namespace, "metadata": metadata, "status": status}
@@ -143,9 +144,11 @@ class NamespaceController:
             self._release(current)
             return
         conditions = _conditions(
-            remaining, finalizers, self._storage.timestamp(),
+            remaining,
+            finalizers,
+            self._storage.timestamp(),
             (current.object.get("status") or {}).get("conditions") or [],
-        )  # fmt: skip
+        )
         status = {**(current.object.get("status") or {}), "conditions": conditions}
         if status != current.object.get("status"):
             document = {**current.object, "metadata": dict(current.object["metadata"])}
@@ -175,19 +178,39 @@ def _conditions(
         f"{name} in {count} resource instances" for name, count in sorted(finalizers.items())
     )
     rows = [
-        ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered",
-         "All resources successfully discovered"),
-        ("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions",
-         "All legacy kube types successfully parsed"),
-        ("NamespaceDeletionContentFailure", "False", "ContentDeleted",
-         "All content successfully deleted, may be waiting on finalization"),
-        ("NamespaceContentRemaining", "True", "SomeResourcesRemain",
-         f"Some resources are remaining: {left}"),
-        ("NamespaceFinalizersRemaining", "True" if held else "False",
-         "SomeFinalizersRemain" if held else "ContentHasNoFinalizers",
-         f"Some content in the namespace has finalizers remaining: {held}" if held
-         else "All content-preserving finalizers finished"),
-    ]  # fmt: skip
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "False",
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        (
+            "NamespaceContentRemaining",
+            "True",
+            "SomeResourcesRemain",
+            f"Some resources are remaining: {left}",
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            "True" if held else "False",
+            "SomeFinalizersRemain" if held else "ContentHasNoFinalizers",
+            f"Some content in the namespace has finalizers remaining: {held}"
+            if held
+            else "All content-preserving finalizers finished",
+        ),
+    ]
     known = {item["type"]: item for item in before}
     conditions = []
     for kind, status, reason, message in rows:
@@ -195,8 +218,11 @@ def _conditions(
         since = old["lastTransitionTime"] if old and old["status"] == status else now
         conditions.append(
             {
-                "type": kind, "status": status, "lastTransitionTime": since, "reason": reason,
+                "type": kind,
+                "status": status,
+                "lastTransitionTime": since,
+                "reason": reason,
                 "message": message,
             }
-        )  # fmt: skip
+        )
     return conditions

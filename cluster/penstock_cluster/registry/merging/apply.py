@@ -96,10 +96,11 @@ def merge(shape: Shape, live: Any, patch: Any) -> Any:
             return _merge_lists(live, patch, fieldset.key_text, lambda _, item: item)
         if shape.list_kind == "map":
             return _merge_lists(
-                live, patch,
+                live,
+                patch,
                 lambda item: fieldset.element_key(shape, item),
                 lambda old, new: merge(shape.element, old, new),
-            )  # fmt: skip
+            )
     return patch
 
 

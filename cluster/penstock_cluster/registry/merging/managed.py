@@ -20,9 +20,20 @@ from penstock_cluster.registry.model.shape import Shape
 #: Fields that nobody owns.
 _STRIPPED = frozenset((".", "f:apiVersion", "f:kind"))
 _STRIPPED_METADATA = frozenset(
-    (".", "f:name", "f:namespace", "f:creationTimestamp", "f:selfLink", "f:uid", "f:generation",
-     "f:managedFields", "f:resourceVersion", "f:deletionTimestamp", "f:deletionGracePeriodSeconds")
-)  # fmt: skip
+    (
+        ".",
+        "f:name",
+        "f:namespace",
+        "f:creationTimestamp",
+        "f:selfLink",
+        "f:uid",
+        "f:generation",
+        "f:managedFields",
+        "f:resourceVersion",
+        "f:deletionTimestamp",
+        "f:deletionGracePeriodSeconds",
+    )
+)
 _MANAGERS_LIMIT = 10
 
 
@@ -102,17 +113,25 @@ def from_external(listed: Iterable[Json]) -> Entries | None:
             return None
         entries.append(
             Entry(
-                str(item.get("manager", "")), item["operation"], str(item.get("apiVersion", "")),
-                str(item.get("time", "")), str(item.get("subresource", "")), write_fields(fields),
+                str(item.get("manager", "")),
+                item["operation"],
+                str(item.get("apiVersion", "")),
+                str(item.get("time", "")),
+                str(item.get("subresource", "")),
+                write_fields(fields),
             )
-        )  # fmt: skip
+        )
     return sort(entries)
 
 
 def sort(entries: Iterable[Entry]) -> Entries:
     order = lambda entry: (  # noqa: E731
-        entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource,
-    )  # fmt: skip
+        entry.operation,
+        entry.time,
+        entry.manager,
+        entry.api_version,
+        entry.subresource,
+    )
     return tuple(sorted(entries, key=order))
 
 

@@ -12,9 +12,14 @@ from penstock_cluster.registry.model.errors import Faults, Json
 NameRule = Callable[[str], list[str]]
 
 _SYSTEM = (
-    "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
-    "selfLink", "resourceVersion",
-)  # fmt: skip
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "resourceVersion",
+)
 _STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 _REFERENCE_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 
@@ -71,9 +76,10 @@ def check_common(metadata: Json, faults: Faults, *, custom: bool) -> bool:
             faults.invalid("metadata.finalizers", f'"{finalizer}"', why)
         if not custom and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             faults.invalid(
-                "metadata.finalizers", f'"{finalizer}"',
+                "metadata.finalizers",
+                f'"{finalizer}"',
                 "name is neither a standard finalizer name nor is it fully qualified",
-            )  # fmt: skip
+            )
     return not any(
         fault.reason in ("FieldValueTooLong", "FieldValueRequired")
         for fault in faults.items[before:]
@@ -96,10 +102,11 @@ def _check_owners(owners: list[Json], faults: Faults) -> None:
         if controller is not None:
             shown = f"{controller['kind']}/{controller['name']} and {owner['kind']}/{owner['name']}"
             faults.invalid(
-                path, _references(owners),
-                "Only one reference can have Controller set to true. Found \"true\" in references "
+                path,
+                _references(owners),
+                'Only one reference can have Controller set to true. Found "true" in references '
                 f"for {shown}",
-            )  # fmt: skip
+            )
         controller = owner
 
 

@@ -16,9 +16,20 @@ from typing import Any, Literal
 Json = dict[str, Any]
 
 Code = Literal[
-    "any", "object", "map", "list", "string", "integer", "number", "boolean",
-    "quantity", "int-or-string", "time", "micro-time", "bytes",
-]  # fmt: skip
+    "any",
+    "object",
+    "map",
+    "list",
+    "string",
+    "integer",
+    "number",
+    "boolean",
+    "quantity",
+    "int-or-string",
+    "time",
+    "micro-time",
+    "bytes",
+]
 ListKind = Literal["atomic", "set", "map"]
 
 
@@ -76,19 +87,29 @@ _ALWAYS: dict[str, Json] = {
     "ContainerStatus": {"state": {}, "lastState": {}},
     "CustomResourceDefinition": {"spec": {}, "status": {}},
     "CustomResourceDefinitionStatus": {
-        "conditions": None, "acceptedNames": {}, "storedVersions": None,
+        "conditions": None,
+        "acceptedNames": {},
+        "storedVersions": None,
     },
     "DaemonSet": {"spec": {}, "status": {}},
     "DaemonSetSpec": {"template": {}, "updateStrategy": {}},
     "Deployment": {"spec": {}, "status": {}},
     "DeploymentSpec": {"template": {}, "strategy": {}},
     "core.Event": {
-        "involvedObject": {}, "source": {}, "firstTimestamp": None, "lastTimestamp": None,
-        "eventTime": None, "reportingComponent": "", "reportingInstance": "",
+        "involvedObject": {},
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
     },
     "events.Event": {
-        "eventTime": None, "regarding": {}, "deprecatedSource": {},
-        "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None,
+        "eventTime": None,
+        "regarding": {},
+        "deprecatedSource": {},
+        "deprecatedFirstTimestamp": None,
+        "deprecatedLastTimestamp": None,
     },
     "HorizontalPodAutoscaler": {"spec": {}, "status": {}},
     "Ingress": {"spec": {}, "status": {}},
@@ -136,7 +157,7 @@ _ALWAYS: dict[str, Json] = {
     "SubjectAccessReviewStatus": {"allowed": False},
     "Role": {"rules": None},
     "ClusterRole": {"rules": None},
-}  # fmt: skip
+}
 _OMITS_ZERO = {
     "Container": "stdin stdinOnce tty",
     "ContainerPort": "hostPort",

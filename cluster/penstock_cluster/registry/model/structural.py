@@ -83,7 +83,7 @@ class Schema:
         "rules",
         "type",
         "unique_items",
-    )  # fmt: skip
+    )
 
     def __init__(self, raw: Json) -> None:
         self.raw = raw
@@ -316,9 +316,10 @@ class Validation:
         elif type(value) is str and schema.format and not _has_format(schema.format, value):
             message = f"{path} in body must be of type {schema.format}: {key_text(value)}"
             self.faults.add(
-                self._field(path), "FieldValueTypeInvalid",
+                self._field(path),
+                "FieldValueTypeInvalid",
                 f"Invalid value: {key_text(value)}: {message}",
-            )  # fmt: skip
+            )
             self.blocks_rules = True
         return True
 

@@ -73,8 +73,15 @@ class Table:
     """All objects of one stored kind, in order of namespace and name."""
 
     __slots__ = (
-        "changes", "closers", "compacted", "items", "keys", "latest", "listeners", "name",
-    )  # fmt: skip
+        "changes",
+        "closers",
+        "compacted",
+        "items",
+        "keys",
+        "latest",
+        "listeners",
+        "name",
+    )
 
     def __init__(self, name: str, compacted: int) -> None:
         self.name = name

@@ -43,8 +43,15 @@ class Subscription:
     """The events of one table for one consumer, from a point in time on."""
 
     __slots__ = (
-        "_buffer", "_failure", "_match", "_namespace", "_waiter", "after", "finished", "table",
-    )  # fmt: skip
+        "_buffer",
+        "_failure",
+        "_match",
+        "_namespace",
+        "_waiter",
+        "after",
+        "finished",
+        "table",
+    )
 
     def __init__(self, table: Table, namespace: str, match: Match | None, after: int) -> None:
         self.table = table

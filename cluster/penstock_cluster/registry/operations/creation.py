@@ -33,9 +33,10 @@ class Creation:
         if resource.terminating:
             given = (document.get("metadata") or {}).get("name", "") if document else ""
             raise errors.forbidden(
-                resource.name, str(given),
+                resource.name,
+                str(given),
                 "create not allowed while custom resource definition is terminating",
-            )  # fmt: skip
+            )
         new, listed = decode(resource, document, call)
         metadata = new["metadata"]
         if metadata.get("resourceVersion"):
@@ -70,10 +71,15 @@ class Creation:
         if entries is None:
             # Before admission: nobody owns what it adds.
             entries = managed.after_update(
-                (), resource.shape, {"metadata": {}}, _without(new, strategy.reset_fields("")),
-                manager=call.manager, api_version=resource.api_version, subresource="",
+                (),
+                resource.shape,
+                {"metadata": {}},
+                _without(new, strategy.reset_fields("")),
+                manager=call.manager,
+                api_version=resource.api_version,
+                subresource="",
                 now=call.now,
-            )  # fmt: skip
+            )
         strategy.admit_create(new, namespace, call, self._store)
         strategy.prepare_create(new, call, self._store)
         faults = Faults()

@@ -82,10 +82,17 @@ class Patching:
                 raise errors.conflict(resource.name, name)
             live, entries = self._writer.form(resource, current), current.managed
         merged, applied = server_side_apply.apply(
-            resource.shape, live, entries, config, manager=call.manager,
-            api_version=resource.api_version, subresource=subresource, force=force,
-            now=call.now, reset=resource.strategy.reset_fields(subresource),
-        )  # fmt: skip
+            resource.shape,
+            live,
+            entries,
+            config,
+            manager=call.manager,
+            api_version=resource.api_version,
+            subresource=subresource,
+            force=force,
+            now=call.now,
+            reset=resource.strategy.reset_fields(subresource),
+        )
         new, _ = decode(resource, merged, call, patching=current)
         place(resource, namespace, name, new["metadata"])
         if current is None:

@@ -63,9 +63,10 @@ class Writer:
                 raise errors.conflict(resource.name, name)
         elif required and resource.strategy.requires_version:
             fault = FieldFault(
-                "metadata.resourceVersion", "FieldValueInvalid",
+                "metadata.resourceVersion",
+                "FieldValueInvalid",
                 "Invalid value: 0: must be specified for an update",
-            )  # fmt: skip
+            )
             raise errors.invalid(resource.name, name, [fault], plural=True)
         uid = metadata.get("uid")
         if uid and uid != current.uid:
@@ -114,10 +115,15 @@ class Writer:
             owners = ()
         else:
             owners = managed.after_update(
-                current.managed if entries is None else entries, resource.shape, old, new,
-                manager=call.manager, api_version=resource.api_version, subresource=subresource,
+                current.managed if entries is None else entries,
+                resource.shape,
+                old,
+                new,
+                manager=call.manager,
+                api_version=resource.api_version,
+                subresource=subresource,
                 now=call.now,
-            )  # fmt: skip
+            )
         return self.settle(resource, current, new, owners, call)
 
     def settle(

@@ -62,9 +62,10 @@ class NodeStrategy(Strategy):
                 faults.invalid(f"{path}.key", compact(taint.get("key", "")), why)
             if taint.get("effect") not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
                 faults.unsupported(
-                    f"{path}.effect", compact(taint.get("effect", "")),
+                    f"{path}.effect",
+                    compact(taint.get("effect", "")),
                     ("NoSchedule", "PreferNoSchedule", "NoExecute"),
-                )  # fmt: skip
+                )
         for field in ("capacity", "allocatable"):
             for name, amount in (read(document, ("status", field)) or {}).items():
                 if quantity.value_of(amount) < 0:
@@ -199,9 +200,10 @@ class ServiceStrategy(Strategy):
         for index, port in enumerate(ports):
             if not 1 <= port.get("port", 0) <= 65535:
                 faults.invalid(
-                    f"spec.ports[{index}].port", str(port.get("port", 0)),
+                    f"spec.ports[{index}].port",
+                    str(port.get("port", 0)),
                     "must be between 1 and 65535, inclusive",
-                )  # fmt: skip
+                )
             if len(ports) > 1 and not port.get("name"):
                 faults.required(f"spec.ports[{index}].name")
 
@@ -322,8 +324,11 @@ class DisruptionBudgetStrategy(WithStatus):
 
     def prepare_create(self, document: Json, call: Call, store: Store) -> None:
         document["status"] = {
-            "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
-        }  # fmt: skip
+            "disruptionsAllowed": 0,
+            "currentHealthy": 0,
+            "desiredHealthy": 0,
+            "expectedPods": 0,
+        }
 
     def check(self, document: Json, faults: Faults) -> None:
         spec = document.get("spec") or {}

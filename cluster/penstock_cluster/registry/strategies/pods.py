@@ -28,8 +28,10 @@ IMMUTABLE = (
     "to 1 if it was previously negative)\n"
 )
 _REQUIRED_TERMS = (
-    "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
-)  # fmt: skip
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+)
 _TERMS_PATH = "spec." + ".".join(_REQUIRED_TERMS) + ".nodeSelectorTerms"
 _STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage", "storage")
 _PRIORITY_CLASSES = {
@@ -75,10 +77,11 @@ class PodStrategy(Strategy):
         given = spec.get("priority")
         if given is not None and given != value:
             raise errors.forbidden(
-                _POD, name,
+                _POD,
+                name,
                 f"the integer value of priority ({given}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name",
-            )  # fmt: skip
+            )
         spec["priority"] = value
         spec.setdefault("preemptionPolicy", policy)
 
@@ -88,10 +91,11 @@ class PodStrategy(Strategy):
         found = store.find("serviceaccounts", namespace, account)
         if found is None:
             raise errors.forbidden(
-                _POD, name,
+                _POD,
+                name,
                 f"error looking up service account {namespace}/{account}: serviceaccount "
                 f'"{account}" not found',
-            )  # fmt: skip
+            )
         mounts = spec.get("automountServiceAccountToken")
         if mounts is None:
             mounts = found.get("automountServiceAccountToken", True)
@@ -115,11 +119,14 @@ class PodStrategy(Strategy):
         if spec.get("schedulingGates"):
             status["conditions"] = [
                 {
-                    "type": "PodScheduled", "status": "False", "lastProbeTime": None,
-                    "lastTransitionTime": call.now, "reason": "SchedulingGated",
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": call.now,
+                    "reason": "SchedulingGated",
                     "message": GATED_MESSAGE,
                 }
-            ]  # fmt: skip
+            ]
         status["qosClass"] = quality_class(spec)
         document["status"] = status
 
@@ -202,7 +209,8 @@ def _token_volume(name: str) -> Json:
                             {
                                 "path": "namespace",
                                 "fieldRef": {
-                                    "apiVersion": "v1", "fieldPath": "metadata.namespace",
+                                    "apiVersion": "v1",
+                                    "fieldPath": "metadata.namespace",
                                 },
                             }
                         ]
@@ -211,7 +219,7 @@ def _token_volume(name: str) -> Json:
             ],
             "defaultMode": 420,
         },
-    }  # fmt: skip
+    }
 
 
 def check_spec(spec: Json, path: str, faults: Faults) -> None:
@@ -232,9 +240,10 @@ def check_spec(spec: Json, path: str, faults: Faults) -> None:
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
         faults.invalid(
-            f"{path}.activeDeadlineSeconds", str(deadline),
+            f"{path}.activeDeadlineSeconds",
+            str(deadline),
             "must be between 1 and 2147483647, inclusive",
-        )  # fmt: skip
+        )
     for key, value in (spec.get("nodeSelector") or {}).items():
         for why in names.qualified_name_faults(key):
             faults.invalid(f"{path}.nodeSelector", f'"{key}"', why)
@@ -288,16 +297,18 @@ def _check_container(
             faults.required(f"{path}.env[{index}].name")
         if variable.get("value") and variable.get("valueFrom"):
             faults.invalid(
-                f"{path}.env[{index}].valueFrom", '""',
+                f"{path}.env[{index}].valueFrom",
+                '""',
                 "may not be specified when `value` is not empty",
-            )  # fmt: skip
+            )
     for index, port in enumerate(container.get("ports") or ()):
         number = port.get("containerPort", 0)
         if not 1 <= number <= 65535:
             faults.invalid(
-                f"{path}.ports[{index}].containerPort", str(number),
+                f"{path}.ports[{index}].containerPort",
+                str(number),
                 "must be between 1 and 65535, inclusive",
-            )  # fmt: skip
+            )
     mounts: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         step = f"{path}.volumeMounts[{index}]"
@@ -325,9 +336,10 @@ def _check_resources(resources: Json, path: str, faults: Faults) -> None:
                 and not name.startswith("hugepages-")
             ):
                 faults.invalid(
-                    f"{path}.{field}[{name}]", f'"{name}"',
+                    f"{path}.{field}[{name}]",
+                    f'"{name}"',
                     "must be a standard resource for containers",
-                )  # fmt: skip
+                )
     for name, amount in requests.items():
         limit = limits.get(name)
         extended = "/" in name
@@ -417,20 +429,23 @@ def _check_tolerations(tolerations: list[Json], path: str, faults: Faults) -> No
         operator = item.get("operator", "")
         if not item.get("key") and operator != "Exists":
             faults.invalid(
-                f"{path}[{index}].operator", compact(operator),
-                "operator must be Exists when `key` is empty, which means \"match all values and "
-                "all keys\"",
-            )  # fmt: skip
+                f"{path}[{index}].operator",
+                compact(operator),
+                'operator must be Exists when `key` is empty, which means "match all values and '
+                'all keys"',
+            )
         if operator == "Exists" and item.get("value"):
             faults.invalid(
-                f"{path}[{index}].operator", compact(item),
+                f"{path}[{index}].operator",
+                compact(item),
                 "value must be empty when `operator` is 'Exists'",
-            )  # fmt: skip
+            )
         if item.get("tolerationSeconds") is not None and item.get("effect") != "NoExecute":
             faults.invalid(
-                f"{path}[{index}].effect", compact(item.get("effect", "")),
+                f"{path}[{index}].effect",
+                compact(item.get("effect", "")),
                 "effect must be 'NoExecute' when `tolerationSeconds` is set",
-            )  # fmt: skip
+            )
 
 
 def check_change(new: Json, old: Json, faults: Faults) -> None:
@@ -517,27 +532,30 @@ def _check_narrowed(new: Json, old: Json, faults: Faults) -> None:
     before = old.get("nodeSelector") or {}
     if any(selector.get(key) != value for key, value in before.items()):
         faults.invalid(
-            "spec.nodeSelector", compact(selector),
+            "spec.nodeSelector",
+            compact(selector),
             "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
-        )  # fmt: skip
+        )
     was = read(old, (*_REQUIRED_TERMS, "nodeSelectorTerms"))
     if not was:
         return
     terms = read(new, (*_REQUIRED_TERMS, "nodeSelectorTerms")) or []
     if len(terms) != len(was):
         faults.invalid(
-            _TERMS_PATH, "[" + ",".join(_go_term(term) for term in terms) + "]",
+            _TERMS_PATH,
+            "[" + ",".join(_go_term(term) for term in terms) + "]",
             "no additions/deletions to non-empty NodeSelectorTerms list are allowed",
-        )  # fmt: skip
+        )
         return
     for index, (term, earlier) in enumerate(zip(terms, was, strict=True)):
         for field in ("matchExpressions", "matchFields"):
             have, had = term.get(field) or [], earlier.get(field) or []
             if have[: len(had)] != had:
                 faults.invalid(
-                    f"{_TERMS_PATH}[{index}]", _go_term(term),
+                    f"{_TERMS_PATH}[{index}]",
+                    _go_term(term),
                     "only additions are allowed (no mutations or deletions)",
-                )  # fmt: skip
+                )
                 break
 
 

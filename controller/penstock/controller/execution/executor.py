@@ -70,8 +70,9 @@ class Executor:
         self._resources = ResourceWriter(api, store, clock)
         self._events = EventRecorder(api, metrics, clock, identity)
 
-    async def carry_out(self, key: JobKey, job: Job | None, memory: JobCache,
-                        actions: Sequence[Action]) -> datetime | None:  # fmt: skip
+    async def carry_out(
+        self, key: JobKey, job: Job | None, memory: JobCache, actions: Sequence[Action]
+    ) -> datetime | None:
         """Carry out the actions of one pass.
 
         Args:

@@ -316,9 +316,12 @@ def _write_own_scales(
         for at in [classify(pod).at or pod.created]
     ]
     pinned = {
-        key for one in scales if one.policy is Policy.PIN and not one.dry_run
-        for key in one.fields if target.origins.get(key) == one.name
-    }  # fmt: skip
+        key
+        for one in scales
+        if one.policy is Policy.PIN and not one.dry_run
+        for key in one.fields
+        if target.origins.get(key) == one.name
+    }
     local = own_scales.run_input_locally(context.job, failures, target, scales, pinned, context.now)
     if local is not None:
         written.append(local)

@@ -38,9 +38,18 @@ ALIVE_SECONDS: Final = 4.0
 MAX_TEXT: Final = 16_384
 
 _FIELDS: Final = {
-    PIPELINE: 2, MAKE: 4, DROP: 1, FORGET: 1, BLOCK: 2, OPENED: 2, BATCH: 6, FAILED: 5,
-    DROPPED: 3, LEAVING: 0, ALIVE: 0,
-}  # fmt: skip
+    PIPELINE: 2,
+    MAKE: 4,
+    DROP: 1,
+    FORGET: 1,
+    BLOCK: 2,
+    OPENED: 2,
+    BATCH: 6,
+    FAILED: 5,
+    DROPPED: 3,
+    LEAVING: 0,
+    ALIVE: 0,
+}
 
 
 def fields(kind: int, header: Any) -> list[Any]:

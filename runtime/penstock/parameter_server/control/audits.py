@@ -39,9 +39,11 @@ def audits_of(
             for slot in range(max(start, epoch * slots), min(stop, (epoch + 1) * slots))
         )
         found[epoch] = EpochAudit(
-            epoch=epoch, samples_seen=order.dataset_size - lost, samples_lost=lost,
+            epoch=epoch,
+            samples_seen=order.dataset_size - lost,
+            samples_lost=lost,
             samples_repeated=0,
-        )  # fmt: skip
+        )
     extra = max(each.pushes - each.slots for each in applied)
     repeated = round(extra * order.samples_per_step / order.slots_per_step)
     repeated -= sum(audit.samples_repeated for audit in known.values())

@@ -128,10 +128,22 @@ class Finished:
 
 
 Event = (
-    Activated | Recovered | SurvivorsExpected | ServersExpected | ServerReported | WorkerReported
-    | ServerAnswered | WorkerAnswered | WorkerAlive | WorkerEnded | PodsKnown | RanksCapped
-    | SuspensionChanged | Ticked | Finished
-)  # fmt: skip
+    Activated
+    | Recovered
+    | SurvivorsExpected
+    | ServersExpected
+    | ServerReported
+    | WorkerReported
+    | ServerAnswered
+    | WorkerAnswered
+    | WorkerAlive
+    | WorkerEnded
+    | PodsKnown
+    | RanksCapped
+    | SuspensionChanged
+    | Ticked
+    | Finished
+)
 
 # ------------------------------------------------------------------ instructions
 

@@ -151,9 +151,13 @@ class GroupChannels:
         welcome = {"port": store.port, "header": state.header if state else None}
         self._leader.publish(welcome, interrupted, timeout)
         self._collective = Collective(
-            store, self._host, 0, size,
-            cuda=gradients.cuda, timeout_seconds=_patience(call.lease_seconds),
-        )  # fmt: skip
+            store,
+            self._host,
+            0,
+            size,
+            cuda=gradients.cuda,
+            timeout_seconds=_patience(call.lease_seconds),
+        )
         if state is not None:
             self._collective.broadcast(state.flat())
 
@@ -173,9 +177,13 @@ class GroupChannels:
         size, host = len(call.group.members), address.rpartition(":")[0].strip("[]")
         store = join_store(host, int(welcome["port"]), size)
         self._collective = Collective(
-            store, self._host, call.index, size,
-            cuda=gradients.cuda, timeout_seconds=_patience(call.lease_seconds),
-        )  # fmt: skip
+            store,
+            self._host,
+            call.index,
+            size,
+            cuda=gradients.cuda,
+            timeout_seconds=_patience(call.lease_seconds),
+        )
         header = welcome["header"]
         if header is not None:
             flat = torch.empty(payload_bytes(header), dtype=torch.uint8)

@@ -132,8 +132,12 @@ class Membership:
             )
             logger.info(
                 "in group %d as %d of %d from step %d, %.1f s after asking",
-                group.number, self._index, self.size, group.start_step, time.monotonic() - began,
-            )  # fmt: skip
+                group.number,
+                self._index,
+                self.size,
+                group.start_step,
+                time.monotonic() - began,
+            )
             return True
         return False
 

@@ -21,10 +21,20 @@ _ARRAY: Final = 3
 _DTYPES: Final = {
     str(kind).removeprefix("torch."): kind
     for kind in (
-        torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16,
-        torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.complex128,
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+        torch.complex64,
+        torch.complex128,
     )
-}  # fmt: skip
+}
 
 
 class StateError(Exception):

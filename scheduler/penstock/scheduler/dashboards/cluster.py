@@ -22,10 +22,16 @@ RED: Final = "dark-red"
 BLUE: Final = "dark-blue"
 
 _STEPS: Final = (
-    (None, "dark-red"), (-0.5, "red"), (-0.25, "semi-dark-red"), (-0.05, "light-red"),
-    (-0.0499, "#f2f2f2"), (0.05, "light-blue"), (0.25, "semi-dark-blue"), (0.5, "blue"),
+    (None, "dark-red"),
+    (-0.5, "red"),
+    (-0.25, "semi-dark-red"),
+    (-0.05, "light-red"),
+    (-0.0499, "#f2f2f2"),
+    (0.05, "light-blue"),
+    (0.25, "semi-dark-blue"),
+    (0.5, "blue"),
     (0.75, "dark-blue"),
-)  # fmt: skip
+)
 
 PANELS: Final = (
     Panel(

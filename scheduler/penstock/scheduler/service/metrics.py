@@ -42,25 +42,35 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.decisions = Counter(
-            DECISIONS, "Decisions, by policy and reason.", ["policy", "reason"],
+            DECISIONS,
+            "Decisions, by policy and reason.",
+            ["policy", "reason"],
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.plan_seconds = Histogram(
-            PLAN_SECONDS, "Time of one pass of the planner, without carrying it out.",
-            registry=self.registry, buckets=_LATENCY,
-        )  # fmt: skip
-        self.pin_seconds = Histogram(
-            PIN_SECONDS, "From the creation of a gated pod until its pin was accepted.",
-            registry=self.registry, buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100),
-        )  # fmt: skip
-        self.interval_seconds = Histogram(
-            INTERVAL_SECONDS, "Time of one interval of the allocation, reports included.",
-            registry=self.registry, buckets=(*_LATENCY, 10, 30),
-        )  # fmt: skip
-        self.call_errors = Counter(
-            CALL_ERRORS, "Calls that failed, by what they were for and why.", ["what", "reason"],
+            PLAN_SECONDS,
+            "Time of one pass of the planner, without carrying it out.",
             registry=self.registry,
-        )  # fmt: skip
+            buckets=_LATENCY,
+        )
+        self.pin_seconds = Histogram(
+            PIN_SECONDS,
+            "From the creation of a gated pod until its pin was accepted.",
+            registry=self.registry,
+            buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100),
+        )
+        self.interval_seconds = Histogram(
+            INTERVAL_SECONDS,
+            "Time of one interval of the allocation, reports included.",
+            registry=self.registry,
+            buckets=(*_LATENCY, 10, 30),
+        )
+        self.call_errors = Counter(
+            CALL_ERRORS,
+            "Calls that failed, by what they were for and why.",
+            ["what", "reason"],
+            registry=self.registry,
+        )
         self.events_dropped = Counter(
             "penstock_scheduler_events_dropped",
             "Kubernetes Events that were not recorded because there were too many.",

@@ -31,9 +31,15 @@ def process(
 ) -> TrainingProcess:
     widest, widest_rank = group or (world, rank)
     return TrainingProcess(
-        pid=pid, rank=rank, world_size=world, seconds=seconds, part=part, idle=idle,
-        widest=widest, widest_rank=widest_rank,
-    )  # fmt: skip
+        pid=pid,
+        rank=rank,
+        world_size=world,
+        seconds=seconds,
+        part=part,
+        idle=idle,
+        widest=widest,
+        widest_rank=widest_rank,
+    )
 
 
 ALONE = process()
@@ -131,9 +137,14 @@ def test_the_refusal_says_who_and_what_to_do_and_stands() -> None:
     assert copies.refusal is not None
     assert copies.refusal.reason is JobReason.SEPARATE_COPIES
     for words in (
-        "2 workers", "worker 0 is rank 0 of 1", "worker 1 is rank 0 of 1", "elastic.session",
-        "--rdzv-endpoint=worker-0.mine:29400", "maxReplicas: 1", "independentWorkers: true",
-    ):  # fmt: skip
+        "2 workers",
+        "worker 0 is rank 0 of 1",
+        "worker 1 is rank 0 of 1",
+        "elastic.session",
+        "--rdzv-endpoint=worker-0.mine:29400",
+        "maxReplicas: 1",
+        "independentWorkers: true",
+    ):
         assert words in copies.refusal.message
     first = copies.refusal
     copies.hear(report(3, duplicates=(41, 42)), 1.0)

@@ -223,9 +223,13 @@ def _spec_edit(job: Job, role: Role, replicas: int, number: int) -> CreateScale:
 
 
 def run_input_locally(
-    job: Job, failures: list[tuple[datetime, Pod]], target: Target, scales: Iterable[Scale],
-    pinned: Iterable[FieldKey], now: datetime,
-) -> CreateScale | None:  # fmt: skip
+    job: Job,
+    failures: list[tuple[datetime, Pod]],
+    target: Target,
+    scales: Iterable[Scale],
+    pinned: Iterable[FieldKey],
+    now: datetime,
+) -> CreateScale | None:
     """A Scale that takes the data workers away after several failures in a short time, if due.
 
     Args:

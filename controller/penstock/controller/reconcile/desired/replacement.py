@@ -81,13 +81,25 @@ TABLE: Final[Mapping[tuple[str, Cause], Response]] = {
 _KILLED: Final = frozenset({137, 143})
 _NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
 _IMAGE_REASONS: Final = frozenset(
-    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
-     "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"}
-)  # fmt: skip
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
 _CONFIG_REASONS: Final = frozenset(
-    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError",
-     "PreCreateHookError", "PostStartHookError"}
-)  # fmt: skip
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "PreCreateHookError",
+        "PostStartHookError",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +258,11 @@ def decide(
             raised = RankRecord(record.incarnation, record.restarts + 1, record.preemptions)
             pause = back_off(record.restarts)
             return Decision(
-                response, raised, None if finding.at is None else finding.at + pause,
+                response,
+                raised,
+                None if finding.at is None else finding.at + pause,
                 message=finding.detail,
-            )  # fmt: skip
+            )
         case Response.WAIT_THEN_FAIL:
             return _wait_then_fail(response, finding, record, now)
         case Response.WAIT:

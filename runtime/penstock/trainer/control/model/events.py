@@ -127,10 +127,22 @@ class Ticked:
 
 
 Event = (
-    Recovered | SurvivorsExpected | JobRead | WorkersExpected | PodsKnown | SharesWeighed
-    | SessionReported | LeaseRequested | ServerReported | WorkerReported | AgentReported
-    | RefusalShown | JournalTried | JournalDue | Ticked
-)  # fmt: skip
+    Recovered
+    | SurvivorsExpected
+    | JobRead
+    | WorkersExpected
+    | PodsKnown
+    | SharesWeighed
+    | SessionReported
+    | LeaseRequested
+    | ServerReported
+    | WorkerReported
+    | AgentReported
+    | RefusalShown
+    | JournalTried
+    | JournalDue
+    | Ticked
+)
 
 # ------------------------------------------------------------------ instructions
 
