@@ -236,10 +236,11 @@ def test_whoever_asks_a_server_that_is_killed_gets_an_error(
             connection.send(BEGIN, [1, 7, None])
         servers.kill(0)
         for connection in (first, second):
-            with pytest.raises(FrameError, match=r"went away|closed the connection"):
+            with pytest.raises(FrameError, match="the parameter server at"):
                 connection.receive()
-        with pytest.raises(FrameError, match="refused"):
-            Connection.connect(address, TOKEN, "worker")
+        # Refused, unless another process has the port by now: then it is not the one meant.
+        with pytest.raises(FrameError, match="the parameter server at"):
+            Connection.connect(address, TOKEN, "worker", timeout=5)
         with pytest.raises(FrameError, match="the parameter server at"):
             first.ask(BEGIN, [1, 7, None])
 
