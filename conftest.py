@@ -1,4 +1,4 @@
-"""What holds for every test of both distributions.
+"""What holds for every test that is run from here; `cluster/tests` has the same for itself.
 
 Property tests look for counterexamples, not for slowness: on a machine that is busy with something
 else an example may take any time, and drawing it too.

@@ -1,7 +1,7 @@
 """Whether a pod's constraints allow a node: selector, required affinity, taints (pure).
 
 As kube-scheduler's NodeAffinity and TaintToleration filters decide it; preferences filter nothing.
-A cordon is a taint to Kubernetes and a flag here (`Columns.schedulable`).
+A cordon is a taint to Kubernetes and a flag here (`NodeTable.schedulable`).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.client.brain.async_brain_client import AsyncBrainClient
 from penstock.client.brain.brain_address import BrainAddress, find_brain
@@ -18,6 +19,8 @@ from penstock.client.kubernetes.cluster_client import ClusterClient
 from penstock.client.kubernetes.kubeconfig import ClusterAccess
 from penstock.client.retry import RetryPolicy
 from penstock.client.token import Token
+
+_CLOSED: Final = "the SDK's client is closed; make another"
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,17 @@ class BrainFinder:
         self._search = search
         self.address: BrainAddress | None = None
         self._client: BrainClient | None = None
+        self._closed = False
 
     def client(self) -> BrainClient:
         """The client.
 
         Raises:
             BrainAddressError: No Brain is found.
+            RuntimeError: It was closed.
         """
+        if self._closed:
+            raise RuntimeError(_CLOSED)
         if self._client is None:
             self.address = self._search.find()
             self._client = BrainClient(
@@ -71,6 +78,7 @@ class BrainFinder:
 
     def close(self) -> None:
         """Close the client, and a port forwarded to the Brain."""
+        self._closed = True
         if self._client is not None:
             self._client.close()
         if self.address is not None:
@@ -85,14 +93,18 @@ class AsyncBrainFinder:
         self.address: BrainAddress | None = None
         self._client: AsyncBrainClient | None = None
         self._finding = asyncio.Lock()
+        self._closed = False
 
     async def client(self) -> AsyncBrainClient:
         """The client.
 
         Raises:
             BrainAddressError: No Brain is found.
+            RuntimeError: It was closed.
         """
         async with self._finding:
+            if self._closed:
+                raise RuntimeError(_CLOSED)
             if self._client is None:
                 address = await self._found()
                 self._client = AsyncBrainClient(
@@ -116,6 +128,7 @@ class AsyncBrainFinder:
 
     async def aclose(self) -> None:
         """Close the client, and a port forwarded to the Brain."""
+        self._closed = True
         if self._client is not None:
             await self._client.aclose()
         if self.address is not None:

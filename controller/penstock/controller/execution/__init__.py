@@ -1,1 +1,1 @@
-"""Carrying out what was decided: the only place from which the controller writes to a cluster."""
+"""Carrying out what was decided: all writes of the controller but that of a fault of its own."""

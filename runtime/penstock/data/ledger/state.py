@@ -1,8 +1,9 @@
 """The value that the shard ledger keeps: where every slot is, and how an event changes that.
 
-Every change goes through `LedgerState.apply`, whether it happens now or is repeated from a journal:
-so what a journal gives back is what there was. Every slot is in exactly one place: consumed, open
-in a lease, returned to the front, in quarantine, or beyond the frontier.
+Every change of a slot goes through `LedgerState.apply`, whether it happens now or is repeated from
+a journal: so what a journal gives back is what there was. Deadlines and options are in no journal.
+Every slot is in exactly one place: consumed, open in a lease, returned to the front, in quarantine,
+or beyond the frontier.
 """
 
 from __future__ import annotations

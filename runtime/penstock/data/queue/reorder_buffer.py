@@ -27,7 +27,7 @@ HERE: Final = "training"
 
 
 class Need(Enum):
-    """What `Window.take` says when there is no batch to give."""
+    """What `ReorderBuffer.take` says when there is no batch to give."""
 
     WAIT = auto()  # somebody has the step
     MAKE = auto()  # nobody has it: make it here

@@ -1,8 +1,8 @@
 """A training process's connection to one data worker: what it was sent, and the memory they share.
 
-Everything but `receive` is called with the lock of the `WorkerPool` held, and never waits for long:
-only small messages are sent then. A pipeline, which may be large, is sent by a thread of its own,
-and meanwhile the link takes no requests.
+What sends is called with the lock of the `WorkerPool` held, and never waits for long: only small
+messages are sent then; what comes is read by one thread without it. A pipeline, which may be large,
+is sent by a thread of its own, and meanwhile the link takes no requests.
 """
 
 from __future__ import annotations

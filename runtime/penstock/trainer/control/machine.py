@@ -1,9 +1,10 @@
 """What a trainer decides: one step for everything that happens to its job.
 
-`step` is the only function that changes a `State`; it does no I/O and reads no clock. Orders are
-whole each time, and answers are questions to the state after the step: whoever reports again gets
-the same again. It joins who trains together (`penstock.trainer.control.model.rendezvous`) with what
-is done (the ledger), and keeps:
+`step` is the only function that changes a `State`, but for `State.servers`, which has a machine of
+its own; it reads no clock and does no I/O but for lines of the log. Orders are whole each time, and
+answers are questions to the state after the step: whoever reports again gets the same again. It
+joins who trains together (`penstock.trainer.control.model.rendezvous`) with what is done (the
+ledger), and keeps:
 
 - The model's history is what counts: where ledger and model differ, the ledger follows.
 - What is refused changes nothing but that it was said: a report that cannot be true, or that does

@@ -2,7 +2,8 @@
 
 The training loop is the user's and synchronous, so somebody else has to keep the heartbeat going
 while a step computes: this is the one thread of a session. The loop changes what is reported with
-`Link.publish` and reads the newest orders; it never waits for the network unless it asks to.
+`TrainerConnection.publish` and reads the newest orders; it never waits for the network unless it
+asks to.
 
 When the trainer is away, reports are repeated until it is back. Nothing is lost by that: each one
 holds the whole state.

@@ -34,7 +34,7 @@ class Condition:
 class RankRecord:
     """What is recorded of one rank: the incarnation that its newest pod has or had.
 
-    A rank that was never given a pod has no record, or one that `Recorded.of` reads as None.
+    A rank that was never given a pod has none.
     """
 
     incarnation: int = 0

@@ -4,7 +4,7 @@
 else reads it. What must hold of it after every event is in `penstock.trainer.control.invariants`.
 
 Parameter servers have a state machine of their own below it (`State.servers`), which is told what
-concerns them, and asked.
+concerns them, by the service as well (pods, expected ranks, caps), and asked.
 """
 
 from __future__ import annotations
