@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from penstock.data import Loader
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import Stage
+from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.transport import messages
 from tests.data import planes
 from tests.data.planes import Noise, Plain, end, eventually, same, spawn, thread_worker
 
@@ -330,6 +333,27 @@ def test_batches_of_2_gb_are_made_here_and_the_log_says_why(
     [line] = [text for text in caplog.messages if "could not make a batch" in text]
     assert "a message of 2147483" in line
     assert "use smaller batches" in line
+
+
+def test_a_worker_is_asked_once_it_has_opened_the_pipeline_whatever_the_sender_has_noticed(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed = threading.Event()
+    send = WorkerConnection._send
+
+    def linger(link: WorkerConnection, kind: int, *rest: Any) -> None:
+        send(link, kind, *rest)
+        if kind == messages.PIPELINE:
+            noticed.wait(60)
+
+    monkeypatch.setattr(WorkerConnection, "_send", linger)
+    batches = iter(Loader(Plain(50), 4, seed=7, consumer=consumer))
+    try:
+        with thread_worker(consumer):
+            eventually(lambda: consumer.counts.arrived > 0, 5)
+    finally:
+        noticed.set()
+    assert len(list(batches)) == 13
 
 
 def test_stages_are_applied_and_must_be_for_the_cpu() -> None:

@@ -148,8 +148,8 @@ def test_a_disk_that_stays_full_is_an_error_at_the_end(tmp_path: Path) -> None:
 def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = CheckpointDir(tmp_path, write_seconds=0.1, retry_seconds=(0.02,))
-    folder.save(1, state(1), wait=True)
+    CheckpointDir(tmp_path).save(1, state(1), wait=True)
+    folder = CheckpointDir(tmp_path, write_seconds=2.0, retry_seconds=(0.02,))
 
     def full_disk(descriptor: int) -> None:
         raise OSError(28, "No space left on device")

@@ -55,7 +55,8 @@ class WorkerConnection:
         self._pool = Pool()
         self._root: Root | None = None
         self._credits = credits_
-        self._sending = False
+        self._sending: bytes | None = None  # the pipeline that is being sent
+        self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
         self._blocks: dict[int, SharedBlock] = {}
         self._next_block = 0
@@ -65,13 +66,14 @@ class WorkerConnection:
 
     def usable(self, digest: bytes) -> bool:
         """Whether it can be asked for batches of a pipeline now."""
-        if self.dead or self.leaving or self._sending:
+        if self.dead or self.leaving or self._sending is not None:
             return False
         return self.pipelines.get(digest) is Opened.OPEN
 
     def introduce(self, packed: PackedPipeline, needed: set[bytes]) -> None:
         """Send a pipeline that the data worker has not got, in the background."""
-        if packed.digest in self.pipelines or self._sending or self.dead or self.leaving:
+        busy = self._sending is not None or self.dead or self.leaving
+        if packed.digest in self.pipelines or busy:
             return
         while len(self.pipelines) >= KNOWN_PIPELINES:
             old = next((digest for digest in self.pipelines if digest not in needed), None)
@@ -80,14 +82,30 @@ class WorkerConnection:
             del self.pipelines[old]
             self._send(messages.FORGET, [old])
         self.pipelines[packed.digest] = Opened.SENT
-        self._sending = True
+        self._sending = packed.digest
         threading.Thread(
             target=self._introduce, args=(packed,), name="penstock-pipeline", daemon=True
         ).start()
 
     def _introduce(self, packed: PackedPipeline) -> None:
         self._send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
-        self._sending = False
+        self._sent(packed.digest)
+
+    def _sent(self, digest: bytes) -> None:
+        with self._flag:
+            if self._sending == digest:
+                self._sending = None
+
+    def note_opened(self, digest: bytes, *, refused: bool) -> bool:
+        """The data worker has opened a pipeline, or cannot; False for one that it was not sent.
+
+        It has got all of it then, whether or not the thread that sends has noticed.
+        """
+        if digest not in self.pipelines:
+            return False
+        self._sent(digest)
+        self.pipelines[digest] = Opened.REFUSED if refused else Opened.OPEN
+        return True
 
     def request(
         self, stream: int, digest: bytes, seed: int, steps: list[tuple[int, Any]], size: int

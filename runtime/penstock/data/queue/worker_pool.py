@@ -20,7 +20,7 @@ from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.batch_queue import BatchQueue, Counts
 from penstock.data.queue.credits import credits_of
 from penstock.data.queue.reorder_buffer import Failure, ReorderBuffer
-from penstock.data.queue.worker_connection import Opened, WorkerConnection
+from penstock.data.queue.worker_connection import WorkerConnection
 
 logger = logging.getLogger(__name__)
 
@@ -223,8 +223,7 @@ class WorkerPool:
     def opened(self, link: WorkerConnection, digest: bytes, problem: str) -> None:
         """A data worker has opened a pipeline that it was sent, or says why it cannot."""
         with self._lock:
-            if digest in link.pipelines:
-                link.pipelines[digest] = Opened.REFUSED if problem else Opened.OPEN
+            if link.note_opened(digest, refused=bool(problem)):
                 if problem:
                     text = f"cannot open the pipeline and is not used: {problem}"
                     self._complaints.add(link.name, text)
