@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pathlib
@@ -86,8 +87,23 @@ def test_a_process_that_has_ended_is_told_only_at_the_end(heard: Processes) -> N
     )
     subprocess.run([sys.executable, "-c", code, heard.name], check=True, timeout=30)
     heard.receive()
+    heard.note_ended()
     assert heard.read() == ()
     assert [process.rank for process in heard.read(gone_too=True)] == [1]
+
+
+def test_to_read_the_list_changes_nothing(
+    heard: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(heard, STEP)
+    listen(heard)
+    monkeypatch.setattr(room, "_lives", lambda pid: False)
+    before = copy.deepcopy(heard._known)
+    heard.read()
+    heard.read(gone_too=True)
+    assert heard._known == before
+    heard.note_ended()
+    assert heard.read() == ()
 
 
 def test_a_grandchild_is_heard_and_one_who_is_not_below_this_process_is_not(

@@ -237,6 +237,7 @@ class Agent:
         usage: Usage | None,
     ) -> AgentReply | None:
         """Report; None where that did not arrive."""
+        self._processes.note_ended()
         report = AgentReport(
             role=self._identity.role,
             rank=self._identity.rank,

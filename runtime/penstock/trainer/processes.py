@@ -2,7 +2,8 @@
 
 `Processes` listens where `penstock.trainer.training_evidence` speaks. Who speaks is not taken from
 the statement: Linux writes the sender's process id beside each datagram, and only what the agent's
-program started counts. The list is bounded, and reading it never waits.
+program started counts. The list is bounded. `Processes.receive` and `Processes.note_ended` change
+it; reading it changes nothing and never waits.
 """
 
 from __future__ import annotations
@@ -122,8 +123,13 @@ class Processes:
         if known.part in _EXCLUSIVE and others:
             self.duplicates = (*sorted(others), pid)[:MAX_PROCESSES]
 
+    def note_ended(self) -> None:
+        """Look which processes live no more; what speaks under their numbers then is another."""
+        for pid, known in self._known.items():
+            known.gone = known.gone or not _lives(pid)
+
     def read(self, *, gone_too: bool = False) -> tuple[TrainingProcess, ...] | None:
-        """The processes that train or have a part in the job's work, and live.
+        """The processes that train or have a part in the job's work, and are not known to be gone.
 
         None where processes cannot speak. ``gone_too``: those that have ended as well, once nobody
         else will speak.
@@ -131,8 +137,6 @@ class Processes:
         if not self.name:
             return None
         now = time.monotonic()
-        for pid, known in self._known.items():
-            known.gone = known.gone or not _lives(pid)
         return tuple(
             TrainingProcess(
                 pid=pid,
