@@ -195,9 +195,11 @@ def _keep(decision: Decision) -> None:
     state, now = decision.state, decision.now
     if state.next is not None and moving.is_whole(state, state.next, now):
         moving.switch(decision)
-    if state.suspension.wanted and starting.may_part(decision):
-        starting.part(decision)
-        return
+    if state.suspension.wanted and starting.are_leaving(decision):
+        decision.elect()  # in any phase: the chief, though asked to go, stays until all is kept
+        if decision.is_kept():
+            starting.part(decision)
+            return
     assert state.layout is not None
     moving.note_mismatches(decision, state.layout)
     if lost := state.find_lost(state.layout, now):

@@ -34,6 +34,11 @@ class Decision:
         """To be read, never written; None before the job's data are known."""
         return self._ledger
 
+    @property
+    def chief(self) -> WorkerState | None:
+        """Who is chief, or would be if one was elected now; None: nobody is left."""
+        return self.state.workers.find_chief(self.now)
+
     def end_leases(self, holder: str) -> None:
         """End all leases of a holder."""
         self._own().release(holder)
@@ -69,9 +74,9 @@ class Decision:
         self.state.phase, self.state.goal = Phase.OPENING, None
         self.state.revisions.bump(self.now)
 
-    def elect(self) -> WorkerState | None:
-        """The chief; another one where the last has gone."""
-        return self.state.workers.elect(self.now)
+    def elect(self) -> None:
+        """Make another worker chief where the last one has gone, or may not go on."""
+        self.state.workers.elect(self.now)
 
     def drop_layout(self) -> None:
         """There is no layout any more."""
@@ -94,7 +99,7 @@ class Decision:
     def is_kept(self) -> bool:
         """Whether all that can be saved of a job that is suspended has been."""
         kept = self.state.suspension.is_saved(self.state.checkpoints.saved)
-        return kept or not can_save(self.elect())
+        return kept or not can_save(self.chief)
 
     def abandon(self, lost: list[ServerId]) -> None:
         """What the layout held is lost as a whole: parameters depend on one another."""

@@ -29,7 +29,8 @@ def begin(decision: Decision, owners: list[ServerAddress]) -> None:
     assert state.layout is not None
     state.transitions.name(f"servers {len(state.layout.servers)} -> {len(owners)}")
     state.checkpoints.drop()
-    state.checkpoints.after_move = can_save(decision.elect())
+    decision.elect()
+    state.checkpoints.after_move = can_save(decision.chief)
     number = state.recovery.new_number()
     state.next = assign(
         number, owners, len(state.layout.owners), state.layout, restores=state.restores

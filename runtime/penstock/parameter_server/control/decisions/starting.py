@@ -11,12 +11,11 @@ from penstock.parameter_server.protocol import Source
 # ---------------------------------------------------------------------- a layout is given up
 
 
-def may_part(decision: Decision) -> bool:
-    """Whether the servers of a suspended job, all of them asked to go, are needed no more."""
+def are_leaving(decision: Decision) -> bool:
+    """Whether all servers of the present layout were asked to go."""
     state = decision.state
     assert state.layout is not None
-    leave = all(state.servers.is_leaving(server.id) for server in state.layout.servers)
-    return leave and decision.is_kept()
+    return all(state.servers.is_leaving(server.id) for server in state.layout.servers)
 
 
 def part(decision: Decision) -> None:

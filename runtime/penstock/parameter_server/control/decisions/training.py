@@ -76,7 +76,8 @@ def _train(decision: Decision, ledger: Ledger) -> None:
 def _watch_save(decision: Decision) -> bool:
     """Look how the chief gets on; True: it has ended, and servers may drop their copies."""
     state, now = decision.state, decision.now
-    saves, chief = state.checkpoints, decision.elect()
+    decision.elect()
+    saves, chief = state.checkpoints, decision.chief
     if chief is not None and chief.id != saves.saver:
         saves.appoint(chief.id, state.revisions.notify())
     if not can_save(chief):
@@ -112,16 +113,17 @@ def _choose_goal(decision: Decision, ledger: Ledger) -> Goal | None:
         return Goal.VERIFY
     if not state.checkpoints.may_begin(now):
         return None
+    decision.elect()  # whom a save is going to need
     if state.suspension.wanted:
         return None if decision.is_kept() else Goal.SAVE
     if ledger.finished:
         return Goal.END if _may_end(decision) else None
-    return Goal.SAVE if state.checkpoints.is_due(ledger.consumed, decision.elect(), now) else None
+    return Goal.SAVE if state.checkpoints.is_due(ledger.consumed, decision.chief, now) else None
 
 
 def _may_end(decision: Decision) -> bool:
     """At the end; where all workers died just before it, others will come and save."""
-    there = decision.elect() is not None or decision.state.workers.any_closed
+    there = decision.chief is not None or decision.state.workers.any_closed
     return there and decision.state.final_slots is None
 
 
@@ -243,7 +245,8 @@ def _act(decision: Decision, applied: Applied) -> None:
         moving.begin(decision, owners)
         return
     state.suspension.stand(applied.slots)
-    saves = can_save(decision.elect()) and applied.slots != state.checkpoints.saved
+    decision.elect()
+    saves = can_save(decision.chief) and applied.slots != state.checkpoints.saved
     at_end = ledger.finished and _may_end(decision)
     wanted = (at_end and not state.checkpoints.given_up) or state.goal is Goal.SAVE
     if saves and wanted:
