@@ -28,7 +28,7 @@ from penstock.data.ledger.events import (
     RolledBack,
 )
 from penstock.data.ledger.ranges import Range
-from penstock.data.ledger.state import LedgerOptions, LedgerState
+from penstock.data.ledger.state import LedgerOptions, LedgerState, require_open
 
 MAX_OPEN_LEASES: Final = 8192
 """Beyond this, `Ledger.lease` refuses: it bounds the snapshot (about 60 bytes per lease)."""
@@ -121,11 +121,7 @@ class Ledger:
         if self.state.options.guarantee is Guarantee.AT_MOST_ONCE and fence < self.state.next_fence:
             return 0  # handed out is consumed: there is nothing to acknowledge
         lease = self.state.require(fence)
-        if not lease.start <= start < stop <= lease.stop:
-            raise LedgerError(
-                f"slots {start}..{stop} are not part of lease {fence}, which is "
-                f"{lease.start}..{lease.stop}"
-            )
+        lease.require_part(fence, start, stop)
         fresh = sum(high - low for low, high in lease.open.intersection(start, stop))
         if fresh:
             self._record(Completed(fence, start, stop))
@@ -150,8 +146,7 @@ class Ledger:
             LedgerError: the slot is not open in this lease.
         """
         lease = self.state.require(fence)
-        if slot not in lease.open:
-            raise LedgerError(f"slot {slot} is not open in lease {fence}")
+        require_open(fence, lease.open, slot)
         self._record(Failed(fence, slot, holder))
         return slot in self.state.quarantine
 

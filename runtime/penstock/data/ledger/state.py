@@ -8,13 +8,13 @@ or beyond the frontier.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Self
 
 from penstock.base.enums import Guarantee
-from penstock.data.ledger.errors import SnapshotError, StaleLeaseError
+from penstock.data.ledger.errors import LedgerError, SnapshotError, StaleLeaseError
 from penstock.data.ledger.events import (
     Completed,
     Event,
@@ -63,6 +63,14 @@ class OpenLease:
     deadline: float
     open: RangeSet = field(default_factory=RangeSet)
 
+    def require_part(self, fence: int, start: int, stop: int) -> None:
+        """Raises LedgerError: these slots are not part of it. ``fence``: its number."""
+        if not self.start <= start < stop <= self.stop:
+            raise LedgerError(
+                f"slots {start}..{stop} are not part of lease {fence}, which is "
+                f"{self.start}..{self.stop}"
+            )
+
 
 class LedgerState:
     """Where every slot of a job is; `penstock.data.ledger.ledger.Ledger` says what may happen.
@@ -98,6 +106,39 @@ class LedgerState:
         if lease is None:
             raise StaleLeaseError(f"lease {fence} has ended: what was done under it does not count")
         return lease
+
+    def check_acknowledgements(
+        self, completed: Iterable[tuple[int, int, int]], failed: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Whether all of these can be taken in, one after the other; changes nothing.
+
+        What is said of a lease that has ended is not false: it came too late, and does not count.
+
+        Args:
+            completed: fencing number, first slot and the one behind the last.
+            failed: fencing number and slot; they are said after what was completed.
+
+        Raises:
+            LedgerError: as `Ledger.complete` and `Ledger.fail` for the first that is false.
+        """
+        left: dict[int, RangeSet] = {}  # open slots of leases, after what was said so far
+        at_most_once = self.options.guarantee is Guarantee.AT_MOST_ONCE
+        for fence, start, stop in completed:
+            lease = self.leases.get(fence)
+            if lease is None or (at_most_once and fence < self.next_fence):
+                continue
+            open_ = left.setdefault(fence, lease.open.copy())
+            if open_:
+                lease.require_part(fence, start, stop)
+                open_.remove(start, stop)
+        for fence, slot in failed:
+            lease = self.leases.get(fence)
+            if lease is None:
+                continue
+            open_ = left.setdefault(fence, lease.open.copy())
+            if open_:
+                require_open(fence, open_, slot)
+                open_.remove(slot, slot + 1)
 
     def next_free(self, max_slots: int) -> Range | None:
         """The lowest free slots, at most so many; None where all are handed out."""
@@ -240,3 +281,9 @@ class LedgerState:
         assert covered == self.frontier, f"{self.frontier - covered} slots are nowhere: {parts}"
         assert not parts or parts[-1][1] <= self.frontier <= self.options.total_slots
         assert all(lease.open for lease in self.leases.values()), "an empty lease is kept"
+
+
+def require_open(fence: int, open_: RangeSet, slot: int) -> None:
+    """Raises LedgerError: a slot is not, or no more, open in a lease."""
+    if slot not in open_:
+        raise LedgerError(f"slot {slot} is not open in lease {fence}")

@@ -109,10 +109,10 @@ def has_to_stay(state: State, chief: bool, now: float) -> bool:
 
 
 def _record_server(state: State, report: ServerReport, now: float) -> bool:
-    state.active = True
-    state.recovery.begin(now)
     if not state.servers.record(report, now):
         return False
+    state.active = True
+    state.recovery.begin(now)
     if state.spec is None and report.spec is not None:
         state.spec = report.spec
     _hear(state, report.built, now)
@@ -125,10 +125,10 @@ def _record_server(state: State, report: ServerReport, now: float) -> bool:
 
 
 def _record_worker(state: State, report: WorkerReport, now: float) -> bool:
-    state.active = True
-    state.recovery.begin(now)
     if not state.workers.record(report, now):
         return False
+    state.active = True
+    state.recovery.begin(now)
     if state.spec is None:
         state.spec = report.spec
     _hear(state, max(report.layout, report.filled), now)

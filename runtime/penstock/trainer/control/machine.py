@@ -7,8 +7,9 @@ joins who trains together (`penstock.trainer.control.model.rendezvous`) with wha
 ledger), and keeps:
 
 - The model's history is what counts: where ledger and model differ, the ledger follows.
-- What is refused changes nothing but that it was said: a report that cannot be true, or that does
-  not fit the job, is `Refuse`; one of a process that was replaced is `Superseded`.
+- A report that cannot be true, or that does not fit the job, is `Refuse`; one of a process that
+  was replaced is `Superseded`. Either changes nothing: it is looked at before anything is set.
+  Where it fits, but the job cannot go on, it is taken in, and its sender is told why.
 - That a job cannot go on is said in one place: its fatal problem.
 
 What belongs to sessions, to agents and pods, and to parameter servers is beside it.
@@ -131,6 +132,9 @@ def _serve_holder(turn: Turn, request: LeaseRequest) -> None:
         raise RefusedError(
             "holder: this job's slots belong to the workers of its parameter servers"
         )
+    turn.check_data(request.data)
+    if state.ledger is not None:
+        state.holders.check(request, state.ledger, state.facts.guarantee)
     state.holders.active = True
     ledger, order = turn.open_data(request.data)
     lease = state.holders.serve(request, ledger, order, state.facts.guarantee, turn.now)

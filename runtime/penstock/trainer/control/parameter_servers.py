@@ -39,6 +39,9 @@ def serve_worker(turn: Turn, report: WorkerReport) -> None:
     state, now = turn.state, turn.now
     turn.refuse_copies()
     _refuse_worker(state, report)
+    turn.check_data(report.lease.data)
+    if state.ledger is not None:
+        state.holders.check(report.lease, state.ledger, Guarantee.EXACTLY_ONCE)
     state.servers.activate()
     state.holders.active = True
     ledger, order = turn.open_data(report.lease.data)

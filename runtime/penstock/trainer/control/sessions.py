@@ -27,9 +27,10 @@ def record(turn: Turn, report: SessionReport) -> bool:
             "input.guarantee: Unsharded; workers that share their steps cannot each have all "
             "data: lease it with penstock.trainer.shards, or choose another guarantee"
         )
-    _, order = turn.open_data(report.data)
+    order = turn.check_data(report.data)
     if (report.committed or 0) > order.total_steps:
         raise RefusedError(f"committed: {report.committed}; the job has {order.total_steps} steps")
+    turn.open_data(report.data)
     if not state.rendezvous.record(report, now):
         turn.instructions.append(Superseded())
         return False

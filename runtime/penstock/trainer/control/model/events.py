@@ -162,7 +162,7 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The sender is to hear why it was not heeded; what came before that has been taken in."""
+    """The sender is to hear why it was not heeded, or why the job cannot go on."""
 
     error: RefusedError | LedgerError
 

@@ -41,6 +41,20 @@ class IndependentLeases:
         self._seen: dict[str, float] = {}
         self._own: dict[str, Ledger] = {}  # by rank, with guarantee Unsharded
 
+    def check(self, request: LeaseRequest, shared: Ledger, guarantee: Guarantee) -> None:
+        """Whether a request can be true; changes nothing.
+
+        Raises:
+            LedgerError: an acknowledgement is of slots that are not, or no more, in its lease.
+        """
+        ledger = shared
+        if guarantee is Guarantee.UNSHARDED:
+            own = self._own.get(_rank_part(request.holder))
+            if own is None:
+                return
+            ledger = own
+        ledger.state.check_acknowledgements(request.completed, request.failed)
+
     def serve(
         self,
         request: LeaseRequest,
@@ -49,7 +63,11 @@ class IndependentLeases:
         guarantee: Guarantee,
         now: float,
     ) -> LeaseReply:
-        """Take in acknowledgements and hand out a lease. Raises LedgerError."""
+        """Take in acknowledgements and hand out a lease.
+
+        Raises:
+            LedgerError: the job cannot go on, or has no more ranks; what is false `check` tells.
+        """
         unsharded = guarantee is Guarantee.UNSHARDED
         ledger = self._ledger(request.holder, shared) if unsharded else shared
         term = shared.state.options.lease_seconds
