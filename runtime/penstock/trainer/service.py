@@ -32,6 +32,8 @@ from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
 from penstock.job.settings import SettingsError, TrainerSettings
 from penstock.job.storage import cause
+from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnown
+from penstock.parameter_server.control.events import ServersExpected
 from penstock.trainer.brain.brain_connection import SHORT, BrainConnection
 from penstock.trainer.cluster.job_end import End, RefusalNotice
 from penstock.trainer.cluster.job_status import ProblemStatus
@@ -100,9 +102,10 @@ class TrainerService:
         journal = await self._take_up_state()
         writer = JournalWriter(journal, self._coordinator) if journal is not None else None
         if self._kube is not None:
-            self._coordinator.servers.set_pods({}, frozenset())  # none, until they are known
+            none = ServerPodsKnown({}, frozenset())  # until they are known
+            self._coordinator.observe(none, time.monotonic())
         elif self._settings.servers is not None:
-            self._coordinator.servers.expect_servers(self._settings.servers)
+            self._coordinator.observe(ServersExpected(self._settings.servers), time.monotonic())
         if self._settings.workers is not None:
             self._coordinator.expect_workers(range(self._settings.workers))
         endpoints = Endpoints(
@@ -207,13 +210,13 @@ class TrainerService:
             servers=roles.servers,
             ended_servers=roles.ended_servers,
         )
-        self._coordinator.learn_pods(known, time.monotonic())
+        self._coordinator.observe(known, time.monotonic())
         self._changes.publish()
 
     async def _follow_scales(self, kube: KubeClient) -> None:
         """Answer what the cluster asks about parameter servers; other jobs are not asked."""
         await self._has_servers.wait()
-        consent = ScaleApproval(self._coordinator.servers, self._identity.uid)
+        consent = ScaleApproval(self._coordinator, self._identity.uid)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(kube.watch_scales(consent.changed).run())
             while True:

@@ -20,6 +20,7 @@ from typing import Any
 from penstock.data.ledger import LedgerError
 from penstock.data.ledger.journal import begin as begin_journal
 from penstock.job.protocol import AgentReport, ProcessState
+from penstock.parameter_server.control.events import PodsKnown, RanksCapped, ServersExpected
 from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.parameter_server.protocol import (
     ServerReply,
@@ -102,13 +103,13 @@ class Trainer:
             for rank, incarnation, leaving, memory in given["there"]
         }
         ended = frozenset((rank, incarnation) for rank, incarnation in given["ended"])
-        self.coordinator.servers.set_pods(there, ended)
+        self.coordinator.observe(PodsKnown(there, ended), now)
 
     def cap(self, now: float, given: int | None) -> None:
-        self.coordinator.servers.cap_ranks(given)
+        self.coordinator.observe(RanksCapped(given), now)
 
     def at_least(self, now: float, given: int) -> None:
-        self.coordinator.servers.expect_servers(given)
+        self.coordinator.observe(ServersExpected(given), now)
 
     def suspend(self, now: float, given: bool) -> None:
         self.suspended = given

@@ -13,6 +13,7 @@ from penstock.data.ledger import LedgerError
 from penstock.data.ledger.journal import begin
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import DataSpec, LeaseRequest, MemberId
+from penstock.parameter_server.control.events import RanksCapped
 from penstock.parameter_server.layout import Layout, ServerId
 from penstock.parameter_server.protocol import (
     Applied,
@@ -408,11 +409,11 @@ class World:
         if saved is not None and with_journal:
             restore(saved, "journal", self.trainer, self.now)
         self.trainer.await_survivors(self.now)
-        self.trainer.servers.cap_ranks(self.cap)
+        self.trainer.observe(RanksCapped(self.cap), self.now)
 
     def set_cap(self, cap: int | None) -> None:
         self.cap = cap
-        self.trainer.servers.cap_ranks(cap)
+        self.trainer.observe(RanksCapped(cap), self.now)
 
     def name(self) -> str:
         self.names += 1

@@ -95,7 +95,7 @@ def opened(servers: int) -> World:
 
 def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() -> None:
     world, kube = opened(2), FakeKube()
-    consent = ScaleApproval(world.trainer.servers, UID)
+    consent = ScaleApproval(world.trainer, UID)
     consent.changed([scale("a", 4)])
     for _ in range(4):
         asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() ->
 def test_servers_that_go_are_let_go_when_they_own_nothing() -> None:
     world, kube = opened(4), FakeKube()
     kube.refusals.clear()
-    consent = ScaleApproval(world.trainer.servers, UID)
+    consent = ScaleApproval(world.trainer, UID)
     consent.changed([scale("a", 3)])
     asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
     assert not kube.written
@@ -134,7 +134,7 @@ def test_too_little_memory_left_is_a_refusal_with_both_sums() -> None:
         world.round()
     kube = FakeKube()
     kube.refusals.clear()
-    consent = ScaleApproval(world.trainer.servers, UID)
+    consent = ScaleApproval(world.trainer, UID)
     consent.changed([scale("a", 1)])
     asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
     [(_, _, conditions)] = kube.written

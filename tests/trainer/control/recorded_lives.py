@@ -108,7 +108,7 @@ class Trainer:
             running=frozenset((rank, number) for rank, number in given["running"]),
             ended=tuple((rank, number) for rank, number in given["ended"]),
         )
-        self.coordinator.learn_pods(known, now)
+        self.coordinator.observe(known, now)
 
     def expect(self, now: float, given: list[int] | None) -> None:
         self.coordinator.expect_workers(given)

@@ -74,7 +74,7 @@ class Trainer:
         """The cluster's pods of workers, by rank and incarnation."""
         expected = self.books.state.rendezvous.expected or frozenset()
         pods = PodsKnown(expected=expected, running=frozenset(running), ended=ended)
-        self.books.learn_pods(pods, self.now)
+        self.books.observe(pods, self.now)
 
     def end(self, rank: int) -> None:
         """The process of a rank is no more."""

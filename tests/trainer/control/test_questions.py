@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Final
 
 import pytest
 
 from penstock.data.ledger.journal import begin
 from penstock.job.protocol import AgentReport, SessionReport
-from penstock.trainer.control import sessions, workers
+from penstock.trainer.control import coordinator, sessions, workers
 from penstock.trainer.control.coordinator import Coordinator
+from penstock.trainer.control.model.events import Event, Instruction
 from penstock.trainer.control.model.job import JobFacts
 from penstock.trainer.control.model.saved_state import SavedState
+from penstock.trainer.control.model.state import State
 from penstock.trainer.journal import restore
+from tests.parameter_server.control import recorded_lives as of_servers
+from tests.trainer.control import recorded_lives
 from tests.trainer.control.recorded_lives import Trainer, recorded
+
+SOME_EVENTS: Final = 200
 
 
 def written_out(value: Any, seen: frozenset[int] = frozenset()) -> Any:
-    """A state with all that it holds, as plain data."""
+    """A state with all that it holds, as plain data; what follows from it is left out."""
     if id(value) in seen or callable(value):
         return "..."
     seen |= {id(value)}
@@ -36,7 +44,8 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
         return
     names = [*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())]
     for name in names:
-        if not name.startswith("__"):
+        cached = isinstance(getattr(type(value), name, None), cached_property)
+        if not cached and not name.startswith("__"):
             yield name, getattr(value, name)
 
 
@@ -55,6 +64,31 @@ def test_questions_do_not_write(seed: int) -> None:
         if call == "agent":
             workers.answer_agent(state, AgentReport.model_validate(given), now)
         assert written_out(state) == before, f"after event {number}"
+
+
+@pytest.mark.parametrize(
+    ("life", "seed"), [(recorded_lives, 0), (recorded_lives, 2), (of_servers, 0), (of_servers, 3)]
+)
+def test_between_two_steps_nothing_changes(
+    life: ModuleType, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever calls the trainer: what is below its state is stepped from its step alone."""
+    left: dict[int, Any] = {}
+
+    def watched(state: State, event: Event, now: float) -> list[Instruction]:
+        before = left.get(id(state))
+        assert before is None or written_out(state) == before, f"something wrote before {event}"
+        instructions = step(state, event, now)
+        left[id(state)] = written_out(state)
+        return instructions
+
+    step = coordinator.step
+    monkeypatch.setattr(coordinator, "step", watched)
+    trainer = life.Trainer()
+    for call, now, given, _ in life.recorded()[seed][:SOME_EVENTS]:
+        trainer.play(call, now, given)
+        state = trainer.coordinator.state
+        assert left.get(id(state)) in (None, written_out(state)), f"{call} wrote after its steps"
 
 
 def test_a_journal_that_cannot_be_used_leaves_no_mark() -> None:

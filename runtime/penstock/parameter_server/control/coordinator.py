@@ -20,14 +20,12 @@ from penstock.parameter_server.control.events import (
     EndLeases,
     Event,
     Finished,
-    PodsKnown,
-    RanksCapped,
+    Observation,
     Recovered,
     Refuse,
     Say,
     ServerAnswered,
     ServerReported,
-    ServersExpected,
     SurvivorsExpected,
     SuspensionChanged,
     Ticked,
@@ -37,7 +35,7 @@ from penstock.parameter_server.control.events import (
     WorkerReported,
 )
 from penstock.parameter_server.control.machine import step
-from penstock.parameter_server.control.records.servers import Key, ServerPod, ServerState
+from penstock.parameter_server.control.records.servers import ServerState
 from penstock.parameter_server.control.records.timeouts import Timeouts
 from penstock.parameter_server.control.records.transitions import Transition
 from penstock.parameter_server.control.records.workers import WorkerState
@@ -90,17 +88,9 @@ class ServerCoordinator:
         """A worker's program, or its pod, has ended."""
         self._step(WorkerEnded(rank, incarnation))
 
-    def set_pods(self, servers: Mapping[Key, ServerPod], ended: frozenset[Key]) -> None:
-        """The cluster's pods of servers, by rank and incarnation."""
-        self._step(PodsKnown(servers, ended))
-
-    def expect_servers(self, count: int) -> None:
-        """Outside a cluster: how many servers to wait for at the beginning."""
-        self._step(ServersExpected(count))
-
-    def cap_ranks(self, cap: int | None) -> None:
-        """Servers of ranks from ``cap`` on are to go."""
-        self._step(RanksCapped(cap))
+    def take_in(self, event: Observation | ServerAnswered | WorkerAnswered, now: float) -> None:
+        """What was seen from outside, or who has been given its orders."""
+        self._step(event, now)
 
     def suspend(self, wanted: bool) -> None:
         """Whether the job is to be suspended."""
@@ -114,22 +104,15 @@ class ServerCoordinator:
         """This job may have been running before us: form no layout before that is known."""
         self._step(SurvivorsExpected())
 
-    # ------------------------------------------------------------------ orders
+    # ------------------------------------------------------------------ questions
 
-    def answer_server(self, report: ServerReport, accepted: bool, now: float) -> ServerReply:
-        """The whole orders for one server."""
-        reply = replies.server_reply(self.state, self.identity, report, accepted=accepted)
-        if accepted:
-            self._step(ServerAnswered(report.server), now)
-        return reply
+    def answer_server(self, report: ServerReport, accepted: bool) -> ServerReply:
+        """The whole orders for one server; that it has them is `ServerAnswered`."""
+        return replies.server_reply(self.state, self.identity, report, accepted=accepted)
 
     def answer_worker(self, report: WorkerReport, lease: LeaseReply, now: float) -> WorkerReply:
-        """The whole orders for one worker."""
-        reply = replies.worker_reply(self.state, self.identity, report, lease, now)
-        self._step(WorkerAnswered(report.member), now)
-        return reply
-
-    # ------------------------------------------------------------------ questions
+        """The whole orders for one worker; that it has them is `WorkerAnswered`."""
+        return replies.worker_reply(self.state, self.identity, report, lease, now)
 
     @property
     def active(self) -> bool:

@@ -145,6 +145,9 @@ Event = (
     | Finished
 )
 
+Observation = PodsKnown | RanksCapped | ServersExpected
+"""What is seen of the cluster, or said by whoever started the job."""
+
 # ------------------------------------------------------------------ instructions
 
 

@@ -8,6 +8,7 @@ the ranks that are to go get no partitions, so that nothing moves back to them i
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,8 +16,9 @@ from typing import Any
 
 from penstock.base.enums import Role
 from penstock.crds.conditions import ScaleCondition, ScaleReason
-from penstock.parameter_server.control.coordinator import ServerCoordinator
+from penstock.parameter_server.control.events import RanksCapped
 from penstock.trainer.cluster.kube import KubeClient, KubeError
+from penstock.trainer.control.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +90,8 @@ def _order(scale: Json) -> tuple[str, str]:
 class ScaleApproval:
     """The trainer's answers; each Scale is asked about until the API server has the answer."""
 
-    def __init__(self, servers: ServerCoordinator, uid: str) -> None:
-        self._servers = servers
+    def __init__(self, coordinator: Coordinator, uid: str) -> None:
+        self._coordinator = coordinator
         self._uid = uid
         self._scales = ServerScales()
         self._answered: set[tuple[str, str]] = set()  # name and version
@@ -98,7 +100,7 @@ class ScaleApproval:
     def changed(self, scales: Iterable[Json]) -> None:
         """The job's Scales are these now."""
         self._scales = server_scales(scales, self._uid)
-        self._servers.cap_ranks(self._scales.cap)
+        self._coordinator.observe(RanksCapped(self._scales.cap), time.monotonic())
         known = {(question.name, question.version) for question in self._scales.questions}
         self._answered &= known
         self._failing &= {name for name, _ in known}
@@ -108,8 +110,8 @@ class ScaleApproval:
         for question in self._scales.questions:
             if (question.name, question.version) in self._answered:
                 continue
-            replicas = question.replicas
-            consent = True if replicas is None else self._servers.consent(int(replicas), now)
+            servers, replicas = self._coordinator.servers, question.replicas
+            consent = True if replicas is None else servers.consent(int(replicas), now)
             if consent is None:
                 continue
             try:

@@ -23,6 +23,7 @@ from penstock.job.protocol import (
     SessionReply,
     SessionReport,
 )
+from penstock.parameter_server.control.events import ServerAnswered, WorkerAnswered
 from penstock.parameter_server.protocol import (
     ServerReply,
     ServerReport,
@@ -40,7 +41,7 @@ from penstock.trainer.control.model.events import (
     JournalDue,
     JournalTried,
     LeaseRequested,
-    PodsKnown,
+    Observation,
     Recovered,
     RefusalShown,
     Refuse,
@@ -78,7 +79,7 @@ class Coordinator:
         self.state = State.begin(facts, identity, settings or ControlSettings(), fence_floor)
         """To be read; only `step` changes it."""
         self.servers = self.state.servers
-        """The job's parameter servers; whom else they concern is told there."""
+        """The job's parameter servers; to be asked."""
         self.problems = self.state.problems
         """All that goes wrong now; to be read."""
 
@@ -103,7 +104,10 @@ class Coordinator:
         accepted = Superseded() not in self._step(ServerReported(report), now)
         if self.servers.recovering:
             return None
-        return self.servers.answer_server(report, accepted, now)
+        reply = self.servers.answer_server(report, accepted)
+        if accepted:
+            self._step(ServerAnswered(report.server), now)
+        return reply
 
     def handle_worker_report(self, report: WorkerReport, now: float) -> WorkerReply | None:
         """Take in the report of a worker of parameter servers; None: it is to ask again.
@@ -113,7 +117,11 @@ class Coordinator:
             LedgerError: an acknowledgement cannot be true, or the epoch cannot end.
         """
         lease = _find_lease(self._step(WorkerReported(report), now))
-        return self.servers.answer_worker(report, lease, now) if lease is not None else None
+        if lease is None:
+            return None
+        reply = self.servers.answer_worker(report, lease, now)
+        self._step(WorkerAnswered(report.member), now)
+        return reply
 
     def grant_lease(self, request: LeaseRequest, now: float) -> LeaseReply:
         """Serve a holder that works on its own (no group): acknowledgements in, a lease out.
@@ -136,9 +144,9 @@ class Coordinator:
         """The job's spec was read (again)."""
         self._step(JobRead(facts))
 
-    def learn_pods(self, pods: PodsKnown, now: float) -> None:
-        """The cluster's pods are these now."""
-        self._step(pods, now)
+    def observe(self, seen: Observation, now: float) -> None:
+        """The cluster, or whoever started the job, says this now."""
+        self._step(seen, now)
 
     def expect_workers(self, ranks: Iterable[int] | None) -> None:
         """Outside a cluster: the ranks that should train; None: nobody knows."""

@@ -1,10 +1,10 @@
 """What a trainer decides: one step for everything that happens to its job.
 
-`step` is the only function that changes a `State`, but for `State.servers`, which has a machine of
-its own; it reads no clock and does no I/O but for lines of the log. Orders are whole each time, and
-answers are questions to the state after the step: whoever reports again gets the same again. It
-joins who trains together (`penstock.trainer.control.model.rendezvous`) with what is done (the
-ledger), and keeps:
+`step` is the only function that changes a `State`: the machine that `State.servers` has of its own
+is stepped from here alone. It reads no clock and does no I/O but for lines of the log. Orders are
+whole each time, and answers are questions to the state after the step: whoever reports again gets
+the same again. It joins who trains together (`penstock.trainer.control.model.rendezvous`) with what
+is done (the ledger), and keeps:
 
 - The model's history is what counts: where ledger and model differ, the ledger follows.
 - A report that cannot be true, or that does not fit the job, is `Refuse`; one of a process that
@@ -24,6 +24,13 @@ from penstock.base.enums import TRAINER_ROLE
 from penstock.crds.conditions import JobReason
 from penstock.data.ledger import LedgerError, SnapshotError
 from penstock.job.protocol import LeaseRequest
+from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnown
+from penstock.parameter_server.control.events import (
+    RanksCapped,
+    ServerAnswered,
+    ServersExpected,
+    WorkerAnswered,
+)
 from penstock.trainer.control import parameter_servers, sessions, workers
 from penstock.trainer.control.model.events import (
     AgentReported,
@@ -86,6 +93,14 @@ def _take_in(turn: Turn, event: Event) -> None:
         case PodsKnown():
             workers.record_pods(turn, event)
             _advance(turn)
+        case (
+            ServerPodsKnown()
+            | RanksCapped()
+            | ServersExpected()
+            | ServerAnswered()
+            | WorkerAnswered()
+        ):
+            state.servers.take_in(event, turn.now)
         case WorkersExpected(ranks):
             state.rendezvous.expect(ranks)
         case JobRead(facts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.base.enums import Role
 from penstock.job.protocol import AgentReply, AgentReport, ProcessState
+from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnown
 from penstock.trainer.control.model.events import PodsKnown, Superseded
 from penstock.trainer.control.model.state import State
 from penstock.trainer.control.turn import Turn
@@ -38,7 +39,7 @@ def record_pods(turn: Turn, pods: PodsKnown) -> None:
     for rank, incarnation in pods.ended:
         state.rendezvous.mark_ended(rank, incarnation)
         state.servers.end_worker(rank, incarnation)
-    state.servers.set_pods(pods.servers, pods.ended_servers)
+    state.servers.take_in(ServerPodsKnown(pods.servers, pods.ended_servers), turn.now)
 
 
 def answer_agent(state: State, report: AgentReport, now: float) -> AgentReply:

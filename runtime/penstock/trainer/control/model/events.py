@@ -1,7 +1,8 @@
 """What happens to a job, and what its trainer is to do about it.
 
-An event says that something is known now; it never says what follows. An instruction is for whoever
-called `penstock.trainer.control.machine.step`.
+An event says that something is known now; it never says what follows. Those that concern parameter
+servers alone are the events of their machine. An instruction is for whoever called
+`penstock.trainer.control.machine.step`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from penstock.data.ledger import Ledger, LedgerError
 from penstock.data.ledger.events import Event as LedgerEvent
 from penstock.job.protocol import AgentReport, LeaseReply, LeaseRequest, SessionReport
+from penstock.parameter_server.control.events import Observation as ServerObservation
+from penstock.parameter_server.control.events import ServerAnswered, WorkerAnswered
 from penstock.parameter_server.control.records.servers import Key, ServerPod
 from penstock.parameter_server.protocol import ServerReport, WorkerReport
 from penstock.trainer.control.model.job import JobFacts, RefusedError
@@ -126,17 +129,22 @@ class Ticked:
     """Look at everything anew; after every report, and a few times per second."""
 
 
+Observation = PodsKnown | ServerObservation
+"""What is seen of the cluster, or said by whoever started the job."""
+
 Event = (
     Recovered
     | SurvivorsExpected
     | JobRead
     | WorkersExpected
-    | PodsKnown
+    | Observation
     | SharesWeighed
     | SessionReported
     | LeaseRequested
     | ServerReported
+    | ServerAnswered
     | WorkerReported
+    | WorkerAnswered
     | AgentReported
     | RefusalShown
     | JournalTried

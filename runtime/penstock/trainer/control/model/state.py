@@ -3,8 +3,8 @@
 **Do not touch.** A `State` is changed by `penstock.trainer.control.machine.step` alone; everybody
 else reads it. What must hold of it after every event is in `penstock.trainer.control.invariants`.
 
-Parameter servers have a state machine of their own below it (`State.servers`), which is told what
-concerns them, by the service as well (pods, expected ranks, caps), and asked.
+Parameter servers have a state machine of their own below it (`State.servers`), which that step
+tells what concerns them; everybody else only asks it.
 """
 
 from __future__ import annotations
