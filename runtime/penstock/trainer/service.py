@@ -56,14 +56,13 @@ from penstock.trainer.journal import Journal, restore
 from penstock.trainer.journal_writer import JournalWriter
 from penstock.trainer.progress_log import ProgressLog
 from penstock.trainer.server import Changes, Endpoints, make_server
+from penstock.trainer.shutdown import Shutdown, ends_before
 from penstock.wire import JobRegistration
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1
 JOB_READ_SECONDS: Final = 15.0
-LAST_STATUS_SECONDS: Final = 3.0
-"""How long the trainer tries, at its end, to write what it has seen go wrong."""
 
 
 class TrainerService:
@@ -98,9 +97,13 @@ class TrainerService:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        await self._read_job()
-        journal = await self._take_up_state()
-        writer = JournalWriter(journal, self._coordinator) if journal is not None else None
+        beginning = asyncio.create_task(self._begin())
+        shutdown = Shutdown(self._coordinator, self._brain, self._status, self._kube)
+        if not await ends_before(self._stop, beginning):
+            listening.close()
+            await shutdown.close_connections()
+            return 0
+        writer = beginning.result()
         if self._kube is not None:
             none = ServerPodsKnown({}, frozenset())  # until they are known
             self._coordinator.observe(none, time.monotonic())
@@ -117,14 +120,7 @@ class TrainerService:
             _say_ready(listening)
             workers = [tasks.create_task(work) for work in self._works(writer)]
             await self._stop.wait()
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-            await self._say_farewell()
-            server.should_exit = True
-            await serving
-        if writer is not None:
-            await writer.close()
+            await shutdown.run(workers, server, serving, writer)
         return 0 if self._coordinator.problems.fatal is None else REFUSED
 
     def _works(self, writer: JournalWriter | None) -> list[Coroutine[Any, Any, None]]:
@@ -234,22 +230,6 @@ class TrainerService:
         slots = self._coordinator.state.rendezvous.slots_per_step
         return registration_of(self._job, slots, data.global_batch if data else None)
 
-    async def _say_farewell(self) -> None:
-        if self._brain is not None:
-            if self._coordinator.done():
-                summary = self._coordinator.summary(time.monotonic())
-                await self._brain.finish(
-                    f"{summary.samples_seen} samples seen, {summary.samples_lost} lost, "
-                    f"{summary.samples_repeated} repeated; result {summary.result}"
-                )
-            else:
-                await self._brain.leave_ledger()
-            await self._brain.close()
-        if self._status is not None:
-            await self._status.settle(LAST_STATUS_SECONDS)
-        if self._kube is not None:
-            await self._kube.close()
-
     # ------------------------------------------------------------------ time
 
     async def _tick(self) -> None:
@@ -267,6 +247,12 @@ class TrainerService:
             await asyncio.sleep(TICK_SECONDS)
 
     # ------------------------------------------------------------------ state
+
+    async def _begin(self) -> JournalWriter | None:
+        """Learn the job and what an earlier trainer left; who writes the journal, if any."""
+        await self._read_job()
+        journal = await self._take_up_state()
+        return JournalWriter(journal, self._coordinator) if journal is not None else None
 
     async def _take_up_state(self) -> Journal | None:
         """Begin where an earlier trainer of this job was: its journal, else the Brain's copy."""
