@@ -29,7 +29,8 @@ def blocks(language: str) -> list[str]:
 def test_every_block_is_run() -> None:
     assert [len(blocks(language)) for language in ("python", "console")] == [2, 2]
     assert README.count("\n```") == 2 * 4
-    assert blocks("console")[0] == "$ pip install penstock-cluster\n"  # tests/packaging has it
+    install = '$ pip install "penstock-cluster[test]"\n'  # tests/packaging has it
+    assert blocks("console")[0] == install
 
 
 def test_the_fixtures(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ class UnknownAlgorithmError(RegistryError):
         self.name = name
         self.known = tuple(sorted(known))
         super().__init__(
-            f"unknown algorithm {name!r}: the known ones are {', '.join(self.known) or '(none)'}"
+            f"unknown algorithm {name!r}: the known ones are {', '.join(self.known) or '(none)'}; "
+            "a new one is known once the distribution that registers it is installed again"
         )
 
 

@@ -165,7 +165,9 @@ def _listen(options: ServeOptions) -> socket.socket:
     except OSError as error:
         listener.close()
         raise OSError(
-            error.errno, f"cannot listen on {options.host}:{options.port}: {error.strerror}"
+            error.errno,
+            f"cannot listen on {options.host}:{options.port}: {error.strerror}; "
+            "choose another port, or 0 for any free one",
         ) from error
     return listener
 
