@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.data import interception
-from penstock.job.part import Part
+from penstock.job.work_source import Part
 from penstock.trainer import processes as room
 from penstock.trainer import training_evidence
 from penstock.trainer.processes import Processes

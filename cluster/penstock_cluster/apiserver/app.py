@@ -17,7 +17,7 @@ from penstock_cluster.apiserver.content import protobuf
 from penstock_cluster.apiserver.content.negotiation import PROTOBUF
 from penstock_cluster.apiserver.handlers import Handlers
 from penstock_cluster.apiserver.impersonation import impersonated
-from penstock_cluster.apiserver.outside import Outside
+from penstock_cluster.apiserver.nonresource_paths import Outside
 from penstock_cluster.apiserver.request import (
     JSON_TYPE,
     TEXT_TYPE,

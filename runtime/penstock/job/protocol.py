@@ -18,7 +18,7 @@ from penstock.data.ledger import SampleOrder
 from penstock.data.protocol import Message as Message
 from penstock.data.protocol import ProtocolError as ProtocolError
 from penstock.data.protocol import encode as encode
-from penstock.job.part import Part
+from penstock.job.work_source import Part
 
 PROTOCOL_VERSION: Final = 1
 CONTENT_TYPE: Final = "application/msgpack"

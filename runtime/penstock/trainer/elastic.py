@@ -43,8 +43,8 @@ import torch
 
 from penstock.data.ledger import SampleOrder
 from penstock.job import settings
-from penstock.job.part import Part
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
+from penstock.job.work_source import Part
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from penstock.trainer.group.collective import Gradients
 from penstock.trainer.group.group_channels import SessionError

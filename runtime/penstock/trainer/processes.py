@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import psutil
 
-from penstock.job.part import Part
 from penstock.job.protocol import MAX_PROCESSES, TrainingProcess
+from penstock.job.work_source import Part
 
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _MAX_STATEMENT_BYTES: Final = 1024

@@ -29,7 +29,6 @@ import httpx
 
 from penstock.data.ledger import Ledger, LedgerOptions, Slot
 from penstock.job import settings
-from penstock.job.part import Part
 from penstock.job.protocol import (
     LEASE_PATH,
     DataSpec,
@@ -39,6 +38,7 @@ from penstock.job.protocol import (
     encode,
     request_headers,
 )
+from penstock.job.work_source import Part
 from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.training_evidence import announce
 

@@ -21,7 +21,7 @@ import socket
 import time
 from typing import Any, Final
 
-from penstock.job.part import Part
+from penstock.job.work_source import Part
 
 SOCKET: Final = "PENSTOCK_AGENT_SOCKET"
 """Name of the agent's datagram socket, in Linux's abstract namespace."""

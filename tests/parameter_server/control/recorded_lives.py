@@ -29,7 +29,7 @@ from penstock.parameter_server.protocol import (
     WorkerReport,
 )
 from penstock.trainer.control.coordinator import Coordinator, JobFacts, RefusedError
-from penstock.trainer.control.figures import has_said_farewell
+from penstock.trainer.control.queries import has_said_farewell
 from penstock.trainer.journal import restore
 from tests.parameter_server.control.simulated_job import LEASE_SECONDS, World
 from tests.parameter_server.control.test_random_lives import CALM, ROUGH, Chaos

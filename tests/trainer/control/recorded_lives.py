@@ -23,7 +23,6 @@ from penstock.base.enums import Guarantee
 from penstock.crds.conditions import JobReason
 from penstock.data.ledger import LedgerError
 from penstock.data.ledger.journal import begin as begin_journal
-from penstock.job.part import Part
 from penstock.job.protocol import (
     AgentReport,
     DataSpec,
@@ -36,7 +35,8 @@ from penstock.job.protocol import (
     TrainingProcess,
     Usage,
 )
-from penstock.trainer.control import figures
+from penstock.job.work_source import Part
+from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator, JobFacts, RefusedError
 from penstock.trainer.control.model.events import PodsKnown
 from penstock.trainer.control.model.job import ControlSettings
@@ -146,13 +146,13 @@ class Trainer:
             trainer.extra(),
             asdict(trainer.summary(now)),
             trainer.done(),
-            figures.has_said_farewell(known, now),
-            sorted(figures.find_latecomers(known, now)),
+            queries.has_said_farewell(known, now),
+            sorted(queries.find_latecomers(known, now)),
             known.agents.any_worker_runs(now),
             {f"{role}-{rank}": each.cpu_cores for (role, rank), each in used.items()},
-            sorted(figures.find_stragglers(known).items()),
-            sorted(figures.slots_by_rank(known).items()),
-            figures.world_size(known, now),
+            sorted(queries.find_stragglers(known).items()),
+            sorted(queries.slots_by_rank(known).items()),
+            queries.world_size(known, now),
             known.committed_steps,
             known.lease_stop_step,
             rendezvous.revision,

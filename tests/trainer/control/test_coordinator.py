@@ -28,9 +28,9 @@ from penstock.job.protocol import (
 )
 from penstock.trainer.cluster.job_end import LATECOMER_SECONDS, End
 from penstock.trainer.control.coordinator import Coordinator, JobFacts, RefusedError
-from penstock.trainer.control.figures import find_latecomers
 from penstock.trainer.control.model.events import PodsKnown
 from penstock.trainer.control.model.write_problems import FORGET_SECONDS
+from penstock.trainer.control.queries import find_latecomers
 from penstock.trainer.journal import restore
 
 DATA = DataSpec(dataset_size=1000, global_batch=10, epochs=3)  # 100 steps per epoch

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from penstock_cluster.registry.model.shape import UNTYPED, Shape
-from penstock_cluster.registry.model.sharing import identical
+from penstock_cluster.registry.model.structural_sharing import identical
 
 Json = dict[str, Any]
 FieldSet = dict[str, Any]

@@ -17,7 +17,7 @@ from penstock_cluster.registry.model import names, objectmeta, typed
 from penstock_cluster.registry.model.call import Call
 from penstock_cluster.registry.model.errors import ApiError, Faults, Json, ResourceName, bad_request
 from penstock_cluster.registry.model.shape import Shape
-from penstock_cluster.registry.model.sharing import identical
+from penstock_cluster.registry.model.structural_sharing import identical
 from penstock_cluster.registry.objects.store import Store, Version
 
 ALL_VERBS: Final = (

@@ -18,7 +18,7 @@ import orjson
 from penstock_cluster.registry.merging import managed
 from penstock_cluster.registry.merging.managed import Entries
 from penstock_cluster.registry.model.errors import ApiError, Json, expired
-from penstock_cluster.registry.model.sharing import share
+from penstock_cluster.registry.model.structural_sharing import share
 
 Key = tuple[str, str]
 

@@ -16,7 +16,7 @@ from penstock_cluster.registry.model import errors, objectmeta
 from penstock_cluster.registry.model.call import Call
 from penstock_cluster.registry.model.documents import dumps
 from penstock_cluster.registry.model.errors import Faults, FieldFault, Json
-from penstock_cluster.registry.model.sharing import identical
+from penstock_cluster.registry.model.structural_sharing import identical
 from penstock_cluster.registry.objects.resource import Resource
 from penstock_cluster.registry.objects.store import Key, Store, Version
 

@@ -10,8 +10,8 @@ from penstock_cluster.registry.model.call import Call
 from penstock_cluster.registry.model.documents import read
 from penstock_cluster.registry.model.errors import Faults, FieldFault, Json, ResourceName, invalid
 from penstock_cluster.registry.model.shape import Shape
-from penstock_cluster.registry.model.sharing import identical
 from penstock_cluster.registry.model.structural import NOT_CHECKED, Schema, Validation
+from penstock_cluster.registry.model.structural_sharing import identical
 from penstock_cluster.registry.objects.resource import Resource, Strategy, wrong_version
 from penstock_cluster.registry.objects.store import Store
 

@@ -11,7 +11,7 @@ from penstock.data.dispatcher import Dispatcher
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
 from penstock.trainer.cluster.job_view import PodLimits
-from penstock.trainer.control import figures
+from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire.samples import QueueSample, RankSample, Sample
 
@@ -47,7 +47,7 @@ class JobSampler:
             epoch=committed // order.steps_per_epoch if order else 0,
             steps_per_second=speed,
             samples_per_second=speed * order.samples_per_step if order else 0.0,
-            world_size=figures.world_size(state, now) or self._running_workers(),
+            world_size=queries.world_size(state, now) or self._running_workers(),
             interval_seconds=max(interval, 0.001),
             roles=self._ranks(now),
             queue=self._queue(now),
@@ -79,7 +79,7 @@ class JobSampler:
         state, servers = self._coordinator.state, self._coordinator.servers
         members = state.rendezvous.members.present
         speeds = {member.id.rank: member.report.slot_seconds for member in members}
-        slots = figures.slots_by_rank(state)
+        slots = queries.slots_by_rank(state)
         waits = self._dispatcher.wait_shares(now) if self._dispatcher is not None else {}
         for (name, rank), usage in self._coordinator.state.agents.usage(now).items():
             report = self._coordinator.state.agents.agents[name, rank].report
@@ -126,12 +126,12 @@ class JobSampler:
             usage = known.report.usage if known is not None else None
             if known is None or usage is None:
                 continue
-            self._figures[owner.id] = figures = known.report.figures
+            self._figures[owner.id] = queries = known.report.figures
             last = before.get(owner.id)
             if last is None:
                 continue  # a row is of a server that was there through the whole interval
-            updates = figures.pushes - last.pushes
-            busy = figures.busy_seconds - last.busy_seconds
+            updates = queries.pushes - last.pushes
+            busy = queries.busy_seconds - last.busy_seconds
             found[owner.id.rank] = RankSample(
                 cpu_cores=usage.cpu_cores,
                 memory_bytes=usage.memory_bytes,

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from penstock.trainer.cluster.job_status import ProblemStatus
-from penstock.trainer.control import figures
+from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ class End:
         if now - self._done_since <= LINGER_SECONDS:
             return False
         if (
-            not figures.has_said_farewell(coordinator.state, now)
+            not queries.has_said_farewell(coordinator.state, now)
             and now - self._done_since <= FAREWELL_SECONDS
         ):
             return False
-        late = figures.find_latecomers(coordinator.state, now)
+        late = queries.find_latecomers(coordinator.state, now)
         if late and now - self._first_done <= LATECOMER_SECONDS:
             if not late <= self._told:
                 logger.info("the data are exhausted; workers %s have yet to hear it", sorted(late))

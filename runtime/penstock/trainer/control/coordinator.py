@@ -4,7 +4,7 @@ A `Coordinator` owns the `State` of one job. Whatever is called here that is not
 an event for `penstock.trainer.control.machine.step`, where the decisions and what they guarantee
 are; what a step asks for is done here. It is single-threaded and takes the time as an argument: the
 server calls it, the service ticks it and carries its events to the journal and its figures to the
-Brain. Questions beyond these few are asked of `state`: see `penstock.trainer.control.figures`.
+Brain. Questions beyond these few are asked of `state`: see `penstock.trainer.control.queries`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.parameter_server.protocol import (
     WorkerReply,
     WorkerReport,
 )
-from penstock.trainer.control import figures, sessions, workers
+from penstock.trainer.control import queries, sessions, workers
 from penstock.trainer.control.machine import step
 from penstock.trainer.control.model.events import (
     AgentReported,
@@ -181,15 +181,15 @@ class Coordinator:
 
     def done(self) -> bool:
         """Whether the data are exhausted and every session has said that it is through."""
-        return figures.is_done(self.state)
+        return queries.is_done(self.state)
 
     def summary(self, now: float) -> Summary:
         """The figures of the job so far."""
-        return figures.summary(self.state, now)
+        return queries.summary(self.state, now)
 
     def extra(self) -> dict[str, Any] | None:
         """What has to survive beside the ledger's own state; None before the data are known."""
-        return figures.state_to_save(self.state)
+        return queries.state_to_save(self.state)
 
     # ------------------------------------------------------------------ inside
 

@@ -56,7 +56,7 @@ from penstock.trainer.control.model.events import (
 )
 from penstock.trainer.control.model.job import JobFacts, RefusedError
 from penstock.trainer.control.model.state import State
-from penstock.trainer.control.turn import Turn
+from penstock.trainer.control.step_context import StepContext
 
 RECOVERY_SECONDS: Final = 5.0
 
@@ -66,7 +66,7 @@ def step(state: State, event: Event, now: float) -> list[Instruction]:
 
     ``now`` is in seconds of any clock that does not go back, the same one for all events.
     """
-    turn = Turn(state, now)
+    turn = StepContext(state, now)
     try:
         _take_in(turn, event)
     except (RefusedError, LedgerError) as error:
@@ -74,7 +74,7 @@ def step(state: State, event: Event, now: float) -> list[Instruction]:
     return turn.instructions
 
 
-def _take_in(turn: Turn, event: Event) -> None:
+def _take_in(turn: StepContext, event: Event) -> None:
     state = turn.state
     match event:
         case Ticked():
@@ -120,7 +120,7 @@ def _take_in(turn: Turn, event: Event) -> None:
             _recover(turn, event)
 
 
-def _advance(turn: Turn) -> None:
+def _advance(turn: StepContext) -> None:
     """Look at everything anew."""
     state, now = turn.state, turn.now
     state.copies.look(now)
@@ -132,7 +132,7 @@ def _advance(turn: Turn) -> None:
         parameter_servers.advance(turn)
 
 
-def _serve_holder(turn: Turn, request: LeaseRequest) -> None:
+def _serve_holder(turn: StepContext, request: LeaseRequest) -> None:
     """Serve a holder that works on its own (no group): acknowledgements in, a lease out.
 
     Raises:
@@ -166,7 +166,7 @@ def _learn(state: State, facts: JobFacts) -> None:
     state.servers.suspend(facts.suspended)
 
 
-def _note_journal(turn: Turn, trouble: str) -> None:
+def _note_journal(turn: StepContext, trouble: str) -> None:
     reason = JobReason.JOURNAL_NOT_WRITTEN
     if trouble:
         turn.state.problems.report(TRAINER_ROLE, reason, trouble, turn.now)
@@ -174,13 +174,13 @@ def _note_journal(turn: Turn, trouble: str) -> None:
         turn.state.problems.clear(TRAINER_ROLE, reason)
 
 
-def _await_survivors(turn: Turn) -> None:
+def _await_survivors(turn: StepContext) -> None:
     """Form no group from nothing for a while."""
     turn.state.rendezvous.recovering_until = turn.now + RECOVERY_SECONDS
     turn.state.servers.await_survivors()
 
 
-def _recover(turn: Turn, before: Recovered) -> None:
+def _recover(turn: StepContext, before: Recovered) -> None:
     """Begin from a saved state: ranks of an earlier group get time to report to us."""
     state, saved = turn.state, before.saved
     try:

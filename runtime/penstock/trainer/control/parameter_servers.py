@@ -10,14 +10,14 @@ from penstock.crds.conditions import JobReason
 from penstock.job.protocol import LeaseReply
 from penstock.parameter_server.control.audits import audits_of
 from penstock.parameter_server.protocol import ServerReport, WorkerReport
-from penstock.trainer.control import figures
+from penstock.trainer.control import queries
 from penstock.trainer.control.model.events import Grant, Superseded
 from penstock.trainer.control.model.job import RefusedError
 from penstock.trainer.control.model.state import State
-from penstock.trainer.control.turn import Turn
+from penstock.trainer.control.step_context import StepContext
 
 
-def record_server(turn: Turn, report: ServerReport) -> None:
+def record_server(turn: StepContext, report: ServerReport) -> None:
     """Take in a server's report."""
     state = turn.state
     accepted = state.servers.record_server(report, turn.now)
@@ -29,7 +29,7 @@ def record_server(turn: Turn, report: ServerReport) -> None:
     _note_updates(turn, report)
 
 
-def serve_worker(turn: Turn, report: WorkerReport) -> None:
+def serve_worker(turn: StepContext, report: WorkerReport) -> None:
     """Take in the report of a worker; it gets a lease unless it is too early for any.
 
     Raises:
@@ -69,7 +69,7 @@ def serve_worker(turn: Turn, report: WorkerReport) -> None:
     turn.instructions.append(Grant(_with_end(lease, at_end=state.servers.at_end)))
 
 
-def advance(turn: Turn) -> None:
+def advance(turn: StepContext) -> None:
     """Look at the servers anew; what they have applied is what is audited."""
     state, now = turn.state, turn.now
     servers, ledger = state.servers, state.ledger
@@ -85,7 +85,7 @@ def advance(turn: Turn) -> None:
         epoch = ledger.watermark // state.order.steps_per_epoch
         state.audits = {each: audit for each, audit in state.audits.items() if each < epoch}
     state.audits.update(audits_of(state.order, servers.applied(), ledger, state.audits))
-    if figures.is_done(state) and not figures.find_latecomers(state, now):
+    if queries.is_done(state) and not queries.find_latecomers(state, now):
         servers.finish(now)
 
 
@@ -114,7 +114,7 @@ def _refuse_worker(state: State, report: WorkerReport) -> None:
         raise RefusedError(f"spec: another model than this job's: {difference}")
 
 
-def _note_updates(turn: Turn, report: ServerReport) -> None:
+def _note_updates(turn: StepContext, report: ServerReport) -> None:
     """One server's count of updates is that of the whole job: every push goes to all."""
     servers = turn.state.servers
     layout = servers.layout

@@ -9,10 +9,10 @@ from penstock.trainer.control.model.group_leases import unusable
 from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, RefusedError
 from penstock.trainer.control.model.state import State
-from penstock.trainer.control.turn import Turn
+from penstock.trainer.control.step_context import StepContext
 
 
-def record(turn: Turn, report: SessionReport) -> bool:
+def record(turn: StepContext, report: SessionReport) -> bool:
     """Take in a session's report; False if a newer process has its rank.
 
     Raises:
@@ -44,7 +44,7 @@ def record(turn: Turn, report: SessionReport) -> bool:
     return True
 
 
-def advance(turn: Turn) -> None:
+def advance(turn: StepContext) -> None:
     """Form a group where it is time, and keep it supplied with steps and even shares."""
     state, now = turn.state, turn.now
     formed = state.rendezvous.decide(now)
@@ -89,7 +89,7 @@ def answer(state: State, report: SessionReport, now: float) -> SessionReply:
 # ---------------------------------------------------------------------- inside
 
 
-def _acknowledge(turn: Turn, report: SessionReport) -> None:
+def _acknowledge(turn: StepContext, report: SessionReport) -> None:
     state, now = turn.state, turn.now
     leases = state.group_leases
     if leases is None or report.generation != leases.group.number:

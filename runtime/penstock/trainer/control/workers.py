@@ -7,10 +7,10 @@ from penstock.job.protocol import AgentReply, AgentReport, ProcessState
 from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnown
 from penstock.trainer.control.model.events import PodsKnown, Superseded
 from penstock.trainer.control.model.state import State
-from penstock.trainer.control.turn import Turn
+from penstock.trainer.control.step_context import StepContext
 
 
-def record_agent(turn: Turn, report: AgentReport) -> None:
+def record_agent(turn: StepContext, report: AgentReport) -> None:
     """Take in an agent's report. Raises RefusedError where there are too many."""
     state, now = turn.state, turn.now
     if not state.agents.record(report, now):
@@ -31,7 +31,7 @@ def record_agent(turn: Turn, report: AgentReport) -> None:
             state.servers.keep_worker_alive(report.rank, report.incarnation, now)
 
 
-def record_pods(turn: Turn, pods: PodsKnown) -> None:
+def record_pods(turn: StepContext, pods: PodsKnown) -> None:
     """The cluster's pods are these now."""
     state = turn.state
     state.rendezvous.expect(pods.expected)

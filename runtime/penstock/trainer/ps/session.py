@@ -25,8 +25,8 @@ from penstock.crds.environment import CHECKPOINT_DIR
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.ledger.order import MAX_GLOBAL_BATCH
 from penstock.job import settings
-from penstock.job.part import Part
 from penstock.job.protocol import DataSpec, MemberId
+from penstock.job.work_source import Part
 from penstock.parameter_server.arrays import Floats, Rows
 from penstock.parameter_server.protocol import MAX_DROPPED
 from penstock.parameter_server.worker.checkpoint import ModelFiles

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.crds.conditions import JobReason
-from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
+from penstock.job.work_source import Part
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.control.model.silent_copies import (
     CONFIRMED_SECONDS,

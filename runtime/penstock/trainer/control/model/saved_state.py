@@ -14,7 +14,7 @@ from penstock.trainer.control.model.job import JobFacts
 
 @dataclass(frozen=True)
 class SavedState:
-    """The state of an earlier trainer, without its ledger: `figures.state_to_save`, read."""
+    """The state of an earlier trainer, without its ledger: `queries.state_to_save`, read."""
 
     data: DataSpec
     order: SampleOrder

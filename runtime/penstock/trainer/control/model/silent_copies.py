@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.crds.conditions import JobReason
-from penstock.job.part import Part
 from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess
+from penstock.job.work_source import Part
 from penstock.trainer.control.model.problems import Problem, Problems
 
 REFUSED: Final = 78

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cluster.tests.registry.running import run
 from cluster.tests.registry.samples import pod, widget
 from penstock_cluster.registry import Api, Engine
-from penstock_cluster.registry.model.sharing import identical, share
+from penstock_cluster.registry.model.structural_sharing import identical, share
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, False, 0, 1, 1.0, "", "a"]),

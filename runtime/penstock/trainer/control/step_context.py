@@ -13,7 +13,7 @@ from penstock.trainer.control.model.state import State
 
 
 @dataclass
-class Turn:
+class StepContext:
     """Whatever handles an event is given this, and may raise RefusedError or LedgerError."""
 
     state: State
