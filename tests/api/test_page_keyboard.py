@@ -85,6 +85,7 @@ async def browser(program: str, folder: Path, url: str) -> AsyncIterator[Tab]:
         port = folder / "DevToolsActivePort"
         async with aiohttp.ClientSession() as session:
             async with asyncio.timeout(30):
+                # A browser's file: nothing tells of it.
                 while not (port.exists() and port.read_text().count("\n")):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
                 base = f"http://127.0.0.1:{port.read_text().split()[0]}"

@@ -126,7 +126,7 @@ def test_what_is_not_a_quantity_is_refused_with_text_and_rule(text: str) -> None
 @pytest.mark.parametrize("value", [True, 0.5, None, b"1"])
 def test_other_types_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="expected a string or an integer"):
-        parse(value)  # type: ignore[arg-type]
+        parse(value)  # type: ignore[arg-type]  # what is no text is to be refused
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ def ps_sample(
 def run_of(count: int = 5, *, end: float = NOW, **fields: object) -> tuple[Sample, ...]:
     """`count` samples of one configuration, 15 s apart, the last at `end`."""
     return tuple(
+        # Each test names its own fields.
         ps_sample(end - 15 * (count - 1 - index), **fields)  # type: ignore[arg-type]
         for index in range(count)
     )

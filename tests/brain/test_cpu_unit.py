@@ -83,6 +83,7 @@ def in_cores(plan: Plan | None, unit: float) -> object:
     ],
 )
 @pytest.mark.parametrize("unit", [0.1, 0.25])
+# Modules and functions as parametrized.
 def test_a_plan_is_the_same_in_the_smaller_unit(module, history, unit: float) -> None:  # type: ignore[no-untyped-def]
     algorithm = module.ALGORITHM
     entry = Registered(algorithm, algorithm.params())
@@ -120,4 +121,5 @@ def test_no_plan_and_nonsense_pass() -> None:
 
     for answer in (None, "nonsense"):
         entry = Entry(answer)
+        # A stand-in for an algorithm.
         assert plan_in_grain(entry, measured(0.1), ps_job(), limits(0.1)) is answer  # type: ignore[arg-type, comparison-overlap]

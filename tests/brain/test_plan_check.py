@@ -15,7 +15,7 @@ LIMITS = Limits(milli_cpu=10_000, memory_bytes=16 * GIB, pod_milli_cpu=4_000)
 
 
 def a_plan(role: Role = Role.WORKER, **fields: object) -> Plan:
-    roles = {role: RolePlan(**fields)}  # type: ignore[arg-type]
+    roles = {role: RolePlan(**fields)}  # type: ignore[arg-type]  # each test names its own fields
     return Plan(stage=Stage.ADJUST, algorithm="x", roles=roles, reason="Test", message="because")
 
 

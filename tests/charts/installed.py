@@ -74,7 +74,7 @@ class Installed:
             return answer
 
         self.ask = ask
-        authorizer.allowed = allowed  # type: ignore[method-assign]
+        authorizer.allowed = allowed  # type: ignore[method-assign]  # records what is asked
 
     async def helm(self, action: Callable[[helm.Config], Any]) -> Any:
         """Something that Helm does with the cluster."""

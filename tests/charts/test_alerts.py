@@ -68,6 +68,7 @@ def test_a_rule_that_says_something_else_fails(tmp_path: Path) -> None:
 def test_alerts_use_metrics_that_the_components_have() -> None:
     scheduler, api = SchedulerMetrics(), CollectorRegistry()
     scheduler.show(ClusterState())
+    # An app that nobody calls.
     RequestMetrics(lambda *_: None, api)  # type: ignore[arg-type, return-value]
     registries = (ControllerMetrics().registry, BrainMetrics().registry, scheduler.registry, api)
     shown = "".join(generate_latest(one).decode() for one in registries)

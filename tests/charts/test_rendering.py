@@ -119,6 +119,7 @@ def test_what_is_referred_to_is_there(values: Json) -> None:
         for variable in container.get("env", []):
             if secret := variable.get("valueFrom", {}).get("secretKeyRef"):
                 made = of_kind(objects, "Secret").get(secret["name"])
+                # A rendered Secret that is there.
                 assert secret["name"] == "pg" or secret["key"] in made["stringData"]  # type: ignore[index]
     for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor"):
         for name, one in of_kind(objects, kind).items():
@@ -325,6 +326,7 @@ def test_another_address_of_the_database_restarts_the_brain() -> None:
         database = {"kind": "postgresql", "postgresql": {"url": f"postgresql+asyncpg://{url}"}}
         objects = render({"brain": {"database": database}})
         metadata: Json = named(objects, "Deployment", "penstock-brain")["spec"]["template"]
+        # JSON data from the chart.
         return metadata["metadata"]["annotations"]  # type: ignore[no-any-return]
 
     assert pods("me:one@db/penstock") == pods("me:one@db/penstock")

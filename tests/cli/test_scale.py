@@ -40,6 +40,7 @@ def scale(*conditions: Json) -> Json:
 
 
 def outcome(session: Session, seconds: float) -> tuple[Json, str]:
+    # A plain dict stands for the Scale.
     return _outcome(session, scale(), time.monotonic() + seconds)  # type: ignore[arg-type]
 
 

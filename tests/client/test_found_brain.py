@@ -138,13 +138,13 @@ def test_one_whom_it_does_not_list_is_told_what_to_do(place: Place) -> None:
         Penstock(kubeconfig=place.kubeconfig("ben")) as penstock,
         pytest.raises(BrainAddressError, match=r"services is forbidden.*give its address"),
     ):
-        penstock.brain  # noqa: B018
+        penstock.brain  # noqa: B018  the attribute's access is what raises
     place.cluster.apply(_may_list_services("ben"))
     with (
         Penstock(kubeconfig=place.kubeconfig("ben")) as penstock,
         pytest.raises(BrainAddressError, match=r"roles\.brainUsers.*--brain-account"),
     ):
-        penstock.brain  # noqa: B018
+        penstock.brain  # noqa: B018  the attribute's access is what raises
     assert place.forwarded() == []
 
 

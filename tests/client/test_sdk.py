@@ -72,12 +72,12 @@ def sdk(request: pytest.FixtureRequest, cluster: RunningCluster) -> Sdk:
 
         return asyncio.run(main())
 
-    call.form = request.param  # type: ignore[attr-defined]
+    call.form = request.param  # type: ignore[attr-defined]  # the fixture's note on the function
     return call
 
 
 def named(sdk: Sdk, what: str) -> str:
-    return f"{what}-{sdk.form}"  # type: ignore[attr-defined]
+    return f"{what}-{sdk.form}"  # type: ignore[attr-defined]  # the fixture's note on the function
 
 
 def later(work: Callable[[], None], seconds: float = 0.3) -> threading.Timer:

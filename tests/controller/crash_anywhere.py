@@ -47,11 +47,12 @@ def stage() -> Iterator[RunningCluster]:
     interval = timing.STATUS_INTERVAL
     with api_server() as cluster:
         cluster.run(install(cluster.engine))
+        # Shortened for this run alone.
         timing.STATUS_INTERVAL = timedelta(milliseconds=50)  # type: ignore[misc]
         try:
             yield cluster
         finally:
-            timing.STATUS_INTERVAL = interval  # type: ignore[misc]
+            timing.STATUS_INTERVAL = interval  # type: ignore[misc]  # shortened for this run alone
 
 
 def in_process(cluster: RunningCluster, point: int, after: bool) -> tuple[Story, Trap]:
@@ -86,7 +87,7 @@ async def _one_operator(cluster: RunningCluster, trap: Trap, life: Future[None])
         for one in (task, ended):
             one.cancel()
         await asyncio.gather(task, ended, return_exceptions=True)
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
 
 def processes(cluster: RunningCluster, point: int, after: bool, log: Path) -> tuple[Story, Trap]:

@@ -141,7 +141,7 @@ def refuse_pods(life: Life, code: int, reason: str, message: str) -> None:
             raise ApiRefusedError(message, code=code, reason=reason)
         return put(resource, found)
 
-    life.server.put = refusing  # type: ignore[method-assign]
+    life.server.put = refusing  # type: ignore[method-assign]  # stands in for the server's own
 
 
 def test_a_template_that_the_api_server_refuses(life: Life) -> None:
@@ -151,7 +151,7 @@ def test_a_template_that_the_api_server_refuses(life: Life) -> None:
     life.settle()
     assert life.condition("Accepted") == ("False", "InvalidTemplate")
     assert told in life.message("Accepted")
-    del life.server.put  # type: ignore[method-assign]
+    del life.server.put  # type: ignore[method-assign]  # stands in for the server's own
     life.settle()
     assert life.condition("Accepted")[0] == "True"
     assert life.names("worker") == ["job-worker-0-0"], "a refused incarnation is not spent"

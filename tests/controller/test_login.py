@@ -38,7 +38,7 @@ def test_the_token_is_bare_and_the_renewed_one(
             said.append((await login(client.configuration)).as_http_headers()["Authorization"])
             return said
         finally:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     assert asyncio.run(main()) == ["Bearer first", "Bearer second"]
 
@@ -102,7 +102,7 @@ def test_the_controller_works_on_when_its_token_is_refused_and_another_is_there(
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     asyncio.run(main())
     assert workers(server, "jobs") == ["job-worker-0-0", "later-worker-0-0"]

@@ -313,6 +313,7 @@ def test_resources_that_cannot_change_in_place_replace_the_pod(life: Life) -> No
 
 def test_a_change_of_template_reaches_new_incarnations_only(running: Life) -> None:
     def change(spec: dict[str, object]) -> None:
+        # JSON data, nested as the spec is.
         spec["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]["image"] = "v2"  # type: ignore[index]
 
     running.edit_spec(change)

@@ -62,7 +62,7 @@ async def operating(server: RunningCluster, namespace: str) -> AsyncIterator[Ope
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
 
 async def until(what: str, probe: Callable[[], Any], seconds: float = 20) -> Any:

@@ -42,7 +42,7 @@ def test_of_two_replicas_the_first_makes_the_key() -> None:
             raise ApiRefusedError("not found", code=answers.pop(), reason="NotFound")
         return await read(*arguments)
 
-    late.get = get_before_it_was_made  # type: ignore[method-assign,assignment]
+    late.get = get_before_it_was_made  # type: ignore[method-assign,assignment]  # answers late once
     expected = asyncio.run(first.of("uid-1"))
     assert asyncio.run(JobTokens(cast("Api", late), "ns").of("uid-1")) == expected
 

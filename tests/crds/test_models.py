@@ -57,12 +57,12 @@ def test_what_is_written_is_read_back() -> None:
 
 def test_models_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        plan().spec.source = Source.USER  # type: ignore[misc]
+        plan().spec.source = Source.USER  # type: ignore[misc]  # the assignment is what is refused
 
 
 def test_roles_and_ranks_are_keys_that_python_can_use() -> None:
     roles = plan().spec.roles
-    assert roles[Role.PS] is roles["ps"]  # type: ignore[index]
+    assert roles[Role.PS] is roles["ps"]  # type: ignore[index]  # a plain string is the key's equal
     assert roles[Role.PS].ranks == {3: RankTarget(memory="64Gi")}
 
 

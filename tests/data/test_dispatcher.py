@@ -16,6 +16,7 @@ from penstock.data.protocol import (
 
 
 def consumer(name: str, **fields: object) -> ConsumerReport:
+    # Each test names its own fields.
     return ConsumerReport(name=name, address="127.0.0.1:1", **fields)  # type: ignore[arg-type]
 
 

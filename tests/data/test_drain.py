@@ -27,6 +27,7 @@ def test_the_training_neither_waits_for_it_nor_misses_a_batch(
             while mine.counts.arrived < 6:
                 got.append(next(batches))
             [gone] = [name for name in mine.workers if f"-{leaving.pid}-" in name]
+            # The iterator is the loader's own class.
             stream = batches.stream  # type: ignore[attr-defined]
             eventually(lambda: stream.queue.window.asked_of(gone) > 1)
             told = time.monotonic()

@@ -12,6 +12,7 @@ from tests.data.planes import Plain, consumer
 def test_a_wait_for_a_data_worker_that_then_leaves_is_not_counted_twice() -> None:
     with consumer() as mine:
         batches = iter(Loader(Plain(8), 4, consumer=mine))
+        # The iterator is the loader's own class.
         window = batches.stream.queue.window  # type: ignore[attr-defined]
         with mine.pool._lock:
             assert window.ask("leaving", time.monotonic()) is not None

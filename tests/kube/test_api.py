@@ -57,7 +57,7 @@ async def told(host: str, story: Callable[[Api], Awaitable[Any]], counted: list[
     try:
         return await story(Api(client, lambda *what: counted.append(what)))
     finally:
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
 
 def status(code: int, reason: str = "Because", **headers: str) -> web.Response:

@@ -54,7 +54,7 @@ def configuration(path: Path) -> Configuration:
             assert client.user_agent == "tests"
             return client.configuration
         finally:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     return asyncio.run(main())
 
@@ -129,7 +129,7 @@ def tokens(path: Path | None, later: Callable[[], object]) -> list[str]:
             later()
             return [first, await bearer_token(client.configuration)]
         finally:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     return asyncio.run(main())
 

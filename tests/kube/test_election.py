@@ -86,7 +86,7 @@ async def replicas(
         for one in found:
             one.task.cancel()
         await asyncio.gather(*(one.task for one in found), return_exceptions=True)
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
 
 def test_one_leads_and_hands_over_when_told_to_stop(
@@ -190,7 +190,7 @@ def test_a_namespace_that_is_missing_is_made_before_the_lease(cluster: RunningCl
                 replica.stop.set()
                 assert await replica.task is True
         finally:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     assert cluster.find("namespaces", "fresh") is None
     asyncio.run(main())
@@ -214,7 +214,7 @@ def test_a_namespace_that_may_not_be_made_is_named(cluster: RunningCluster) -> N
             with pytest.raises(ConfigurationError, match="kubectl create namespace none"):
                 await replica.task
         finally:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     cluster.engine.interceptor = Forbids()
     try:

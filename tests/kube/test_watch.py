@@ -233,7 +233,7 @@ def test_the_list_is_read_again_when_the_place_is_forgotten(cluster: RunningClus
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     asyncio.run(main())
     assert "expired" in causes

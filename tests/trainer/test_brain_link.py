@@ -59,6 +59,7 @@ class FakeBrain:
             return httpx.Response(200, json=self._job())
         if not self.known:
             return _problem(404)
+        # A handler found by its name.
         return getattr(self, f"_{action.replace('/', '_')}")(request)  # type: ignore[no-any-return]
 
     def _samples(self, request: httpx.Request) -> httpx.Response:

@@ -133,7 +133,7 @@ def test_other_words_for_the_same_are_not_worth_a_write_each() -> None:
             return {**await self.job(), "status": fields}
 
     async def story() -> None:
-        status = ProblemStatus(Api(), "u", problems)  # type: ignore[arg-type]
+        status = ProblemStatus(Api(), "u", problems)  # type: ignore[arg-type]  # a fake of the API
         for step in range(20):
             problems.report("worker-0", CHECKPOINTS, f"step {step}", 0.0)
             assert await status._attempt()
@@ -202,7 +202,8 @@ def test_without_the_right_one_line_is_logged_and_the_trainer_goes_on(
             refused += 1
             return await call(version, fields)
 
-        kube.set_job_status = counted  # type: ignore[method-assign]
+        kube.set_job_status = counted  # type: ignore[method-assign]  # stands in for the API's own
+        # Stands in for the API's own.
         kube.job = _answers({"metadata": {"uid": job.uid, "resourceVersion": version}})  # type: ignore[method-assign]
         job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
         await until(lambda: refused >= 3)
@@ -238,6 +239,7 @@ def test_a_cluster_whose_crd_lacks_the_field_is_named_once(
                 answers += 1
                 return answer
 
+            # Stands in for the API's own.
             kube.set_job_status = counted  # type: ignore[method-assign]
             job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
             await until(lambda: answers >= 3)
@@ -265,7 +267,7 @@ def test_another_job_of_the_name_is_not_written_to(cluster: RunningCluster, tmp_
             asked += 1
             return await call()
 
-        kube.job = counted  # type: ignore[method-assign]
+        kube.job = counted  # type: ignore[method-assign]  # stands in for the API's own
         job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
         await until(lambda: asked >= 2)
 

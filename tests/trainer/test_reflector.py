@@ -54,6 +54,7 @@ def test_pauses_grow_to_a_bound_while_watches_end_at_once(
         if len(pauses) == 12:
             raise EnoughError
 
+    # The module's import is replaced.
     monkeypatch.setattr(kube.asyncio, "sleep", pause)  # type: ignore[attr-defined]
     server = HastyServer(code)
     reflector = Reflector(cast("KubeClient", server), "/pods", {}, lambda objects: None)
@@ -73,6 +74,7 @@ def test_a_watch_that_lasted_is_taken_up_at_once_and_from_where_it_ended(
     async def no_pause(seconds: float) -> None:
         raise AssertionError(f"paused {seconds} s")
 
+    # The module's import is replaced.
     monkeypatch.setattr(kube.asyncio, "sleep", no_pause)  # type: ignore[attr-defined]
     monkeypatch.setattr(kube, "STEADY_SECONDS", 0.0)
     server = HastyServer(None)

@@ -35,6 +35,7 @@ def parts() -> tuple[nn.Module, torch.optim.Optimizer]:
 def start(**changes: object) -> tuple[nn.Module, elastic.Session]:
     model, optimizer = parts()
     fields = {"dataset_size": 50, "global_batch": 16, "epochs": 3, "slots_per_step": 4, **changes}
+    # Each test names its own fields.
     return model, elastic.session(model=model, optimizer=optimizer, **fields)  # type: ignore[arg-type]
 
 
@@ -267,10 +268,12 @@ def test_a_slot_that_is_computed_twice_is_refused() -> None:
         step = next(iter(session))
         micro = next(iter(step))
         micro.backward(model(FEATURES[micro.indices]).sum())
+        # Every parameter has its gradient by then.
         before = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
         with pytest.raises(elastic.SessionError, match="slot 0 of step 0 in epoch 0 was computed"):
             micro.backward(model(FEATURES[micro.indices]).sum())
         after = [parameter.grad for parameter in model.parameters()]
+    # Every parameter has its gradient by then.
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))  # type: ignore[arg-type]
 
 

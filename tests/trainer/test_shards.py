@@ -62,7 +62,7 @@ def started(coordinator: Coordinator) -> Iterator[Callable[[FileShards], Iterato
 
     def start(shards: FileShards) -> Iterator[FileShard]:
         loops.append(iter(shards))
-        return loops[-1]  # type: ignore[no-any-return]
+        return loops[-1]  # type: ignore[no-any-return]  # loops are kept as Any
 
     yield start
     for loop in loops:
@@ -77,6 +77,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, incarnation: int = 0) ->
 @pytest.mark.parametrize("workers", [0, 2])
 def test_alone_a_loader_gets_every_sample_once_per_epoch(workers: int) -> None:
     sampler = ElasticSampler(100, batch_size=8, epochs=2, seed=1)
+    # Any iterable of lists will do.
     loader = DataLoader(range(100), batch_sampler=sampler, num_workers=workers)  # type: ignore[arg-type]
     seen = Counter(index for batch in sampler.acknowledged(loader) for index in batch.tolist())
     assert seen == Counter(dict.fromkeys(range(100), 2))

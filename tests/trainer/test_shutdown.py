@@ -69,7 +69,7 @@ def new_service(folder: Path) -> TrainerService:
 
 async def stop_while_serving(service: TrainerService, line: Line) -> None:
     """Begin with this line, lease something, and be told to stop."""
-    service._brain = service._status = line  # type: ignore[assignment]
+    service._brain = service._status = line  # type: ignore[assignment]  # a fake of both lines
     running = asyncio.create_task(service.run())
     async with asyncio.timeout(50):
         await line.at_work.wait()
@@ -130,6 +130,7 @@ def test_who_is_told_to_stop_while_it_begins_does_not_wait_for_the_job(tmp_path:
             begins.set()
             await asyncio.Event().wait()
 
+        # Never gets further, on purpose.
         service._begin = begin  # type: ignore[method-assign, assignment]
         running = asyncio.create_task(service.run())
         async with asyncio.timeout(50):

@@ -133,6 +133,7 @@ def test_the_schema_of_then_becomes_that_of_now_and_no_row_is_lost(
 ) -> None:
     url = restored(release, tmp_path)
     before = rows(tmp_path)
+    # One statement: none is empty.
     assert before["jobs"] and before["samples"] and before["plans"]  # noqa: PT018
 
     async def migrate() -> list[Any]:

@@ -65,6 +65,7 @@ def build_app(brain: Brain | None, authenticator: Authenticator | None) -> FastA
     app.add_middleware(BodyLimit)
     if brain is not None:
         app.add_middleware(RequestMetrics, registry=brain.metrics.registry)
+    # FastAPI's way to replace it.
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     return app
 

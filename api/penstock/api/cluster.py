@@ -163,10 +163,12 @@ async def connected_cluster(kubeconfig: str | None) -> AsyncIterator[Cluster]:
     configuration = client.Configuration()
     try:
         if kubeconfig is not None:
+            # The library is untyped here.
             await config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=kubeconfig, client_configuration=configuration
             )
         else:
+            # The library is untyped here.
             loaded = config.load_incluster_config(  # type: ignore[no-untyped-call]
                 client_configuration=configuration
             )
@@ -182,7 +184,7 @@ async def connected_cluster(kubeconfig: str | None) -> AsyncIterator[Cluster]:
     try:
         yield Cluster(api)
     finally:
-        await api.close()  # type: ignore[no-untyped-call]
+        await api.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
 
 def _message(error: ApiException) -> str:

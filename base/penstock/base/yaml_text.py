@@ -23,6 +23,7 @@ _INT64: Final = 2**63
 _MERGE: Final = "<<"
 
 
+# The base depends on the build of PyYAML.
 class Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """A safe loader that leaves times as text, as JSON has them."""
 
@@ -104,6 +105,7 @@ def _see_key(of: _Open, event: yaml.NodeEvent) -> None:
         if event.value in of.keys:
             raise yaml.MarkedYAMLError(
                 problem=f"{event.value!r} is there twice",
+                # An event read from text has its mark.
                 problem_mark=event.start_mark,  # type: ignore[arg-type]
             )
         of.keys.add(event.value)

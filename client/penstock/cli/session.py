@@ -251,6 +251,7 @@ def connected(command: Callable[Concatenate[Session, P], None]) -> Callable[...,
         finally:
             session.close()
 
+    # `typer` reads it, functions do not declare it.
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     )

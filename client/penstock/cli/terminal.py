@@ -25,6 +25,7 @@ def prepare() -> None:
     """Make the streams usable as they are. Once, before anything is printed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the shell: penstock list >&-
+            # Open as long as the process lives.
             nowhere = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, nowhere)
     if isinstance(sys.stdout, TextIOWrapper):

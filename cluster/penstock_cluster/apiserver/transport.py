@@ -67,5 +67,6 @@ class GatheringTransport(asyncio.Transport):
 class GatheringProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol over a :class:`GatheringTransport`."""
 
+    # `uvicorn` passes its own transport.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(GatheringTransport(transport, self.loop))

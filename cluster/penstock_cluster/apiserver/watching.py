@@ -92,6 +92,7 @@ class WatchStream:
         interceptor = self._engine.interceptor
         if interceptor is None:
             return True
+        # The kind is one of its literals.
         return interceptor.on_watch_event(self.facts, WatchEvent(kind, document))  # type: ignore[arg-type]
 
     def _write(self, event: StoredEvent) -> bytes:
@@ -115,6 +116,7 @@ class WatchStream:
         loop = asyncio.get_running_loop()
         seconds = self._options.timeout_seconds
         if not seconds:
+            # Spreads load, no secret.
             seconds = _SHORTEST_SECONDS + random.randrange(_SHORTEST_SECONDS)  # noqa: S311
         end = loop.time() + seconds
         next_bookmark = self._next_bookmark(loop.time(), end)

@@ -243,6 +243,7 @@ def run(cluster: RunningCluster, examples: int = 40, **changes: Any) -> None:
         suppress_health_check=list(HealthCheck),
         **changes,
     )
+    # Hypothesis leaves it untyped.
     run_state_machine_as_test(machine, settings=chosen)  # type: ignore[no-untyped-call]
 
 

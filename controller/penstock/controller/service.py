@@ -80,4 +80,4 @@ async def serve(options: ServiceOptions, announce: Callable[[str], None]) -> boo
             announce(probes.url)
             return await candidate.run(operator.run, stop)
     finally:
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here

@@ -290,6 +290,7 @@ class Api:
         if request.content_type:
             headers["Content-Type"] = request.content_type
         await self.client.update_params_for_auth(headers, None, ["BearerToken"], path, method, body)
+        # The library is untyped here.
         answer = await self.client.rest_client.request(  # type: ignore[no-untyped-call]
             method,
             self.client.configuration.host + path,

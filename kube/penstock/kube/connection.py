@@ -67,10 +67,12 @@ async def connect(kubeconfig: Path | None, user_agent: str) -> ApiClient:
     configuration.client_session_kwargs = {"trust_env": False}
     try:
         if account_token(kubeconfig) is not None:
+            # The library is untyped here.
             kube_config.load_incluster_config(  # type: ignore[no-untyped-call]
                 client_configuration=configuration
             )
         else:
+            # The library is untyped here.
             await kube_config.load_kube_config(  # type: ignore[no-untyped-call]
                 config_file=named_or_home(kubeconfig), client_configuration=configuration
             )

@@ -60,6 +60,7 @@ def _install(kubeconfig: Path) -> None:
     from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
 
     try:
+        # The library is untyped here.
         client: Any = DynamicClient(config.new_client_from_config(str(kubeconfig)))  # type: ignore[no-untyped-call]
         for manifest in manifests():
             resource = client.resources.get(

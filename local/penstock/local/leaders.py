@@ -64,6 +64,7 @@ def _first_that_lives(kubeconfig: Path) -> Held | None:
     from urllib3.exceptions import HTTPError
 
     try:
+        # The library is untyped here.
         with config.new_client_from_config(str(kubeconfig)) as connection:  # type: ignore[no-untyped-call]
             leases: Any = client.CoordinationV1Api(connection)
             began = time.monotonic()

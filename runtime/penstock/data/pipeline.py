@@ -152,6 +152,7 @@ class Pipeline:
 
 def _mark(error: Exception, index: Any) -> None:
     with contextlib.suppress(AttributeError):  # a class with slots
+        # Read again where the error is reported.
         error.__penstock_index__ = index  # type: ignore[attr-defined]
 
 

@@ -136,7 +136,7 @@ class Epochs:
         rank = number_in("RANK", number_in(names.RANK))
         guarantee = self.options.guarantee or options_of(consumer).guarantee
         given, epoch = loader.batch_sampler if batched else loader.sampler, self.epoch
-        arrange: Callable[[], Any] = lambda: given  # noqa: E731
+        arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
         if guarantee is Guarantee.UNSHARDED:
             # Everybody then has all that the program's sampler divides, in an order of its own.
             arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE

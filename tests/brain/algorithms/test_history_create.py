@@ -22,6 +22,7 @@ def made(past_jobs: tuple[PastJob, ...], limits: Limits | None = None) -> Plan:
 
 
 def jobs(count: int, signature: Signature, prefix: str = "p", **fields: object) -> list[PastJob]:
+    # Each test names its own fields.
     return [past(f"{prefix}{n}", signature, **fields) for n in range(count)]  # type: ignore[arg-type]
 
 

@@ -19,6 +19,7 @@ ONLY_BAD = BrainSettings(policies={Strategy.ALL_REDUCE: dict.fromkeys(Stage, ("b
 
 
 def registry(deed: str, **options: object) -> Registry:
+    # Each test names its own fields.
     return Registry({"bad": registered(deed, **options)})  # type: ignore[arg-type]
 
 

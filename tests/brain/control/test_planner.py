@@ -79,11 +79,13 @@ def history(*plans: AppliedPlan) -> History:
 
 def applied(**changes: object) -> AppliedPlan:
     roles = {Role.WORKER: RolePlan(replicas=2)}
+    # Each test names its own fields.
     return AppliedPlan(applied_seconds=0.0, roles=roles, stage=Stage.CREATE, **changes)  # type: ignore[arg-type]
 
 
 def plan(**changes: object) -> Plan:
     base: dict[str, object] = {"roles": {}, "reason": "DataStall", "message": "m"}
+    # Each test names its own fields.
     return Plan(stage=Stage.ADJUST, algorithm="a", **{**base, **changes})  # type: ignore[arg-type]
 
 

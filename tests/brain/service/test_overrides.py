@@ -38,7 +38,7 @@ def override(replicas: int = 2, **changes: object) -> OverrideRequest:
         message="",
         author="ada",
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)  # type: ignore[arg-type]  # each test names its own fields
 
 
 class Cluster:

@@ -34,7 +34,7 @@ def test_batches_that_wait_share_a_transaction(database_url: str) -> None:
                 groups.append(len(group))
                 return await write(group)
 
-            writer._write = counted  # type: ignore[method-assign]
+            writer._write = counted  # type: ignore[method-assign]  # counts what goes through
             results = await asyncio.gather(
                 *(writer.write(batch(f"uid-{n % 5}", START + n)) for n in range(100))
             )
@@ -58,6 +58,7 @@ def test_an_unknown_job_in_a_group_is_refused_alone(database_url: str) -> None:
             )
             assert isinstance(bad, JobNotFoundError)
             accepted = [good, again]
+            # Neither of the two is an error.
             assert sorted(each.accepted for each in accepted) == [0, 1]  # type: ignore[union-attr]
 
     asyncio.run(run())

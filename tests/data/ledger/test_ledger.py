@@ -17,6 +17,7 @@ from penstock.data.ledger import (
 
 
 def ledger(slots: int = 100, **options: object) -> Ledger:
+    # Each test names its own fields.
     return Ledger(LedgerOptions(total_slots=slots, lease_seconds=10, **options))  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from tests.parameter_server.control.simulated_job import World
 
 
 def running(servers: int = 2, workers: int = 2, **more: int) -> World:
-    world = World(**more)  # type: ignore[arg-type]
+    world = World(**more)  # type: ignore[arg-type]  # each test names its own fields
     for rank in range(servers):
         world.add_server(rank)
     for rank in range(workers):

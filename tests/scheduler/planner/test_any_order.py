@@ -126,6 +126,7 @@ class PlannerMachine(RuleBasedStateMachine):
 
 
 def _ended(document: dict[str, object]) -> bool:
+    # JSON data, nested as the status is.
     return document["status"]["phase"] == "Succeeded"  # type: ignore[index,no-any-return]
 
 

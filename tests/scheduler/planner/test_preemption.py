@@ -129,6 +129,7 @@ def test_the_room_is_kept_clear_until_the_pod_is_bound() -> None:
     planner.state.remove_pod("uid-d0")
     planner.state.put_pod(pod("d1", "4", job="a", gated=True), NOW)
     [pin] = planner.place(NOW + 1).actions
+    # The actions here are all pins.
     assert pin.node == "cpu", "and not where the GPU pod is to go"  # type: ignore[union-attr]
     planner.state.put_pod(pod("train", "6", 1, on="gpu"), NOW + 2)
     planner.place(NOW + 3)

@@ -23,4 +23,5 @@ STARVING = JobRates(
 
 def rates(job: str = "job", **changes: float) -> JobRates:
     """A starving job with some numbers changed."""
+    # Each test names its own fields.
     return replace(STARVING, job=job, **changes)  # type: ignore[arg-type]

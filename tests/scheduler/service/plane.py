@@ -74,7 +74,7 @@ class Plane:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
 
 @contextlib.asynccontextmanager

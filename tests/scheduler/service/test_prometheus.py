@@ -55,6 +55,7 @@ def test_every_query_has_an_answer(tmp_path: Path) -> None:
                         arrivals.cancel()
                         await asyncio.gather(arrivals, return_exceptions=True)
             finally:
+                # The library is untyped here.
                 await client.close()  # type: ignore[no-untyped-call]
 
     asyncio.run(story())

@@ -27,6 +27,6 @@ def test_it_is_bare_and_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             await token.renew()
             return [*said, token()]
         finally:
-            await client.close()  # type: ignore[no-untyped-call]
+            await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
 
     assert asyncio.run(main()) == ["first", "second"]

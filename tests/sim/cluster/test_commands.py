@@ -18,6 +18,7 @@ RUNNER = CliRunner()
 def run(*arguments: str) -> dict[str, list[dict[str, object]]]:
     result = RUNNER.invoke(sim, [*arguments, "--json"])
     assert result.exit_code == 0, result.stderr
+    # The command's JSON has this shape.
     return json.loads(result.stdout)  # type: ignore[no-any-return]
 
 

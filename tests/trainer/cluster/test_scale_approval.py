@@ -98,7 +98,7 @@ def test_servers_that_come_are_consented_to_at_once_and_until_it_is_written() ->
     consent = ScaleApproval(world.trainer, UID)
     consent.changed([scale("a", 4)])
     for _ in range(4):
-        asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
+        asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]  # a fake of the API
     [(name, version, conditions)] = kube.written
     assert (name, version, conditions[1]["status"]) == ("a", "7", "True")
 
@@ -108,12 +108,12 @@ def test_servers_that_go_are_let_go_when_they_own_nothing() -> None:
     kube.refusals.clear()
     consent = ScaleApproval(world.trainer, UID)
     consent.changed([scale("a", 3)])
-    asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
+    asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]  # a fake of the API
     assert not kube.written
     for _ in range(60):
         world.round()
         world.check()
-        asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
+        asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]  # a fake of the API
         if kube.written:
             break
     assert world.servers[3].stage is ServerStage.EMPTY
@@ -136,7 +136,7 @@ def test_too_little_memory_left_is_a_refusal_with_both_sums() -> None:
     kube.refusals.clear()
     consent = ScaleApproval(world.trainer, UID)
     consent.changed([scale("a", 1)])
-    asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]
+    asyncio.run(consent.answer(kube, world.now))  # type: ignore[arg-type]  # a fake of the API
     [(_, _, conditions)] = kube.written
     assert conditions[1]["status"] == "False"
     assert "needs 32 bytes" in conditions[1]["message"]

@@ -41,6 +41,7 @@ class Trainer:
     """A coordinator and its sessions, driven by hand."""
 
     def __init__(self, **facts: object) -> None:
+        # Each test names its own fields.
         self.books = Coordinator(JobFacts(slots_per_step=SLOTS, **facts), identity="one")  # type: ignore[arg-type]
         self.now = 100.0
         self.committed: dict[int, int | None] = {}
@@ -48,6 +49,7 @@ class Trainer:
     def send(self, rank: int, phase: Phase, **fields: object) -> SessionReply:
         member = MemberId(rank=rank, incarnation=0, nonce=f"n{rank}")
         values = {"data": DATA, "address": f"h{rank}:1", **fields}
+        # Each test names its own fields.
         report = SessionReport(member=member, phase=phase, **values)  # type: ignore[arg-type]
         return self.books.handle_session_report(report, self.now)
 
@@ -188,6 +190,7 @@ def test_a_slot_on_which_three_workers_crashed_ends_the_job_with_its_name() -> N
     crash(trainer, 5, 2)
     assert trainer.ledger.quarantine == [(5, 6)]
     assert trainer.books.summary(trainer.now).quarantined == [(5, 6)]
+    # This job has data.
     [sample] = trainer.books.state.data.order(SLOTS).samples(Slot(0, 0, 5)).tolist()  # type: ignore[union-attr]
     with pytest.raises(
         RefusedError,

@@ -86,6 +86,7 @@ class Holder:
 def joined() -> Iterator[tuple[Membership, FakeLink]]:
     listener = Listener("127.0.0.1")
     link = FakeLink(listener.address)
+    # A fake of the link.
     membership = Membership(link, listener, MEMBER, "127.0.0.1", "t")  # type: ignore[arg-type]
     gradients = Gradients(torch.nn.Linear(1, 1))
     assert membership.join(Holder(), lambda: 0, gradients, lambda: False)
@@ -158,7 +159,7 @@ def test_a_step_beyond_the_lease_waits_until_the_trainer_extends_it(
         if waits == 3:
             link.lease_stop_step = 20
 
-    link.wait = wait  # type: ignore[assignment]
+    link.wait = wait  # type: ignore[assignment]  # stands in for the link's wait
     membership.agree(10, [0, 1], consumed(0, 1), leave=False)
     assert waits == 3
     assert link.report.committed == 10, "the trainer was not told how far we are"

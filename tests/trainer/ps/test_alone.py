@@ -80,6 +80,7 @@ def start(
     model = model or Net()
     optimizer = ps.Optimizer(model, rule, lr=0.1)
     fields = {"dataset_size": SAMPLES, "batch_size": 16, "epochs": 2, "seed": 5, **changes}
+    # Each test names its own fields.
     return model, optimizer, ps.session(model, optimizer, **fields)  # type: ignore[arg-type]
 
 
@@ -94,7 +95,7 @@ def train(
             seen(batch)
             loss = loss_of(model, batch)
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves backward untyped
             optimizer.step()
         return session.state_dict()
 
@@ -105,11 +106,13 @@ def test_it_trains_as_plain_pytorch_does(rule: str) -> None:
     with session:
         plain = Plain(session.state_dict())
     kind = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[rule]
+    # One of two optimizer classes.
     plain_optimizer = kind(plain.parameters(), lr=0.1)  # type: ignore[operator]
     batches: list[torch.Tensor] = []
     state = train(*start(rule), batches.append)
     for batch in batches:
         plain_optimizer.zero_grad()
+        # PyTorch leaves backward untyped.
         loss_of(plain, batch).backward()  # type: ignore[no-untyped-call]
         plain_optimizer.step()
     assert [len(batch) for batch in batches] == [16, 16, 16, 16, 6] * 2
@@ -117,6 +120,7 @@ def test_it_trains_as_plain_pytorch_does(rule: str) -> None:
     torch.testing.assert_close(state["wide.weight"], plain.wide.weight.data, rtol=1e-4, atol=1e-6)
     for field, name in enumerate(("user", "item", "shop")):
         table = plain.deep[field].weight.data
+        # The weight of an embedding is a tensor.
         torch.testing.assert_close(state[f"deep.{name}.weight"], table, rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
     for name, values in plain.head.state_dict().items():
         torch.testing.assert_close(state[f"head.{name}"], values, rtol=1e-4, atol=1e-6)
@@ -132,7 +136,7 @@ def test_after_the_loop_the_model_is_as_trained_and_nothing_is_recorded(
             loss = loss_of(model, batch)
             first = first if first is not None else float(loss.detach())
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves backward untyped
             optimizer.step()
         assert session.is_chief
         assert session.finished
@@ -140,6 +144,7 @@ def test_after_the_loop_the_model_is_as_trained_and_nothing_is_recorded(
         trained = loss_of(model, everything).detach()
         assert first is not None
         assert float(trained) < 0.6 * first
+        # `nn.Module` gives attributes as Tensor or Module.
         for name, values in model.head.state_dict().items():  # type: ignore[union-attr,operator]
             assert torch.equal(session.state_dict()[f"head.{name}"], values)
         session.report(loss=float(trained))
@@ -195,6 +200,7 @@ def test_a_batch_whose_gradients_are_not_finite_changes_nothing_and_is_counted_b
     with session, caplog.at_level(logging.WARNING):
         before = session.state_dict()
         for batch in session:
+            # `nn.Module` gives attributes as Tensor or Module.
             looked_up = model.deep(IDS[batch])  # type: ignore[operator]
             (looked_up[:, 1] * torch.nan).sum().backward()
             optimizer.step()
@@ -220,7 +226,7 @@ def test_a_batch_whose_gradients_are_not_finite_changes_nothing_and_is_counted_b
 def test_ids_that_no_table_has_are_refused_by_field(ids: torch.Tensor, what: str) -> None:
     model, _, session = start()
     with session, pytest.raises(ValueError, match=what):
-        model.deep(ids)  # type: ignore[operator]
+        model.deep(ids)  # type: ignore[operator]  # nn.Module gives attributes as Tensor or Module
 
 
 def test_misuse_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -235,6 +241,7 @@ def test_misuse_is_named(caplog: pytest.LogCaptureFixture) -> None:
         for batch in session:
             with pytest.raises(ps.SessionError, match="batch 0 has no gradients"):
                 optimizer.step()
+            # PyTorch leaves backward untyped.
             loss_of(model, batch).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             with pytest.raises(ps.SessionError, match="no batch in work"):
@@ -246,6 +253,7 @@ def test_misuse_is_named(caplog: pytest.LogCaptureFixture) -> None:
         ps.session(Net(), optimizer, dataset_size=1, batch_size=1)
     plain = torch.optim.Adam([torch.zeros(1)])
     with pytest.raises(ValueError, match=r"optimizer: torch\.optim\.adam\.Adam; .* ps\.Optimizer"):
+        # The wrong optimizer is to be refused.
         ps.session(model, plain, dataset_size=1, batch_size=1)  # type: ignore[arg-type]
 
 

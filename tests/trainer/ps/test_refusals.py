@@ -76,7 +76,9 @@ def test_a_table_that_cannot_be_is_refused(arguments: tuple[Any, ...], what: str
 
 
 def test_sizes_may_be_integers_of_any_kind() -> None:
+    # Sizes that are no plain ints.
     assert ps.Embedding(np.int64(7), np.int32(2)).sizes == (7,)  # type: ignore[arg-type]
+    # Sizes that are no plain ints.
     assert ps.Embedding(torch.tensor([7, 3]), 2).sizes == (7, 3)  # type: ignore[arg-type]
     assert train(Net(), epochs=np.int64(2))["table.weight"].shape == (ROWS, 4)
 
@@ -118,12 +120,15 @@ def test_an_argument_of_a_session_is_refused_by_its_own_name(changes: dict[str, 
 def test_what_is_no_optimizer_of_ours_says_what_is() -> None:
     model = Net()
     with pytest.raises(ValueError, match=r"model: a generator; a ps\.Optimizer takes the model"):
+        # A wrong argument is to be refused.
         ps.Optimizer(model.parameters())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"SGD; .* give a ps\.Optimizer"):
+        # The wrong optimizer is to be refused.
         ps.session(model, torch.optim.SGD(model.parameters()), 10, 5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"lr: '0\.1'; a finite number above 0"):
-        ps.Optimizer(model, lr="0.1")  # type: ignore[arg-type]
+        ps.Optimizer(model, lr="0.1")  # type: ignore[arg-type]  # a wrong argument is to be refused
     with pytest.raises(AttributeError, match="lr"):
+        # The assignment is what is refused.
         ps.Optimizer(model).lr = 0.5  # type: ignore[attr-defined]
 
 
@@ -153,6 +158,7 @@ def test_a_compiled_model_looks_its_rows_up_all_the_same() -> None:
     torch.manual_seed(3)
     plain = Net()
     compiled = torch.compile(copy.deepcopy(plain), backend="eager")
+    # `torch.compile` gives a callable for type checkers.
     expected, found = train(plain), train(compiled)  # type: ignore[arg-type]
     assert torch.equal(expected["table.weight"], found["_orig_mod.table.weight"])
 

@@ -309,6 +309,7 @@ class Jobs:
         return {row[0]: row[1] for row in rows}
 
 
+# SQLModel makes it at run time.
 _TABLE: Final[Table] = JobRow.__table__  # type: ignore[attr-defined]
 _COUNTERS: Final[dict[str, Any]] = {
     "message": "",

@@ -271,6 +271,7 @@ def _json(
 def _page(
     path: str, item: type[ModelT], query: Mapping[str, str | float | None]
 ) -> Call[ListResource[ModelT]]:
+    # The item's class is known at run time only.
     adapter: TypeAdapter[ListResource[ModelT]] = TypeAdapter(ListResource[item])  # type: ignore[valid-type]
     return Call(
         method="GET",

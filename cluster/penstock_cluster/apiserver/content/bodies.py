@@ -153,6 +153,7 @@ def _load_yaml(text: bytes) -> Any:
     """YAML as JSON data; ``ValueError`` with the words of Go's library."""
     try:
         yaml_text.check(text)
+        # The loader is a safe one.
         return yaml_text.as_json(yaml.load(text, Loader=yaml_text.Loader))  # noqa: S506
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", 0)
@@ -173,7 +174,7 @@ def _write_text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     if "\n" in value:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|")
     plain = (
-        dumper.resolve(  # type: ignore[no-untyped-call]
+        dumper.resolve(  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it untyped
             yaml.ScalarNode, value, (True, False)
         )
         == "tag:yaml.org,2002:str"

@@ -21,6 +21,7 @@ TOO_DEEP: Final = "exceeded max depth"
 _INT64: Final = 2**63
 
 
+# The base depends on the build of PyYAML.
 class Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """A safe loader that leaves times as text, as JSON has them."""
 

@@ -104,6 +104,7 @@ class _WaitForSsl:
             execute(module)
             _trust(module, to)
 
+        # The loader's method is wrapped on purpose.
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 

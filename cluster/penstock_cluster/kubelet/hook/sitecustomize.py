@@ -85,7 +85,7 @@ def _install(path: str) -> None:
         host: "Any",
         port: "Any",
         family: int = 0,
-        type: int = 0,  # noqa: A002
+        type: int = 0,  # noqa: A002  # the name of socket.getaddrinfo's own parameter
         proto: int = 0,
         flags: int = 0,
     ) -> "list[Any]":
@@ -143,6 +143,7 @@ def _install(path: str) -> None:
         return base.connect_ex(self, target(self, to))
 
     def bind(self: socket.socket, to: "Any") -> None:
+        # Compared with, not bound.
         if self.family == socket.AF_INET and isinstance(to, tuple) and to[0] in ("", "0.0.0.0"):  # noqa: S104
             base.bind(self, (address, *to[1:]))
         elif self.family == socket.AF_INET6 and isinstance(to, tuple) and to[0] in ("", "::"):
@@ -164,9 +165,12 @@ def _install(path: str) -> None:
     socket.gethostbyname = gethostbyname
     socket.gethostbyname_ex = gethostbyname_ex
     socket.gethostname = lambda: hostname
+    # Every socket of the process is to use it.
     socket.socket.connect = connect  # type: ignore[method-assign, assignment]
+    # Every socket of the process is to use it.
     socket.socket.connect_ex = connect_ex  # type: ignore[method-assign, assignment]
     if address != "127.0.0.1":
+        # Every socket of the process is to use it.
         socket.socket.bind = bind  # type: ignore[method-assign, assignment]
 
 

@@ -66,7 +66,7 @@ class LogFile:
     def _rotate(self) -> None:
         self._file.close()
         os.replace(self._path, f"{self._path}.1")
-        self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+        self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115  closed by close()
         self._size = 0
 
 

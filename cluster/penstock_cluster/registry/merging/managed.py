@@ -75,6 +75,7 @@ Entries = tuple[Entry, ...]
 
 @lru_cache(maxsize=1024)
 def parse_fields(text: bytes) -> FieldSet:
+    # `orjson` gives Any; what was written is a field set.
     return orjson.loads(text)  # type: ignore[no-any-return]
 
 
@@ -125,7 +126,7 @@ def from_external(listed: Iterable[Json]) -> Entries | None:
 
 
 def sort(entries: Iterable[Entry]) -> Entries:
-    order = lambda entry: (  # noqa: E731
+    order = lambda entry: (  # noqa: E731  one expression, used once below
         entry.operation,
         entry.time,
         entry.manager,

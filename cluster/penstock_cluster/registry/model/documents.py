@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 def thaw(document: T) -> T:
     """A deep copy of JSON data that the caller may change."""
-    return _copy(document)  # type: ignore[no-any-return]
+    return _copy(document)  # type: ignore[no-any-return]  # a copy has the type of what is copied
 
 
 def _copy(value: Any) -> Any:

@@ -162,6 +162,7 @@ class Schema:
                 return Shape("any", open=True, atomic=atomic)
             return Shape("object", fields=fields, open=self.preserve, atomic=atomic)
         if self.type in ("string", "integer", "number", "boolean"):
+            # The condition above leaves the literals.
             return Shape(self.type)  # type: ignore[arg-type]
         return Shape("any", open=True)
 
@@ -473,7 +474,7 @@ def _has_format(form: str, value: str) -> bool:
         return True
     if form == "date":
         try:
-            datetime.strptime(value, "%Y-%m-%d")  # noqa: DTZ007
+            datetime.strptime(value, "%Y-%m-%d")  # noqa: DTZ007  only whether it is a date
         except ValueError:
             return False
         return True

@@ -41,6 +41,7 @@ class Version:
 
     @property
     def uid(self) -> str:
+        # JSON data; a uid is text.
         return self.object["metadata"]["uid"]  # type: ignore[no-any-return]
 
     def external(self) -> Json:

@@ -120,6 +120,7 @@ def patched(shape: Any, base: Json, kind: str, body: Any) -> Json:
         )
     if kind == "strategic":
         return strategic.strategic_merge(shape, base, body)
+    # A merge of two objects is an object.
     return patch.merge(base, body)  # type: ignore[no-any-return]
 
 

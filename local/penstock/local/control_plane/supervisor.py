@@ -262,6 +262,7 @@ async def _keep_running(
             await runner.start(addresses)
             changed()
         except (StartError, OSError) as error:
+            # The command's own messages.
             print(f"{runner.component.name}: {error}", file=sys.stderr)  # noqa: T201
 
 

@@ -125,6 +125,7 @@ async def _run(
         scheduler_options=SCHEDULER_OPTIONS,
     )
     with home.lock():
+        # A callback of one line.
         say: Callable[[str], None] = lambda name: console.print(f"{name} is up")  # noqa: E731
         async with supervised(home, control_plane(settings), say, installer(home)) as addresses:
             connection = Connection.from_kubeconfig(home.kubeconfig)

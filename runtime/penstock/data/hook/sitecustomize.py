@@ -76,6 +76,7 @@ class _Watch:
             except (ImportError, AttributeError) as error:  # no Penstock, or an unknown PyTorch
                 sys.stderr.write(f"penstock: {variable} has no effect here: {error}\n")
 
+        # The loader's method is wrapped on purpose.
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 

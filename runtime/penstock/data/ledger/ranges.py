@@ -43,7 +43,7 @@ class RangeSet:
             return NotImplemented
         return self._starts == other._starts and self._stops == other._stops
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # Python's way to say unhashable
 
     def __repr__(self) -> str:
         return f"RangeSet({list(self)!r})"

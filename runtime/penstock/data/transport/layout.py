@@ -114,11 +114,12 @@ class Layout:
             if not isinstance(keys, list) or len(keys) != len(nodes):
                 raise FrameError(f"a batch with a dict of {len(keys)} keys, {len(nodes)} values")
             hash(tuple(keys))
+            # One of three makers, chosen by kind.
             make = lambda values: dict(zip(keys, values, strict=True))  # noqa: E731
         elif kind == NAMED:
             name, nodes = content
             named = _named(name)
-            make = lambda values: named(*values)  # noqa: E731
+            make = lambda values: named(*values)  # noqa: E731  one of three makers, chosen by kind
         else:
             (nodes,) = content
             make = tuple if kind == TUPLE else list

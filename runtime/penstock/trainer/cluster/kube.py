@@ -249,7 +249,7 @@ class Reflector:
                 logger.warning("cannot watch %s: %s", self._path, trouble)
             pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
             failures += 1
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311  jitter, no secret
 
     async def _relist(self) -> str:
         items, version = await self._client.list(self._path, self._query)

@@ -66,6 +66,7 @@ class MicroBatch:
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of the micro-batch's mean loss to the step's; `scale` says when not."""
+        # PyTorch leaves backward untyped.
         self.scale(loss).backward()  # type: ignore[no-untyped-call]
 
 

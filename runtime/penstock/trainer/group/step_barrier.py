@@ -274,6 +274,7 @@ def _readable(sockets: list[socket.socket]) -> list[socket.socket]:
     with selectors.DefaultSelector() as selector:
         for each in sockets:
             selector.register(each, selectors.EVENT_READ)
+        # Only sockets are registered.
         return [key.fileobj for key, _ in selector.select(POLL_SECONDS)]  # type: ignore[misc]
 
 

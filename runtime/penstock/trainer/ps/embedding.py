@@ -92,6 +92,7 @@ class Embedding(torch.nn.Module):
         """A copy of the module, in this process or another, is in no session."""
         return {**self.__dict__, "_source": None}
 
+    # PyTorch leaves the decorator untyped.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows of these ids.

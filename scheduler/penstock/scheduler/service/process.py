@@ -124,4 +124,4 @@ async def serve(options: ProcessOptions, announce: Callable[[str], None]) -> boo
     finally:
         if brain is not None:
             await brain.aclose()
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
