@@ -20,6 +20,15 @@ class MissingTraceError(SimulationError, FileNotFoundError):
         self.path = path
 
 
+class UnnamedTracesError(SimulationError, ValueError):
+    """Traces are to be read, and no folder was named; ``without``: what needs none."""
+
+    def __init__(self, without: str) -> None:
+        super().__init__(
+            f"name the folder with the trace files with --traces; {without} needs none"
+        )
+
+
 class BrokenTraceError(SimulationError, ValueError):
     """A trace file holds something that the reader cannot use."""
 

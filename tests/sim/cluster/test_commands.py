@@ -170,6 +170,9 @@ def test_tuning_prints_the_trace() -> None:
         (["fgd", "--traces", "/nowhere"], "fetch the openb trace"),
         (["detach", "--traces", "/nowhere"], "fetch the openb trace"),
         (["table5", "--traces", "/nowhere"], "fetch the Philly trace"),
+        (["fgd"], "with --traces; the workload 'generated' needs none"),
+        (["detach"], "with --traces; the workload 'generated' needs none"),
+        (["table5"], "with --traces; --generated needs none"),
         (["fgd", "--workloads", "generated", "--policies", "best"], "no policy is called 'best'"),
     ],
 )

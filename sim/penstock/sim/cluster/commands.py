@@ -14,19 +14,16 @@ from typing import Annotated, Final
 
 import typer
 
-TracesOption = Annotated[
-    Path, typer.Option("--traces", help="Folder with the trace files.", show_default=True)
-]
+TracesOption = Annotated[Path | None, typer.Option("--traces", help="Folder with the trace files.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", help="Also draw the result to this file.")
 ]
-DEFAULT_TRACES: Final = Path("../shared/traces")
 FGD_WORKLOADS: Final = "default,multigpu20,multigpu50,gpushare100,cpu050,cpu100"
 
 
 def fgd(
-    traces: TracesOption = DEFAULT_TRACES,
+    traces: TracesOption = None,
     workloads: Annotated[
         str,
         typer.Option(
@@ -59,9 +56,9 @@ def fgd(
             results.append((run, filling))
             _progress(f"{run.workload} {run.policy} seed {run.seed}: {run.allocated_at_130:.2f} %")
         runs = [run for run, _ in results]
-        published = traces / openb.PUBLISHED
-        comparable = nodes == openb.GPU_NODES and published.is_file()
-        known = openb.read_published(published) if comparable else {}
+        known = {}
+        if traces is not None and nodes == openb.GPU_NODES and (traces / openb.PUBLISHED).is_file():
+            known = openb.read_published(traces / openb.PUBLISHED)
         if plot is not None:
             from penstock.sim.report.plot import draw
 
@@ -73,7 +70,7 @@ def fgd(
 
 
 def detach(
-    traces: TracesOption = DEFAULT_TRACES,
+    traces: TracesOption = None,
     share: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Part of each GPU pod's CPU to detach.")
     ] = 0.5,
@@ -121,7 +118,7 @@ def detach(
 
 
 def table5(
-    traces: TracesOption = DEFAULT_TRACES,
+    traces: TracesOption = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Windows of the trace.")] = 20,
     load: Annotated[
         str, typer.Option(help="GPU-seconds asked for, over those that there are in the window.")
@@ -136,9 +133,12 @@ def table5(
     """GoldMiner's Table 5: job completion time with and without elastic data workers."""
     from penstock.sim.cluster.experiments import table5 as experiment
     from penstock.sim.cluster.show import show_table5, table5_panels
+    from penstock.sim.errors import UnnamedTracesError
 
     with _errors_in_words():
         loads = [_number("load", text) for text in _names("load", load)]
+        if traces is None and not generated:
+            raise UnnamedTracesError("--generated")
         trace = experiment.load_trace(None if generated else traces)
         rows = []
         for row in experiment.simulate(trace, loads, range(first_seed, first_seed + seeds)):

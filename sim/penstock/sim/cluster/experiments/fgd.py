@@ -14,7 +14,7 @@ from penstock.scheduler.placement.fgd import typical_requests
 from penstock.scheduler.placement.registry import POLICY_NAMES, Context, make_policy
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 from penstock.sim.cluster.arrivals import Filling, arrivals, fill
-from penstock.sim.errors import SimulationError, UnknownNameError
+from penstock.sim.errors import SimulationError, UnknownNameError, UnnamedTracesError
 from penstock.sim.traces import alibaba, generator, openb
 from penstock.sim.traces.shapes import NodeShape
 
@@ -63,10 +63,11 @@ class Workload:
     pods: Sequence[Request]
 
 
-def load_workload(folder: Path, name: str, nodes_file: str = openb.GPU_NODES) -> Workload:
-    """A workload of a folder with traces, or the generated one.
+def load_workload(folder: Path | None, name: str, nodes_file: str = openb.GPU_NODES) -> Workload:
+    """A workload of a folder with traces, or the generated one, which needs no folder.
 
     Raises:
+        UnnamedTracesError: the workload is one of a folder, and none was named.
         UnknownNameError: the folder has no such workload; the message lists those it has.
         TraceError: a file is missing or broken.
     """
@@ -74,6 +75,8 @@ def load_workload(folder: Path, name: str, nodes_file: str = openb.GPU_NODES) ->
         draw = np.random.default_rng(0)
         nodes = generator.generate_nodes(_GENERATED_NODES, draw)
         return Workload(name, nodes, generator.generate_pods(_GENERATED_PODS, draw))
+    if folder is None:
+        raise UnnamedTracesError(f"the workload {GENERATED!r}")
     nodes = read_node_file(folder / nodes_file)
     if name == DLRM:
         return Workload(name, nodes, alibaba.read_dlrm_pods(folder / alibaba.DLRM_INSTANCES))
