@@ -100,6 +100,22 @@ class ShardContents:
 
     # ------------------------------------------------------------------ how it changes
 
+    def clear_trouble(self) -> None:
+        """New orders have come: what was wrong with the last is of no interest any more."""
+        self.trouble = ""
+
+    def report_trouble(self, trouble: str) -> None:
+        """The newest orders could not be carried out."""
+        self.trouble = trouble
+
+    def describe_data(self, data: DataSpec | None) -> None:
+        """What is held or built is trained on this data."""
+        self.data = data
+
+    def begin_building(self, building: LayoutBuild) -> None:
+        """Build a layout beside the present one; any other build has been abandoned."""
+        self.building = building
+
     def drop_present(self) -> None:
         """Hold nothing; what is built goes on."""
         self.enter(ServerStage.EMPTY)

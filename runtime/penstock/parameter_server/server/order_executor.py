@@ -51,12 +51,12 @@ class OrderExecutor:
     def carry_out(self, reply: ServerReply) -> None:
         """Carry out the orders of a reply that is not older than the last."""
         contents = self._contents
-        contents.trouble = ""
+        contents.clear_trouble()
         if reply.order is ServerOrder.IDLE:
             contents.empty()
         elif reply.order is ServerOrder.BUILD:
             self._keep_present(reply.layout)
-            contents.data = reply.data
+            contents.describe_data(reply.data)
             self._build(reply)
         elif reply.order is not ServerOrder.REFUSED:
             self._take_up(reply)
@@ -75,13 +75,13 @@ class OrderExecutor:
         """SERVE, HALT or FREEZE a layout: the one that is held, or the one that has been built."""
         wanted, contents = reply.layout, self._contents
         if wanted is None:
-            contents.trouble = f"ordered to {reply.order.value} without a layout"
+            contents.report_trouble(f"ordered to {reply.order.value} without a layout")
         elif contents.take_up(wanted.number):
             contents.enter(_STAGES[reply.order])
         else:
             held = "nothing" if contents.layout is None else f"layout {contents.layout.number}"
             ordered = f"ordered to {reply.order.value} layout {wanted.number}"
-            contents.trouble = f"{ordered}; holding {held}"
+            contents.report_trouble(f"{ordered}; holding {held}")
             if contents.store is not None:
                 contents.enter(ServerStage.FROZEN)
 
@@ -89,7 +89,9 @@ class OrderExecutor:
         contents = self._contents
         wanted, present, spec = reply.next, reply.layout, reply.spec
         if wanted is None or spec is None or wanted.index_of(self._me) is None:
-            contents.trouble = "ordered to build without a layout that has this server, or a model"
+            contents.report_trouble(
+                "ordered to build without a layout that has this server, or a model"
+            )
             return
         if contents.building is not None and contents.building.layout.number == wanted.number:
             return
@@ -101,14 +103,16 @@ class OrderExecutor:
         if store is None:
             return
         if reply.source is Source.CHIEF:
-            contents.building = PartitionInitialization(wanted, store)
+            contents.begin_building(PartitionInitialization(wanted, store))
         elif present is None or len(present.owners) != len(wanted.owners):
-            contents.trouble = "ordered to take over from servers of no layout, or of another model"
+            contents.report_trouble(
+                "ordered to take over from servers of no layout, or of another model"
+            )
         else:
             taking = PartitionMigration(
                 wanted, store, present, mine, self._token, self._me, self._changed
             )
-            contents.building = taking
+            contents.begin_building(taking)
             taking.start()
 
     def _new_share(self, number: int, spec: ModelSpec, owned: Sequence[int]) -> Store | None:
@@ -117,7 +121,7 @@ class OrderExecutor:
         size = FLOAT_BYTES * sum(sum(sizes_of(spec, partition)) for partition in owned)
         held = contents.store.bytes if contents.store is not None else 0
         if self._limit is not None and size + held + SPARE_BYTES > self._limit:
-            contents.trouble = (
+            contents.report_trouble(
                 f"its share of layout {number} takes {size} bytes; with {held} that it holds "
                 f"meanwhile and {SPARE_BYTES} beside them that is more than its memory of "
                 f"{self._limit}: more servers, or more memory for each"
@@ -126,5 +130,7 @@ class OrderExecutor:
         try:
             return Store(spec, owned)
         except MemoryError:
-            contents.trouble = f"no memory for the {size} bytes of its share of layout {number}"
+            contents.report_trouble(
+                f"no memory for the {size} bytes of its share of layout {number}"
+            )
             return None
