@@ -118,7 +118,6 @@ class Life:
             self.server.clock,
             "test",
         )
-        self.reconciler.planner_alive = self.planner_alive
         self.relist()
 
     def relist(self) -> None:
@@ -153,9 +152,10 @@ class Life:
 
     def one_pass(self, key: tuple[str, str] = KEY) -> bool:
         """One pass; returns whether it ended without an error. A crash restarts the controller."""
-        self.reconciler.planner_alive = self.planner_alive
         try:
-            self.loop.run_until_complete(self.reconciler.reconcile(key))
+            self.loop.run_until_complete(
+                self.reconciler.reconcile(key, planner_alive=self.planner_alive)
+            )
         except ApiError:
             return False
         except CrashError:

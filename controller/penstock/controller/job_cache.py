@@ -52,6 +52,18 @@ class JobCache:
         self.reserved.add(reservation)
         self.refusals[name] = refusal
 
+    def record_refusal(self, name: str, refusal: Refusal) -> None:
+        """The API server would not create an object."""
+        self.refusals[name] = refusal
+
+    def record_log(self, uid: str, text: str) -> None:
+        """The end of a pod's log has been read, or cannot be."""
+        self.logs[uid] = text
+
+    def record_unresizable(self, uid: str) -> None:
+        """A pod's node does not resize it: it is replaced instead."""
+        self.unresizable.add(uid)
+
     def created(self, name: str, role: str = "") -> None:
         """An object exists now, and so a pod of its role's template is possible."""
         self.refusals.pop(name, None)
@@ -61,6 +73,21 @@ class JobCache:
         """The job's own objects are all there."""
         self.objects_seen_at = now
         self.objects_missing = False
+
+    def doubt_objects(self) -> None:
+        """One of the job's own objects may be gone: make sure of them all again."""
+        self.objects_seen_at = None
+
+    def miss_objects(self, seen: datetime) -> bool:
+        """One of the job's own objects was found to be gone at a time.
+
+        Returns:
+            Whether that is news: false where this process has made sure of them since.
+        """
+        if self.objects_seen_at is not None and self.objects_seen_at >= seen:
+            return False
+        self.objects_missing = True
+        return True
 
     def template_checked(
         self, role: str, template: Mapping[str, Any], refusal: Refusal | None

@@ -109,6 +109,7 @@ class Operator:
         self.api = Api(client, metrics.count_request)
         self.queue: KeyedQueue[JobKey] = KeyedQueue(self._random)
         self.store = Store(self._changed)
+        self._planner_alive = False
         self._reconciler = Reconciler(
             self.api,
             self.store,
@@ -239,9 +240,9 @@ class Operator:
     async def _watch_planner(self) -> None:
         while True:
             await asyncio.sleep(_PLANNER_CHECK_SECONDS)
-            before = self._reconciler.planner_alive
+            before = self._planner_alive
             await self._look_at_planner()
-            if before and not self._reconciler.planner_alive:
+            if before and not self._planner_alive:
                 for key in self.store.job_keys():
                     self.queue.add(key)
 
@@ -250,14 +251,14 @@ class Operator:
         try:
             lease = await self.api.get("leases", namespace, name)
         except ApiRefusedError:
-            self._reconciler.planner_alive = False
+            self._planner_alive = False
             return
         except ApiError as error:
             logger.info("the planner's Lease could not be read: %s", error)
             return
         renewed = read_time((lease.get("spec") or {}).get("renewTime"))
         age = None if renewed is None else (self._clock() - renewed).total_seconds()
-        self._reconciler.planner_alive = age is not None and age < PLANNER_DEAD_AFTER_SECONDS
+        self._planner_alive = age is not None and age < PLANNER_DEAD_AFTER_SECONDS
 
     # Working
 
@@ -273,7 +274,7 @@ class Operator:
     async def _pass(self, key: JobKey) -> None:
         begun = time.perf_counter()
         try:
-            again = await self._reconciler.reconcile(key)
+            again = await self._reconciler.reconcile(key, planner_alive=self._planner_alive)
         except ApiError as error:
             retry = getattr(error, "retry_after", None) or 0.0
             pause = self.queue.failed(key, retry)

@@ -16,12 +16,12 @@ from penstock.controller.execution.tokens import JobTokens
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile import Observed, Settings, reconcile
+from penstock.controller.reconcile.fault import name_fault
 from penstock.controller.reconcile.model.actions import RequeueAt
-from penstock.controller.reconcile.model.conditions import Conditions
 from penstock.controller.reconcile.model.observed import Job, Scale
 from penstock.controller.reconcile.orphan_scale import reconcile_lone_scale
 from penstock.controller.store import JobKey, Store
-from penstock.crds.conditions import JobCondition, JobReason
+from penstock.crds.conditions import JobCondition
 from penstock.crds.group import ELASTICJOB_PLURAL
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
@@ -55,10 +55,13 @@ class Reconciler:
             api, store, JobTokens(api, key_namespace), metrics, clock, identity
         )
         self._memories: dict[JobKey, tuple[str, JobCache]] = {}
-        self.planner_alive = False
 
-    async def reconcile(self, key: JobKey) -> datetime | None:
+    async def reconcile(self, key: JobKey, *, planner_alive: bool) -> datetime | None:
         """One pass.
+
+        Args:
+            key: namespace and name of the job.
+            planner_alive: whether the planner that pins data workers renews its Lease.
 
         Returns:
             When to look again even if nothing happens, or None.
@@ -73,10 +76,13 @@ class Reconciler:
         if job is None:
             self._memories.pop(key, None)
             return again
-        due = await self._job(key, job, tuple(one for one in scales if one.job_uid == job.uid))
+        own = tuple(one for one in scales if one.job_uid == job.uid)
+        due = await self._job(key, job, own, planner_alive=planner_alive)
         return min((when for when in (again, due) if when is not None), default=None)
 
-    async def _job(self, key: JobKey, job: Job, scales: tuple[Scale, ...]) -> datetime | None:
+    async def _job(
+        self, key: JobKey, job: Job, scales: tuple[Scale, ...], *, planner_alive: bool
+    ) -> datetime | None:
         now = self._clock()
         memory = self._memory(key, job.uid)
         pods = self._store.pods(key, job.uid)
@@ -92,7 +98,7 @@ class Reconciler:
             known_templates=dict(memory.known_templates),
             objects_seen_at=memory.objects_seen_at,
             objects_missing=memory.objects_missing,
-            planner_alive=self.planner_alive,
+            planner_alive=planner_alive,
             status_written_at=memory.status_written_at,
         )
         begun = time.perf_counter()
@@ -107,19 +113,10 @@ class Reconciler:
             ApiError: it could not be written.
         """
         job = self._store.job(key)
-        if job is None or job.deleting:
+        if job is None:
             return
-        conditions = Conditions(job.status.conditions, job.generation, self._clock())
-        text = f"{type(fault).__name__}: {fault}; the controller's log has the rest"
-        conditions.set(JobCondition.ACCEPTED, None, JobReason.CONTROLLER_FAULT, text)
-        if not conditions.changed:
-            return
-        body = {
-            "metadata": {"resourceVersion": job.resource_version},
-            "status": {"conditions": conditions.to_json()},
-        }
-        written = await self._api.patch(ELASTICJOB_PLURAL, *key, body, subresource="status")
-        self._store.put_job(written, own=True)
+        actions = name_fault(job, f"{type(fault).__name__}: {fault}", self._clock())
+        await self._executor.carry_out(key, job, self._memory(key, job.uid), actions)
 
     # The objects that jobs own
 
@@ -140,11 +137,7 @@ class Reconciler:
         Returns:
             Whether that is news: false where this process has made sure of them since.
         """
-        memory = self._memory(job.key, job.uid)
-        if memory.objects_seen_at is not None and memory.objects_seen_at >= seen:
-            return False
-        memory.objects_missing = True
-        return True
+        return self._memory(job.key, job.uid).miss_objects(seen)
 
     async def _lone_scales(self, key: JobKey, scales: list[Scale]) -> datetime | None:
         again: datetime | None = None

@@ -166,7 +166,7 @@ class Executor:
             ):
                 memory.created(shown)
                 return
-            memory.refusals[shown] = Refusal(error.code, shown, str(error))
+            memory.record_refusal(shown, Refusal(error.code, shown, str(error)))
             raise
         memory.created(shown)
 

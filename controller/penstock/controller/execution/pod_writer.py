@@ -52,7 +52,7 @@ class PodWriter:
                 refusal = Refusal(error.code, f"Pod {name}", str(error))
                 memory.not_created(action.reservation, name, refusal)
                 if action.role == TRAINER_ROLE and error.code == _FORBIDDEN:
-                    memory.objects_seen_at = None  # its ServiceAccount may be gone
+                    memory.doubt_objects()  # its ServiceAccount may be gone
                 raise
         else:
             self._metrics.pods_created.labels(action.role).inc()
@@ -118,7 +118,7 @@ class PodWriter:
         except ApiRefusedError as error:
             if error.code == _TOO_MANY_REQUESTS:
                 raise
-            memory.unresizable.add(action.uid)  # it is replaced instead
+            memory.record_unresizable(action.uid)
             return
         self._store.put_pod(resized, own=True)
 
@@ -142,4 +142,4 @@ class PodWriter:
             text = await self._api.log(namespace, action.pod, action.container, LOG_LINES)
         except ApiRefusedError:
             text = ""  # the log is gone with its node, or may not be read: fail without it
-        memory.logs[action.uid] = text
+        memory.record_log(action.uid, text)

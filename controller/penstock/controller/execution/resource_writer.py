@@ -76,7 +76,7 @@ class ResourceWriter:
                 await self._refresh_job(key)
             raise
         memory.status_written(action.reserves, self._clock())
-        self._store.put_job(written)
+        self._store.put_job(written, own=action.final)
 
     async def _refresh_job(self, key: JobKey) -> None:
         """What was written to is not what is there: look, instead of waiting for an event."""

@@ -101,12 +101,14 @@ class AdoptScale:
 class PatchJobStatus:
     """Merge a patch into the job's status, on condition of its resourceVersion.
 
-    ``reserves`` are the incarnations that the new status allows to be created.
+    ``reserves`` are the incarnations that the new status allows to be created. With ``final``
+    nothing follows from the new status: the job is not looked at again because of it.
     """
 
     resource_version: str
     patch: Mapping[str, Any]
     reserves: frozenset[tuple[str, int, int]] = frozenset()
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
