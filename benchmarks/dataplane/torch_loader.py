@@ -21,7 +21,7 @@ from benchmarks.dataplane.measure import (
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 
 
-class Ready(Dataset):  # type: ignore[type-arg]  # Dataset is generic for type checkers alone
+class Ready(Dataset):  # type: ignore[type-arg]  # its items are of any type
     """Batches that are there already, each in tensors of its own.
 
     A tensor that was sent once lies in shared memory and costs nothing to send again, which no
@@ -56,8 +56,7 @@ def start(wanted: Request) -> Iterator[Any]:
     else:
         dataset = Ready(wanted["bytes"], wanted["tensors"])
         options.update(batch_size=None)
-    # The options are the benchmark's own.
-    loader: Any = DataLoader(dataset, sampler=itertools.count(), **options)  # type: ignore[arg-type]
+    loader: Any = DataLoader(dataset, sampler=itertools.count(), **options)
     yield from loader
 
 

@@ -32,8 +32,7 @@ def read_steps(logs: Iterable[Path]) -> list[Committed]:
             for micro, loss in entry["losses"].items():
                 slots = newest.setdefault(entry["step"], {})
                 known = slots.get(int(micro))
-                # Times are numbers in the log.
-                if known is None or known["time"] < entry["time"]:  # type: ignore[operator]
+                if known is None or known["time"] < entry["time"]:
                     slots[int(micro)] = {**entry, "loss": loss}
     return [
         Committed(

@@ -22,8 +22,7 @@ QUICK = RetryPolicy(total_seconds=10, attempt_seconds=5)
 
 
 def override(replicas: int) -> Override:
-    # Keys as users write them, in words.
-    return Override(roles={"worker": RoleTarget(replicas=replicas)})  # type: ignore[dict-item]
+    return Override(roles={"worker": RoleTarget(replicas=replicas)})
 
 
 async def collect(client: AsyncBrainClient, seen: list[int], after: int) -> None:

@@ -119,8 +119,7 @@ def test_an_override_is_sent_again_under_the_same_key(either: Either) -> None:
         httpx.ReadTimeout("no answer"),
         httpx.Response(201, json=plan, headers={"ETag": '"7"'}),
     )
-    # Keys as users write them, in words.
-    body = Override(roles={"worker": RoleTarget(replicas=2)})  # type: ignore[dict-item]
+    body = Override(roles={"worker": RoleTarget(replicas=2)})
     made = either.call("override", "uid-1", body, handler=server, keywords={"etag": '"6"'})
     assert (made.value.id, made.etag) == (3, '"7"')
     keys = {request.headers["idempotency-key"] for request in server.requests}

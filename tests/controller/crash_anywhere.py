@@ -52,7 +52,7 @@ def stage() -> Iterator[RunningCluster]:
         try:
             yield cluster
         finally:
-            timing.STATUS_INTERVAL = interval  # type: ignore[misc]  # shortened for this run alone
+            timing.STATUS_INTERVAL = interval  # type: ignore[misc]  # as it was before
 
 
 def in_process(cluster: RunningCluster, point: int, after: bool) -> tuple[Story, Trap]:

@@ -151,7 +151,7 @@ def test_a_template_that_the_api_server_refuses(life: Life) -> None:
     life.settle()
     assert life.condition("Accepted") == ("False", "InvalidTemplate")
     assert told in life.message("Accepted")
-    del life.server.put  # type: ignore[method-assign]  # stands in for the server's own
+    del life.server.put
     life.settle()
     assert life.condition("Accepted")[0] == "True"
     assert life.names("worker") == ["job-worker-0-0"], "a refused incarnation is not spent"

@@ -16,8 +16,7 @@ from penstock.data.protocol import (
 
 
 def consumer(name: str, **fields: object) -> ConsumerReport:
-    # Each test names its own fields.
-    return ConsumerReport(name=name, address="127.0.0.1:1", **fields)  # type: ignore[arg-type]
+    return ConsumerReport(name=name, address="127.0.0.1:1", **fields)
 
 
 def test_a_data_worker_learns_whom_to_serve() -> None:

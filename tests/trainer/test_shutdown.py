@@ -131,7 +131,7 @@ def test_who_is_told_to_stop_while_it_begins_does_not_wait_for_the_job(tmp_path:
             await asyncio.Event().wait()
 
         # Never gets further, on purpose.
-        service._begin = begin  # type: ignore[method-assign, assignment]
+        service._begin = begin  # type: ignore[method-assign]
         running = asyncio.create_task(service.run())
         async with asyncio.timeout(50):
             await begins.wait()

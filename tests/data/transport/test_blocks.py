@@ -13,7 +13,7 @@ import pytest
 from penstock.data.transport.blocks import KEPT_BLOCKS, Pool, SharedBlock, map_shared
 
 
-def address(array: np.ndarray) -> int:  # type: ignore[type-arg]  # arrays of any type
+def address(array: np.ndarray) -> int:
     return array.ctypes.data
 
 

@@ -82,8 +82,8 @@ class Life:
                 str(cores),
                 job=scale.job,
                 rank=action.view.rank,  # type: ignore[union-attr]  # the actions here are all pins
-                on=action.node,
-                memory="2Gi",  # type: ignore[union-attr]  # the actions here are all pins
+                on=action.node,  # type: ignore[union-attr]  # the actions here are all pins
+                memory="2Gi",
             )
             self.planner.state.put_pod(bound, self.now)
         self.data[scale.job] = (count, cores)
@@ -286,8 +286,7 @@ def test_the_job_with_the_least_work_goes_first() -> None:
     ],
 )
 def test_what_the_training_could_take(fields: dict[str, float | None], wanted: float) -> None:
-    # Each test names its own fields.
-    found = signals(time_seconds=1.0, step=1, steps_per_second=1.0, **fields)  # type: ignore[arg-type]
+    found = signals(time_seconds=1.0, step=1, steps_per_second=1.0, **fields)
     assert found is not None
     assert found.dequeue == pytest.approx(wanted)
 

@@ -49,8 +49,7 @@ class Trainer:
     def send(self, rank: int, phase: Phase, **fields: object) -> SessionReply:
         member = MemberId(rank=rank, incarnation=0, nonce=f"n{rank}")
         values = {"data": DATA, "address": f"h{rank}:1", **fields}
-        # Each test names its own fields.
-        report = SessionReport(member=member, phase=phase, **values)  # type: ignore[arg-type]
+        report = SessionReport(member=member, phase=phase, **values)
         return self.books.handle_session_report(report, self.now)
 
     def form(self, *ranks: int, committed: int | None = None) -> Group:

@@ -159,7 +159,7 @@ def test_a_step_beyond_the_lease_waits_until_the_trainer_extends_it(
         if waits == 3:
             link.lease_stop_step = 20
 
-    link.wait = wait  # type: ignore[assignment]  # stands in for the link's wait
+    link.wait = wait  # type: ignore[method-assign]  # stands in for the link's wait
     membership.agree(10, [0, 1], consumed(0, 1), leave=False)
     assert waits == 3
     assert link.report.committed == 10, "the trainer was not told how far we are"

@@ -106,8 +106,7 @@ def test_it_trains_as_plain_pytorch_does(rule: str) -> None:
     with session:
         plain = Plain(session.state_dict())
     kind = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[rule]
-    # One of two optimizer classes.
-    plain_optimizer = kind(plain.parameters(), lr=0.1)  # type: ignore[operator]
+    plain_optimizer = kind(plain.parameters(), lr=0.1)
     batches: list[torch.Tensor] = []
     state = train(*start(rule), batches.append)
     for batch in batches:
@@ -120,8 +119,7 @@ def test_it_trains_as_plain_pytorch_does(rule: str) -> None:
     torch.testing.assert_close(state["wide.weight"], plain.wide.weight.data, rtol=1e-4, atol=1e-6)
     for field, name in enumerate(("user", "item", "shop")):
         table = plain.deep[field].weight.data
-        # The weight of an embedding is a tensor.
-        torch.testing.assert_close(state[f"deep.{name}.weight"], table, rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
+        torch.testing.assert_close(state[f"deep.{name}.weight"], table, rtol=1e-4, atol=1e-6)
     for name, values in plain.head.state_dict().items():
         torch.testing.assert_close(state[f"head.{name}"], values, rtol=1e-4, atol=1e-6)
 
@@ -145,7 +143,7 @@ def test_after_the_loop_the_model_is_as_trained_and_nothing_is_recorded(
         assert first is not None
         assert float(trained) < 0.6 * first
         # `nn.Module` gives attributes as Tensor or Module.
-        for name, values in model.head.state_dict().items():  # type: ignore[union-attr,operator]
+        for name, values in model.head.state_dict().items():  # type: ignore[union-attr]
             assert torch.equal(session.state_dict()[f"head.{name}"], values)
         session.report(loss=float(trained))
     mark, _, figures = capsys.readouterr().out.strip().partition(" ")
