@@ -37,6 +37,19 @@ def test_who_is_silent_or_says_goodbye_is_forgotten() -> None:
     assert books.workers(FORGET_SECONDS + 1) == []
 
 
+def test_asking_at_any_time_changes_no_later_answer() -> None:
+    books = Dispatcher("one")
+    books.consumer(consumer("c", taken=3, queue=QueueState(wait_share=0.5)), 0.0)
+    books.worker(WorkerReport(name="w"), 0.0)
+    late = FORGET_SECONDS + 1
+    assert (books.consumers(late), books.workers(late), books.queue(late)) == ([], [], None)
+    assert (books.wait_shares(late), books.batches_taken(late)) == ({}, 0)
+    assert [one.name for one in books.consumers(1.0)] == ["c"]
+    assert [one.name for one in books.workers(1.0)] == ["w"]
+    books.expire(late)
+    assert (books.consumers(1.0), books.workers(1.0)) == ([], [])
+
+
 def test_a_dispatcher_that_lost_its_memory_has_it_back_after_one_report_of_each() -> None:
     books = Dispatcher("two")
     books.consumer(consumer("c"), 0.0)
@@ -61,6 +74,14 @@ def test_the_number_of_participants_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     books.worker(WorkerReport(name="a"), 1.0)
     with pytest.raises(DispatcherFullError, match="at most 2"):
         books.worker(WorkerReport(name="c"), 1.0)
+
+
+def test_who_is_gone_takes_no_place_from_who_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.data.dispatcher.MAX_WORKERS", 1)
+    books = Dispatcher("one")
+    books.worker(WorkerReport(name="a"), 0.0)
+    books.worker(WorkerReport(name="b"), FORGET_SECONDS + 1)
+    assert [one.name for one in books.workers(FORGET_SECONDS + 1)] == ["b"]
 
 
 @pytest.mark.parametrize(

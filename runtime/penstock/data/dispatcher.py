@@ -52,6 +52,10 @@ class _Seen:
     report: ConsumerReport | WorkerReport
     at: float
 
+    def is_recent(self, now: float) -> bool:
+        """Whether the report is recent enough for its sender to be one of the job's."""
+        return now - self.at <= FORGET_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -75,11 +79,11 @@ class Dispatcher:
 
     def consumer(self, report: ConsumerReport, now: float) -> ConsumerReply:
         """A training process reports."""
+        self.expire(now)
         if report.closed:
             self._consumers.pop(report.name, None)
         else:
             self._note(self._consumers, MAX_CONSUMERS, "training processes", report, now)
-        self._forget(now)
         if report.lost or report.left_out:
             self._damage[report.name] = report
             while len(self._damage) > MAX_CONSUMERS:
@@ -90,11 +94,11 @@ class Dispatcher:
 
     def worker(self, report: WorkerReport, now: float) -> WorkerReply:
         """A data worker reports, and is told whom to serve."""
+        self.expire(now)
         if report.leaving:
             self._workers.pop(report.name, None)
         else:
             self._note(self._workers, MAX_WORKERS, "data workers", report, now)
-        self._forget(now)
         return WorkerReply(
             dispatcher=self._identity,
             consumers=tuple(
@@ -103,16 +107,23 @@ class Dispatcher:
             ),
         )
 
+    def expire(self, now: float) -> None:
+        """Forget whoever has been silent for too long; every report does, so that its sender fits.
+
+        Queries leave out the same participants without it.
+        """
+        for table in (self._consumers, self._workers):
+            for name in [name for name, seen in table.items() if not seen.is_recent(now)]:
+                del table[name]
+
     def consumers(self, now: float) -> list[ConsumerReport]:
         """The training processes that take batches now."""
-        self._forget(now)
-        reports = (seen.report for seen in self._consumers.values())
+        reports = (seen.report for seen in self._consumers.values() if seen.is_recent(now))
         return [report for report in reports if isinstance(report, ConsumerReport)]
 
     def workers(self, now: float) -> list[WorkerReport]:
         """The data workers that serve now."""
-        self._forget(now)
-        reports = (seen.report for seen in self._workers.values())
+        reports = (seen.report for seen in self._workers.values() if seen.is_recent(now))
         return [report for report in reports if isinstance(report, WorkerReport)]
 
     def queue(self, now: float) -> QueueState | None:
@@ -163,11 +174,6 @@ class Dispatcher:
         if report.name not in table and len(table) >= limit:
             raise DispatcherFullError(f"{len(table)} {what} report already; at most {limit} may")
         table[report.name] = _Seen(report, now)
-
-    def _forget(self, now: float) -> None:
-        for table in (self._consumers, self._workers):
-            for name in [n for n, seen in table.items() if now - seen.at > FORGET_SECONDS]:
-                del table[name]
 
 
 def routes(
