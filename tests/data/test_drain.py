@@ -29,7 +29,7 @@ def test_the_training_neither_waits_for_it_nor_misses_a_batch(
             [gone] = [name for name in mine.workers if f"-{leaving.pid}-" in name]
             # The iterator is the loader's own class.
             stream = batches.stream  # type: ignore[attr-defined]
-            eventually(lambda: stream.queue.window.asked_of(gone) > 1)
+            eventually(lambda: stream.queue.window.unmade_by(gone) > 1)
             told = time.monotonic()
             leaving.send_signal(signal.SIGTERM)
             longest, asked = 0.0, time.monotonic()

@@ -15,6 +15,7 @@ from penstock.base.enums import Guarantee
 from penstock.data import Loader, torch_loader
 from penstock.data.consumer import Consumer
 from penstock.data.protocol import InputOptions
+from penstock.data.queue.credits import PREFETCH
 from penstock.data.torch_loader import begin
 from tests.data import planes
 from tests.data.planes import Noise, end, eventually, spawn
@@ -101,14 +102,15 @@ def test_at_most_once_gives_up_what_a_data_worker_died_with(consumer: Consumer) 
     batches = begin(torch_data.DataLoader(SlowPictures(size=200), batch_size=4), plain)
     process, got = spawn(consumer), []
     try:
-        eventually(lambda: consumer.counts.arrived == consumer.pool.credits)
-        got = [next(batches) for _ in range(3)]  # it is asked for three more
+        eventually(lambda: consumer.workers)
+        got = [next(batches)]  # it is sent the pipeline now
+        eventually(lambda: consumer.counts.arrived >= 3)
         process.kill()
         got += batches
     finally:
         end(process)
     lost = consumer.counts.lost
-    assert 0 < lost <= consumer.pool.credits
+    assert 0 < lost <= PREFETCH
     assert len(got) == 50 - lost
     assert len(set(seen(got))) == len(seen(got))
 

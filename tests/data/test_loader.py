@@ -16,6 +16,7 @@ from penstock.data import Loader
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import Stage
+from penstock.data.queue.credits import PREFETCH
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport import messages
 from tests.data import planes
@@ -202,7 +203,7 @@ def test_at_most_once_loses_what_a_data_worker_died_with_and_says_so(consumer: C
         got += batches
     finally:
         end(process)
-    assert 0 < loader.lost <= consumer.pool.credits
+    assert 0 < loader.lost <= PREFETCH
     assert len(got) == 50 - loader.lost
     seen = [int(one) for batch in got for one in batch["index"]]
     assert len(set(seen)) == len(seen)
@@ -277,7 +278,7 @@ def test_a_sample_that_kills_data_workers_is_named_or_left_out(
             assert got == [one for one in range(400) if one // 4 != 2]
             assert [bad.index for bad in loader.quarantine] == [8, 9, 10, 11]
         else:
-            with pytest.raises(BadSampleError, match=r"\[8, 9, 10, 11\]: 3 data workers died"):
+            with pytest.raises(BadSampleError, match=r"\[8, 9, 10, 11\]: 3 workers died"):
                 list(batches)
     finally:
         for process in processes:
@@ -320,19 +321,37 @@ def only(samples: list[Any]) -> Any:
     return samples[0]
 
 
-@pytest.mark.parametrize("tcp", [True, False], ids=["tcp", "shared-memory"])
+@pytest.mark.slow
 def test_batches_of_2_gb_are_made_here_and_the_log_says_why(
-    consumer: Consumer, tcp: bool, caplog: pytest.LogCaptureFixture
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
     loader = Loader(Vast(50), 1, consumer=consumer, collate=only)
     batches = iter(loader)
-    with thread_worker(consumer, tcp=tcp):
+    with thread_worker(consumer, tcp=True):
         eventually(lambda: "could not make a batch" in caplog.text, 40)
         assert [batch.nbytes for batch in batches] == [2 << 30] * 50
     assert consumer.counts.arrived == 0
     [line] = [text for text in caplog.messages if "could not make a batch" in text]
     assert "a message of 2147483" in line
     assert "use smaller batches" in line
+
+
+def test_in_shared_memory_a_batch_may_be_larger_than_a_message_from_the_first_on(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = Loader(Wide(), 4, seed=7, consumer=consumer)
+    wanted = list(Loader(Wide(), 4, seed=7))
+    monkeypatch.setattr("penstock.data.transport.frame.MAX_BODY_BYTES", 1000)
+    batches = iter(loader)
+    with thread_worker(consumer):
+        eventually(lambda: consumer.counts.arrived > 0)
+        got = list(batches)
+    assert same(got, wanted)
+
+
+class Wide(Plain):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"index": index, "numpy": np.full((128, 128), float(index))}
 
 
 def test_a_worker_is_asked_once_it_has_opened_the_pipeline_whatever_the_sender_has_noticed(

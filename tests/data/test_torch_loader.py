@@ -14,7 +14,7 @@ from penstock.data import torch_loader
 from penstock.data.consumer import Consumer
 from penstock.data.torch_loader import DataLoader
 from tests.data import planes
-from tests.data.planes import end, eventually, same, spawn
+from tests.data.planes import end, eventually, same, spawn, thread_worker
 
 
 class Images(torch_data.Dataset[Any]):
@@ -140,8 +140,10 @@ def prepare(number: int) -> None:
     ("loader", "why"),
     [
         (torch_data.DataLoader(Stream()), "iterable"),
-        (torch_data.DataLoader(Images(), worker_init_fn=prepare), "worker_init_fn"),
+        (torch_data.DataLoader(Images(), worker_init_fn=prepare, num_workers=1), None),
         (torch_data.DataLoader(Images(), sampler=Hard()), "its sampler Hard may depend"),
+        (torch_data.DataLoader(Images(), sampler=Hard(), num_workers=1), None),
+        (torch_data.DataLoader(Images(), num_workers=1, in_order=False), "in_order=False"),
         (torch_data.DataLoader([lambda: 1], collate_fn=len), None),
     ],
 )
@@ -150,12 +152,16 @@ def test_what_cannot_move_says_why(loader: Any, why: str | None) -> None:
     assert why in reason if why and reason else reason == why
 
 
-def test_what_cannot_move_runs_as_it_always_did(caplog: pytest.LogCaptureFixture) -> None:
-    loader = DataLoader([threading.Lock()], batch_size=1, collate_fn=len)
-    assert list(loader) == [1]
-    assert list(loader) == [1]
-    [line] = [record.getMessage() for record in caplog.records]
-    assert "stays in this process: the dataset or collate function cannot be pickled" in line
+def test_what_no_data_worker_can_be_sent_runs_as_it_always_did(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    loader = DataLoader([threading.Lock()] * 9, batch_size=1, collate_fn=len)
+    with thread_worker(consumer):
+        eventually(lambda: consumer.workers)
+        assert list(loader) == [1] * 9
+        assert list(loader) == [1] * 9
+    [line] = [text for text in caplog.messages if "is not served" in text]
+    assert "the dataset or collate function cannot be pickled" in line
 
 
 def test_a_batch_size_of_none_gives_samples() -> None:

@@ -14,13 +14,13 @@ def test_a_wait_for_a_data_worker_that_then_leaves_is_not_counted_twice() -> Non
         batches = iter(Loader(Plain(8), 4, consumer=mine))
         # The iterator is the loader's own class.
         window = batches.stream.queue.window  # type: ignore[attr-defined]
-        with mine.pool._lock:
+        with mine.pool.makers.lock:
             assert window.ask("leaving", time.monotonic()) is not None
 
         def leave() -> None:
-            with mine.pool._lock:
+            with mine.pool.makers.lock:
                 window.gone("leaving", crashed=False)
-                mine.pool._lock.notify_all()
+                mine.pool.makers.lock.notify_all()
 
         timer = threading.Timer(0.3, leave)
         timer.start()

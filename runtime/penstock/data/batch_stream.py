@@ -1,8 +1,11 @@
 """One epoch of batches for the program: in order, each once, wherever they were made.
 
-The sampler is iterated here, in the program's own thread and always `LOOKAHEAD` steps ahead of what
-the program has taken, whatever the number of data workers: so a sampler that draws random numbers
-draws the same ones with none as with many.
+The sampler is iterated here, in the program's own thread. PyTorch's samplers draw what they draw
+when an epoch begins, or from a generator of their own, and may be asked as far ahead as there are
+makers; any other is asked exactly as far ahead as without Penstock (`StreamOptions.lookahead`).
+
+What a stream has to do in the program's thread beside that is little: to start local workers, and
+to pack the pipeline when the first data worker comes.
 """
 
 from __future__ import annotations
@@ -10,23 +13,28 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from penstock.base.enums import Guarantee
 from penstock.data.consumer import Consumer
-from penstock.data.errors import BadSampleError
+from penstock.data.errors import BadSampleError, NotPortableError
+from penstock.data.local.workers import LocalWorkers
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
+from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
-from penstock.data.queue.reorder_buffer import Failure, Need, ReorderBuffer
-from penstock.data.queue.worker_pool import WorkerPool
+from penstock.data.queue.batch_queue import QueueOptions
+from penstock.data.queue.credits import PREFETCH
+from penstock.data.queue.reorder_buffer import Failure, Need
 from penstock.data.seeding import preserved
+from penstock.data.transport.raised import unpack_raised
 
 logger = logging.getLogger(__name__)
 
 LOOKAHEAD: Final = 64
 MAX_QUARANTINE: Final = 10_000
+_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,39 @@ def options_of(consumer: Consumer | None) -> InputOptions:
 class StreamOptions:
     """How a stream behaves; None is what the job says (`penstock.data.protocol.InputOptions`).
 
-    ``skip_bad``: leave out samples that raise, and go on; if not, what they raise ends the epoch.
-    ``make_seconds``: a data worker that has one step for longer is taken for hung.
+    Attributes:
+        skip_bad: leave out samples that raise, and go on; if not, what they raise ends the epoch.
+        make_seconds: a data worker that has one step for longer is taken for hung.
+        prefetch: batches that each maker is asked for ahead.
+        lookahead: steps that the sampler may be asked for ahead of the program; None: any.
+        batch_bytes: of the largest batch of the epochs before; 0: unknown.
+        finish: what is done with each batch before the program gets it, in any thread.
     """
 
     guarantee: Guarantee | None = None
     skip_bad: bool | None = None
     make_seconds: float = 300.0
+    prefetch: int = PREFETCH
+    lookahead: int | None = None
+    batch_bytes: int = 0
+    finish: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What makes the batches, and how it reaches who makes them.
+
+    Attributes:
+        key: what local workers know it by.
+        pack: packs it for data workers; raises NotPortableError.
+        at_once: it is packed when the stream begins, and not when the first data worker comes: that
+            is spared a program that has none, since packing a large dataset takes seconds.
+    """
+
+    pipeline: Pipeline
+    key: bytes
+    pack: Callable[[], PackedPipeline]
+    at_once: bool = False
 
 
 class BatchStream:
@@ -66,29 +100,63 @@ class BatchStream:
     def __init__(
         self,
         consumer: Consumer | None,
-        pipeline: Pipeline,
-        packed: PackedPipeline,
+        source: Source,
         seed: int,
         batch: BatchId,
         indices: Iterator[Any],
         options: StreamOptions,
         quarantine: list[BadSample],
+        local: LocalWorkers | None = None,
+        *,
+        keeps_local: bool = False,
     ) -> None:
-        """``indices`` begins at ``batch.step``, the first that the program gets."""
-        guarantee = options.guarantee or options_of(consumer).guarantee
-        window = ReorderBuffer(batch.step, LOOKAHEAD, guarantee)
+        """``indices`` begins at ``batch.step``, the first that the program gets.
+
+        ``local``: end with the stream, unless ``keeps_local``.
+        """
         self._consumer = consumer
-        self._pipeline = pipeline
+        self._source = source
+        self._pipeline = source.pipeline
         self._batch = batch
         self._indices = indices
         self._options = options
         self._quarantine = quarantine
+        self._local = local
+        self._keeps_local = keeps_local
         self._closed = False
-        self._pool = WorkerPool() if consumer is None else consumer.pool
-        self._window = window
-        for _ in range(LOOKAHEAD):
-            self._feed()
-        self.queue = self._pool.open(window, packed, seed)
+        self._pool = pool_of_process() if consumer is None else consumer.pool
+        expected = consumer is not None and (source.at_once or consumer.expects_workers)
+        told = QueueOptions(
+            key=source.key,
+            seed=seed,
+            position=batch.step,
+            guarantee=options.guarantee or options_of(consumer).guarantee,
+            packed=self._pack() if expected else None,
+            prefetch=options.prefetch,
+            lookahead=options.lookahead,
+            batch_bytes=options.batch_bytes,
+            finish=options.finish,
+        )
+        self.queue = self._pool.open(told)
+        self._window = self.queue.window
+        self._refill()
+
+    def _pack(self) -> PackedPipeline | None:
+        try:
+            return self._source.pack()
+        except NotPortableError as error:
+            dataset = type(self._pipeline.dataset).__qualname__
+            text = f"a loader of {dataset} is not served by data workers: {error}"
+            if text not in _said:
+                _said.add(text)
+                logger.warning("%s", text)
+            return None
+
+    def _tend(self) -> bool:
+        """What is to be done now and then; whether local workers make what nobody has."""
+        if self.queue.wants_packed:
+            self._pool.provide(self.queue, self._pack())
+        return self._local is not None and self._local.keep()
 
     def _feed(self) -> None:
         if self._window.ended:
@@ -123,7 +191,7 @@ class BatchStream:
             raise StopIteration
         while True:
             try:
-                need, batch = self.queue.take(self._drop_overdue)
+                need, batch = self.queue.take(self._drop_overdue, self._tend)
             except BadSampleError as error:
                 self._skip_step(error)
                 self._refill()
@@ -145,19 +213,26 @@ class BatchStream:
 
     def _refill(self) -> None:
         """The program has taken a step: one more of the sampler's comes into view."""
-        window = self._window
-        while not window.ended and window.fed < window.position + LOOKAHEAD:
+        window, lookahead = self._window, self._options.lookahead
+        ahead = max(LOOKAHEAD, window.ahead) if lookahead is None else lookahead
+        while not window.ended and window.fed < window.position + ahead:
             self._feed()
         self._pool.request(self.queue)
 
     def _make_here(self) -> tuple[bool, Any]:
         """Make a batch in this process; False when there is none because all samples were bad."""
         indices, failures = self.queue.make_here()
+        raised = next((failure.error for failure in failures if failure.error), b"")
+        if raised and not self._skip_bad:
+            self.queue.made_here()
+            raise unpack_raised(raised)
         name = self._batch._replace(step=self._window.position)
         bad: list[Any] = []
         try:
             with preserved():
                 batch = self._make(indices, bad)
+            if self._options.finish is not None:
+                batch = self._options.finish(batch)
         except Exception as error:
             _explain(error, name, indices, failures)
             raise
@@ -207,12 +282,18 @@ class BatchStream:
             return
         self._closed = True
         self._pool.close(self.queue.number)
+        self._end_local()
+
+    def _end_local(self) -> None:
+        if self._local is not None and not self._keeps_local:
+            self._local.stop()
 
     def abandon(self) -> None:
         """`close` for a finalizer, which may run in any thread in the middle of anything."""
         if not self._closed:
             self._closed = True
             self._pool.abandon(self.queue.number)
+            self._end_local()
 
 
 class Batches:

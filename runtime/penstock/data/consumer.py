@@ -2,8 +2,8 @@
 
 One consumer serves all loaders of its process. It listens on TCP, and on an abstract Unix socket
 for data workers on the same machine, which then put their batches into shared memory. Each
-connection has one thread that receives and tells the `WorkerPool` what has come; requests are sent
-by whoever makes room: the thread that brought a batch, or the program when it takes one.
+connection has one thread that receives (`penstock.data.queue.receiving`); requests are sent by
+whoever makes room: the thread that brought a batch, or the program when it takes one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.data.errors import DataError, FrameError, HandshakeError, NotPortableError
+from penstock.data.errors import DataError, FrameError, HandshakeError
 from penstock.data.protocol import (
     CONSUMER_PATH,
     REPORT_SECONDS,
@@ -29,10 +29,11 @@ from penstock.data.protocol import (
     ProtocolError,
     QueueState,
 )
+from penstock.data.queue.receiving import join, receive_from
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.reporting import Reporter
-from penstock.data.transport import frame, handshake, messages
+from penstock.data.transport import frame, handshake
 from penstock.data.transport.messages import SILENCE_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,6 @@ class Consumer:
         group: str = "train",
         index: int = 0,
         rank: int = 0,
-        credits_: int = 4,
         share_memory: bool = True,
     ) -> None:
         if not token and not host.startswith("127."):
@@ -65,10 +65,11 @@ class Consumer:
         self.token = token
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.group, self.index, self.rank = group, index, rank
-        self.pool = WorkerPool(credits_)
+        self.pool = WorkerPool()
         self.counts = self.pool.counts
         self._closing = threading.Event()
         self._options = InputOptions()
+        self._workers_of_job = 0
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self._listeners = [socket.create_server((host, 0), backlog=64)]
         self.address = "{}:{}".format(*self._listeners[0].getsockname()[:2])
@@ -99,10 +100,21 @@ class Consumer:
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
             listener.close()
 
+    def forget_in_child(self) -> None:
+        """In a process that was forked: its sockets are the parent's alone."""
+        for listener in self._listeners:
+            os.close(listener.detach())
+        self.pool.forget_in_child()
+
     @property
     def workers(self) -> list[str]:
         """The data workers that are connected."""
         return self.pool.workers
+
+    @property
+    def expects_workers(self) -> bool:
+        """Whether data workers are there, or on their way, that would be sent a pipeline."""
+        return self._workers_of_job > 0 or bool(self.workers)
 
     def options(self) -> InputOptions:
         """What the job says of its input now; at first waits for its dispatcher to say so.
@@ -139,7 +151,7 @@ class Consumer:
                 user_timeout = int(SILENCE_SECONDS * 1000)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
         try:
-            if len(self.pool) >= MAX_LINKS:
+            if len(self.pool.workers) >= MAX_LINKS:
                 raise HandshakeError(f"{MAX_LINKS} data workers are connected already")
             peer = handshake.answer(sock, self.token, self.name)
             frame.set_timeouts(sock, SILENCE_SECONDS)
@@ -147,63 +159,11 @@ class Consumer:
             logger.warning("a connection to %s was refused: %s", self.address, error)
             sock.close()
             return
-        link = WorkerConnection(sock, peer, self.pool.credits)
-        self.pool.join(link)
+        link = WorkerConnection(sock, peer.name, self.pool.makers.shared)
         how = "shared memory" if link.shares_memory else "TCP"
-        logger.info("data worker %s joined (%s)", link.name, how)
-        why = "it left"
-        try:
-            while True:
-                self._handle(link, *link.receive())
-        except TimeoutError:
-            why = f"it was silent for {SILENCE_SECONDS:.0f} s"
-        except DataError as error:
-            why = str(error)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
-            why = f"it sent what cannot be understood: {error!r}"
-            logger.debug("data worker %s", link.name, exc_info=error)
-        finally:
-            self.pool.leave(link, why)
-            link.close()
-
-    # ------------------------------------------------------------------ messages
-
-    def _handle(self, link: WorkerConnection, kind: int, values: list[Any]) -> None:
-        if kind == messages.ALIVE:
-            return
-        if kind == messages.BATCH:
-            self._batch(link, *values)
-        elif kind == messages.OPENED:
-            self.pool.opened(link, *values)
-        elif kind == messages.FAILED:
-            self.pool.failed(link, *values)
-        elif kind == messages.DROPPED:
-            self.pool.returned(link, *values)
-        elif kind == messages.LEAVING:
-            link.leaving = True
-        else:
-            raise FrameError(f"a data worker sent a message of kind {kind}")
-
-    def _batch(
-        self,
-        link: WorkerConnection,
-        number: int,
-        step: int,
-        structure: Any,
-        size: int,
-        block: int,
-        seconds: float,
-    ) -> None:
-        root = link.arrays_of(block, size)
-        try:
-            batch = link.layout(structure).batch(root, size)
-        except NotPortableError as error:
-            self.pool.failed(link, number, step, messages.NO_BLOCK, str(error), "")
-            return
-        finally:
-            del root
-        link.took(seconds)
-        self.pool.arrived(link, number, step, batch, size)
+        logger.info("data worker %s joins (%s)", link.name, how)
+        join(self.pool.makers, link)
+        receive_from(self.pool.makers, link)
 
     # ------------------------------------------------------------------ reports
 
@@ -231,6 +191,7 @@ class Consumer:
                     received_bytes_per_second=received / span,
                     wait_share=min(1.0, max(0.0, waited / span)),
                     ready=self.pool.ready,
+                    limit=self.pool.limit,
                 )
                 since, before = now, after
             report = ConsumerReport(
@@ -244,7 +205,7 @@ class Consumer:
                 lost=self.counts.lost,
                 left_out=self.counts.left_out,
                 newest_left_out=tuple(self.counts.newest_left_out),
-                workers=len(self.pool),
+                workers=len(self.pool.workers),
                 queue=queue,
                 closed=closing,
             )
@@ -252,6 +213,7 @@ class Consumer:
                 reply = reporter.report(CONSUMER_PATH, report, ConsumerReply)
                 if reply is not None:
                     self._options = reply.options
+                    self._workers_of_job = reply.workers
                     self._told.set()
             except ProtocolError as error:
                 logger.warning("the dispatcher at %s: %s", reporter.address, error)

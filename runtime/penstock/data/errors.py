@@ -27,5 +27,5 @@ class SignatureError(DataError):
     """A pipeline that was not signed with this job's token: it is not opened."""
 
 
-class BadSampleError(DataError):
-    """A step that data workers died on again and again; names its samples."""
+class BadSampleError(DataError, RuntimeError):
+    """A step that workers died on again and again; names its samples."""

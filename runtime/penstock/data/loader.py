@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
-from penstock.data.batch_stream import BadSample, Batches, BatchStream, StreamOptions, options_of
+from penstock.data.batch_stream import (
+    BadSample,
+    Batches,
+    BatchStream,
+    Source,
+    StreamOptions,
+    options_of,
+)
 from penstock.data.collate import stack
 from penstock.data.consumer import Consumer
 from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
@@ -106,15 +113,14 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         consumer = self._consumer
-        packed = pack_pipeline(self._pipeline, consumer.token if consumer else "")
+        token = consumer.token if consumer else ""
         if self._stream is not None:
             self._stream.close()
         epoch, start = self._epoch, self._position
         self._position = 0
         self._stream = BatchStream(
             consumer,
-            self._pipeline,
-            packed,
+            Source(self._pipeline, b"", lambda: pack_pipeline(self._pipeline, token), at_once=True),
             derive_seed(self._seed, epoch),
             BatchId(self._group, self._index, epoch, start),
             self._indices(epoch, start),

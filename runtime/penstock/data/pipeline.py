@@ -63,6 +63,9 @@ class Pipeline:
     collate: Callable[[Any], Any]
     stages: Sequence[Stage] = ()
     batched: bool = True
+    prepare: Callable[[int], None] | None = None
+    """What is done, given a number, in each process that is to make its batches (but never in the
+    program's own): PyTorch's ``worker_init_fn``."""
     draws: Draws = field(default_factory=Draws, compare=False, repr=False)
 
     def make(self, seed: int, indices: Any, bad: list[Any] | None = None) -> Any:
@@ -178,7 +181,7 @@ def pack_pipeline(pipeline: Pipeline, token: str) -> PackedPipeline:
     """
     import cloudpickle
 
-    place = msgpack.packb([sys.path, str(Path.cwd())])
+    place = msgpack.packb([sys.path, str(Path.cwd()), sys.argv])
     try:
         blob = _LENGTH.pack(len(place)) + place + cloudpickle.dumps(pipeline)
     except Exception as error:  # pickling runs code of the user's classes
@@ -216,8 +219,12 @@ def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> Pi
     return pipeline
 
 
-def _take_place(path: list[str], folder: str) -> None:
-    """Be where the pipeline comes from, as far as that exists here: modules, relative files."""
+def _take_place(path: list[str], folder: str, arguments: list[str]) -> None:
+    """Be where the pipeline comes from, as far as that exists here.
+
+    Modules, relative files, and the program's arguments, which datasets of scripts read.
+    """
+    sys.argv[:] = arguments
     sys.path.extend(entry for entry in path if entry not in sys.path and Path(entry).exists())
     if Path(folder).is_dir():
         os.chdir(folder)

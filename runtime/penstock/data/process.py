@@ -15,6 +15,7 @@ from typing import Final
 from penstock.crds import environment as names
 from penstock.data.consumer import Consumer
 from penstock.data.errors import DataError
+from penstock.data.queue.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +40,19 @@ def consumer_of_process() -> Consumer | None:
     return _consumer(os.getpid())
 
 
+def pool_of_process() -> WorkerPool:
+    """The pool of a process that has no consumer: it has local workers only."""
+    return _pool(os.getpid())
+
+
 def job_token() -> str:
     """The job's token; empty outside a job."""
     return os.environ.get(names.JOB_TOKEN, "")
+
+
+@cache
+def _pool(process: int) -> WorkerPool:
+    return WorkerPool()
 
 
 @cache

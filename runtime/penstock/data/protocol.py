@@ -42,7 +42,8 @@ class QueueState(Message):
     """A consumer's queue over the last seconds: the signal by which data workers are counted.
 
     A batch is enqueued whoever made it, the training process included. ``wait_share`` is the part
-    of the time that the training waited for data, made for it elsewhere or by itself.
+    of the time that the training waited for data, made for it elsewhere or by itself. ``limit``
+    says what keeps more data workers from being of use ("memory", "sampler"), if anything does.
     """
 
     enqueued_per_second: Rate = 0.0
@@ -50,6 +51,7 @@ class QueueState(Message):
     received_bytes_per_second: Rate = 0.0
     wait_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     ready: Count = 0
+    limit: Annotated[str, Field(max_length=20)] = ""
 
 
 class InputOptions(Message):

@@ -7,6 +7,9 @@ does not know of it (`intercept`). The program's own sampler is iterated in the 
 ``dataset[i]``, augmentation and ``collate_fn`` move. What cannot move stays as PyTorch does it, and
 one line of the log says why.
 
+The processes that a loader asks for (``num_workers``) make batches too, as local workers: without
+data workers a program has all it has by itself.
+
 Random numbers: the loader draws its base seed from its generator when an epoch begins, exactly as
 PyTorch does, so the sampler then draws what it would have drawn without Penstock. Samples are
 seeded from that base seed and their index. The program's own generators are left as they were.
@@ -18,9 +21,10 @@ import copy
 import itertools
 import logging
 import random
+import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, Final, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -28,11 +32,21 @@ from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee
 from penstock.crds import environment as names
-from penstock.data.batch_stream import BadSample, Batches, BatchStream, StreamOptions, options_of
-from penstock.data.errors import NotPortableError
+from penstock.data.batch_stream import (
+    LOOKAHEAD,
+    BadSample,
+    Batches,
+    BatchStream,
+    Source,
+    StreamOptions,
+    options_of,
+)
+from penstock.data.consumer import Consumer
 from penstock.data.ledger import derive_seed
+from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
-from penstock.data.process import consumer_of_process, job_token, number_in
+from penstock.data.process import consumer_of_process, job_token, number_in, pool_of_process
+from penstock.data.queue.credits import PREFETCH
 
 logger = logging.getLogger(__name__)
 
@@ -49,50 +63,87 @@ _numbers = itertools.count()
 
 
 def why_local(loader: Any, *, trust_sampler: bool) -> str | None:
-    """Why a loader's batches cannot be made elsewhere; None if they can."""
+    """Why a loader goes the way that PyTorch has for it; None if it goes ours."""
     if isinstance(loader.dataset, torch_data.IterableDataset):
         return "its dataset is iterable: it has no indices to hand out"
-    if loader.worker_init_fn is not None:
-        return "it has a worker_init_fn, which may do anything to the process it runs in"
     if torch_data.get_worker_info() is not None:
         return "it is in a process of another loader"
-    if not trust_sampler:
-        for sampler in (loader.sampler, loader.batch_sampler):
-            if sampler is not None and type(sampler) not in _KNOWN_SAMPLERS:
-                return (
-                    f"its sampler {type(sampler).__qualname__} may depend on the training; use "
-                    "penstock.data.DataLoader to have it iterated ahead"
-                )
+    if not getattr(loader, "in_order", True):
+        return "in_order=False: it wants its batches in the order in which they are ready"
+    if not loader.num_workers and not trust_sampler and not _is_known(loader):
+        return (
+            f"its sampler {_sampler_name(loader)} may depend on the training and, with "
+            "num_workers=0, is asked for one batch at a time; use penstock.data.DataLoader to have "
+            "it iterated ahead"
+        )
     return None
+
+
+def _is_known(loader: Any) -> bool:
+    """Whether its samplers draw the same however far ahead they are asked."""
+    samplers = (loader.sampler, loader.batch_sampler)
+    return all(one is None or type(one) in _KNOWN_SAMPLERS for one in samplers)
+
+
+def _sampler_name(loader: Any) -> str:
+    samplers = (loader.batch_sampler, loader.sampler)
+    unknown = [one for one in samplers if one is not None and type(one) not in _KNOWN_SAMPLERS]
+    return type(unknown[0]).__qualname__
 
 
 class TorchBatches(Batches):
     """The iterator of one epoch."""
 
-    def __init__(
-        self, stream: BatchStream, length: Callable[[], int], finish: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, stream: BatchStream, length: Callable[[], int]) -> None:
         super().__init__(stream)
         self._length = length
-        self._finish = finish
-
-    def __next__(self) -> Any:
-        return self._finish(next(self.stream))
 
     def __len__(self) -> int:
         return self._length()
 
 
-def _unchanged(batch: Any) -> Any:
-    return batch
+def _finisher(loader: Any) -> Callable[[Any], Any] | None:
+    if not loader.pin_memory or not torch.accelerator.is_available():
+        return None
+    from torch.utils.data._utils import pin_memory
+
+    pin: Callable[[Any], Any] = pin_memory.pin_memory
+    device = torch.accelerator.current_device_index()
+
+    def finish(batch: Any) -> Any:
+        torch.accelerator.set_device_index(device)  # of this thread
+        return pin(batch)
+
+    return finish
 
 
-def _finisher(loader: Any) -> Callable[[Any], Any]:
-    if loader.pin_memory and torch.accelerator.is_available():
-        from torch.utils.data._utils.pin_memory import pin_memory
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What PyTorch does in a worker of a loader before it makes batches.
 
-        return cast("Callable[[Any], Any]", pin_memory)
-    return _unchanged
+    ``seed``: of the epoch; a worker's own is that plus its number, as with PyTorch. Only a
+    ``worker_init_fn`` draws from it: each sample is seeded by itself.
+    """
+
+    dataset: Any
+    count: int
+    seed: int
+    init: Callable[[int], Any] | None
+
+    def __call__(self, number: int) -> None:
+        """In the worker of that number."""
+        from torch.utils.data._utils import worker
+
+        torch.set_num_threads(1)
+        seed = self.seed + number
+        random.seed(seed)
+        np.random.seed(derive_seed(self.seed, number) & 0xFFFFFFFF)
+        torch.manual_seed(seed)
+        worker._worker_info = worker.WorkerInfo(
+            id=number, num_workers=self.count, seed=seed, dataset=self.dataset
+        )
+        if self.init is not None:
+            self.init(number)
 
 
 class Epochs:
@@ -107,32 +158,32 @@ class Epochs:
         self.quarantine: list[BadSample] = []
         self.options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
         self.told = False
+        self.local: LocalWorkers | None = None  # that live from epoch to epoch
+        self.base_seed: int | None = None  # of such
+
+    def __del__(self) -> None:
+        if (local := getattr(self, "local", None)) is not None:
+            local.stop()
 
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
         problem = why_local(loader, trust_sampler=trust_sampler)
-        batched = loader.batch_sampler is not None
-        pipeline = Pipeline(loader.dataset, loader.collate_fn, batched=batched)
-        consumer = consumer_of_process()
-        if problem is None:
-            try:
-                packed = pack_pipeline(pipeline, consumer.token if consumer else job_token())
-            except NotPortableError as error:
-                problem = str(error)
         if problem is not None:
             if not self.told:
                 logger.warning(
-                    "a DataLoader of %s stays in this process: %s",
+                    "a DataLoader of %s stays as PyTorch has it: %s",
                     type(loader.dataset).__qualname__,
                     problem,
                 )
                 self.told = True
             return None
+        consumer = consumer_of_process()
         if self.stream is not None:
             self.stream.abandon()
         resume, self.resume = self.resume, None
         start = resume["start"] if resume is not None else None
         position = int(resume["yielded"]) if resume is not None else 0
+        batched = loader.batch_sampler is not None
         rank = number_in("RANK", number_in(names.RANK))
         guarantee = self.options.guarantee or options_of(consumer).guarantee
         given, epoch = loader.batch_sampler if batched else loader.sampler, self.epoch
@@ -140,14 +191,70 @@ class Epochs:
         if guarantee is Guarantee.UNSHARDED:
             # Everybody then has all that the program's sampler divides, in an order of its own.
             arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
-        seed, sampler, indices, self.start = _begin(loader, arrange, start, position)
-        batch = BatchId(self.group, rank, self.epoch, position)
-        options = replace(self.options, guarantee=guarantee)
+        known = self.base_seed if loader.persistent_workers else None
+        drawn, sampler, indices, self.start = _begin(loader, arrange, start, position, known)
+        seed = drawn
+        if loader.persistent_workers:
+            # PyTorch's workers live on, and so does what the first epoch has drawn.
+            seed = drawn if self.base_seed is None or not epoch else derive_seed(drawn, epoch)
+            self.base_seed = drawn
+        setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
+        pipeline = Pipeline(
+            loader.dataset,
+            loader.collate_fn,
+            batched=batched,
+            prepare=setup if loader.worker_init_fn is not None else None,
+        )
+        token = consumer.token if consumer else job_token()
+        local = self._local_workers(loader, consumer, pipeline, setup)
+        key = b"" if local is None else local.key
+        source = Source(pipeline, key, lambda: pack_pipeline(pipeline, token))
+        prefetch = loader.prefetch_factor or PREFETCH
+        ahead = None
+        if not _is_known(loader):
+            ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
+        options = replace(
+            self.options,
+            guarantee=guarantee,
+            prefetch=prefetch,
+            lookahead=ahead,
+            batch_bytes=self.batch_bytes,
+            finish=_finisher(loader),
+        )
         self.stream = BatchStream(
-            consumer, pipeline, packed, seed, batch, indices, options, self.quarantine
+            consumer,
+            source,
+            seed,
+            BatchId(self.group, rank, self.epoch, position),
+            indices,
+            options,
+            self.quarantine,
+            local,
+            keeps_local=loader.persistent_workers,
         )
         self.epoch += 1
-        return TorchBatches(self.stream, lambda: len(sampler), _finisher(loader))
+        return TorchBatches(self.stream, lambda: len(sampler))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the largest batch so far; 0 before the first epoch."""
+        return self.stream.queue.batch_bytes if self.stream is not None else 0
+
+    def _local_workers(
+        self, loader: Any, consumer: Consumer | None, pipeline: Pipeline, setup: WorkerSetup
+    ) -> LocalWorkers | None:
+        """The processes that the program asked its loader for."""
+        if not loader.num_workers:
+            return None
+        if self.local is not None and loader.persistent_workers:
+            return self.local
+        pool = pool_of_process() if consumer is None else consumer.pool
+        forget = pool.forget_in_child if consumer is None else consumer.forget_in_child
+        asked = LocalOptions(loader.num_workers, loader.multiprocessing_context, setup)
+        local = LocalWorkers(pool, pipeline, secrets.token_bytes(16), asked, forget)
+        if loader.persistent_workers:
+            self.local = local
+        return local
 
     def state(self, loader: Any) -> dict[str, Any]:
         """Where the program is in the present epoch, or that it is between two."""
@@ -231,9 +338,15 @@ def whole(sampler: Any, rank: int, epoch: int) -> Any:
 
 
 def _begin(
-    loader: Any, arrange: Callable[[], Any], start: dict[str, Any] | None, position: int
+    loader: Any,
+    arrange: Callable[[], Any],
+    start: dict[str, Any] | None,
+    position: int,
+    base_seed: int | None,
 ) -> tuple[int, Any, Iterator[Any], dict[str, Any]]:
     """Draw the base seed and begin the sampler, or do so again as in an epoch that was cut short.
+
+    With a ``base_seed`` none is drawn.
 
     The sampler is made by ``arrange`` when the generators stand as at the epoch's beginning, since
     what it makes may depend on their seeds. The process's own generators go back to what the
@@ -249,21 +362,26 @@ def _begin(
             generator.set_state(state)
     sampler = arrange()
     indices = iter(sampler)
-    drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+    base_seed = start.get("seed", base_seed)
+    if base_seed is None:
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        base_seed = int(drawn)
+    elif "seed" not in start:
+        start["seed"] = base_seed
     for _ in itertools.islice(indices, position):
         pass
     if position:
         first = next(indices, None)  # what is drawn late is drawn before the state goes back
         indices = iter(()) if first is None else itertools.chain([first], indices)
         _set_global_state(here)
-    return int(drawn), sampler, indices, start
+    return base_seed, sampler, indices, start
 
 
 class DataLoader(torch_data.DataLoader[Any]):
     """`torch.utils.data.DataLoader`, the same arguments; see the module's docstring.
 
-    ``num_workers`` and what belongs to it are not used: data workers are counted by the job. Beside
-    that it has ``state_dict`` and ``load_state_dict``, ``guarantee``, and ``skip_bad``: leave out
+    ``num_workers`` are this process's own, beside whatever data workers the job has. Beside that it
+    has ``state_dict`` and ``load_state_dict``, ``guarantee``, and ``skip_bad``: leave out
     samples that raise, which are then in ``quarantine``. Both are as the job says, unless given.
     """
 

@@ -138,7 +138,7 @@ def test_a_step_on_which_three_data_workers_died_is_named_and_not_tried_here() -
     for holder in ("a", "b", "c"):
         assert steps.ask(holder, 0.0) == (0, [0])
         steps.gone(holder, crashed=True)
-    with pytest.raises(BadSampleError, match=r"step 0, samples \[0\]: 3 data workers died"):
+    with pytest.raises(BadSampleError, match=r"step 0, samples \[0\]: 3 workers died"):
         steps.take()
 
 

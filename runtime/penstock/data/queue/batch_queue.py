@@ -1,34 +1,82 @@
 """One epoch's batches between the program that takes them and the data workers that bring them.
 
 The queue of a stream is its reorder buffer and what data workers have to be told to fill it. All
-queues of a process are guarded by one lock, that of the `WorkerPool` that opened them: a data
+queues of a process are guarded by one lock, that of their `Makers`: a data
 worker that comes or goes concerns all of them. The program's side takes the lock itself; the pool's
 side (`window`, `note_size`) is called with the lock held.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.base.enums import Guarantee
+from penstock.data.memory import Memory, room_for_batches
 from penstock.data.pipeline import PackedPipeline
+from penstock.data.queue.credits import PREFETCH
 from penstock.data.queue.reorder_buffer import Failure, Need, ReorderBuffer
+from penstock.data.queue.window_bound import Limit, WindowBound, bound_window
 
-BUDGET_BYTES: Final = 1 << 30
+logger = logging.getLogger(__name__)
+
 WAIT_SECONDS: Final = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """How the batches of a stream are made, and how far ahead.
+
+    Attributes:
+        key: of the pipeline, for local workers.
+        seed: of the epoch.
+        position: the first step that the program gets.
+        packed: for data workers; None: not yet, or never.
+        prefetch: batches that each maker is asked for ahead.
+        lookahead: steps that the sampler may be asked for ahead of the program; None: any.
+        batch_bytes: of the largest batch so far, where the epochs before have told; else 0.
+        finish: what is done with a batch before the program gets it.
+    """
+
+    key: bytes
+    seed: int
+    position: int = 0
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    packed: PackedPipeline | None = None
+    prefetch: int = PREFETCH
+    lookahead: int | None = None
+    batch_bytes: int = 0
+    finish: Callable[[Any], Any] | None = None
+
+
 class Counts:
-    """What went through the queues of a process, for the reports."""
+    """What went through the queues of a process, for the reports.
+
+    ``arrived``: batches that data workers brought; ``made_nearby``: that local workers made;
+    ``made_here``: that the program made itself.
+    """
 
     def __init__(self) -> None:
-        self.arrived = self.taken = self.made_here = self.duplicates = 0
+        self.arrived = self.taken = self.made_here = self.made_nearby = self.duplicates = 0
         self.lost = self.left_out = self.received_bytes = 0
         self.newest_left_out: deque[str] = deque(maxlen=8)
         self.waited_seconds = 0.0
+
+    def add_received(self, size: int) -> None:
+        """So many bytes of a batch came over a network."""
+        self.received_bytes += size
+
+    def add_arrived(self, *, local: bool) -> None:
+        """A maker has brought a batch that was waited for."""
+        if local:
+            self.made_nearby += 1
+        else:
+            self.arrived += 1
 
     def add_made_here(self, seconds: float) -> None:
         """The program has made a step itself, or found it to have only bad samples."""
@@ -45,11 +93,15 @@ class BatchQueue:
     """See the module's docstring.
 
     Attributes:
-        number: what data workers call the stream.
-        packed: how its batches are made, as data workers are sent it.
+        number: what makers call the stream.
+        key: of its pipeline, for the local workers that were born with it.
+        packed: how its batches are made, as data workers are sent it; None: nobody needs it yet, or
+            it cannot be sent.
         seed: of its epoch.
         window: its steps; only with the lock, but for what the program alone changes (`feed`).
-        batch_bytes: of the largest batch so far.
+        batch_bytes: of the largest batch so far, of this epoch or one before.
+        finish: what is done with a batch before the program gets it, where it arrives.
+        bound: how many steps may be under way.
     """
 
     def __init__(
@@ -57,42 +109,63 @@ class BatchQueue:
         lock: threading.Condition,
         counts: Counts,
         number: int,
-        packed: PackedPipeline,
-        seed: int,
-        window: ReorderBuffer,
+        options: QueueOptions,
     ) -> None:
         self.number = number
-        self.packed = packed
-        self.seed = seed
-        self.window = window
-        self.batch_bytes = 0
-        self._most_ahead = window.ahead
+        self.key = options.key
+        self.packed = options.packed
+        self.wants_packed = False  # a data worker is there that has to be sent it
+        self.seed = options.seed
+        self.window = ReorderBuffer(options.position, 1, options.guarantee)
+        self.batch_bytes = options.batch_bytes
+        self.finish = options.finish
+        self.bound = WindowBound(1, 1)
+        self._options = options
         self._lock = lock
         self._counts = counts
+        self._told = Limit.NEED
 
-    def take(self, drop_overdue: Callable[[], None]) -> tuple[Need | None, Any]:
+    def digest_for(self, *, local: bool) -> bytes | None:
+        """What a maker knows the pipeline by; None: it cannot have it yet."""
+        if local:
+            return self.key
+        return None if self.packed is None else self.packed.digest
+
+    @property
+    def prefetch(self) -> int:
+        """Unmade batches that each maker has at least, if there is room for them."""
+        return self._options.prefetch
+
+    def take(
+        self, drop_overdue: Callable[[], None], keep_workers: Callable[[], bool]
+    ) -> tuple[Need | None, Any]:
         """As `ReorderBuffer.take`, after waiting for the batch as long as that helps.
 
         Args:
             drop_overdue: called now and then while it waits, with the lock held.
+            keep_workers: likewise, without the lock; says whether local workers will make what
+                nobody has.
 
         Raises:
-            BadSampleError: three data workers died while they made this step.
+            BadSampleError: three makers died while they made this step.
         """
         began = time.perf_counter()
         window, counts = self.window, self._counts
-        with self._lock:
-            while True:
+        elsewhere = keep_workers()
+        while True:
+            with self._lock:
                 lost = window.lost
-                need, batch = window.take()
+                need, batch = window.take(elsewhere=elsewhere)
                 counts.lost += window.lost - lost
-                if need is not Need.WAIT:
-                    break
-                self._lock.wait(WAIT_SECONDS)
-                drop_overdue()
-            if need is None:
-                counts.taken += 1
-            counts.waited_seconds += time.perf_counter() - began
+                if need is Need.WAIT:
+                    self._lock.wait(WAIT_SECONDS)
+                    drop_overdue()
+                elif need is None:
+                    counts.taken += 1
+            if need is not Need.WAIT:
+                break
+            elsewhere = keep_workers()
+        counts.waited_seconds += time.perf_counter() - began
         return need, batch
 
     def make_here(self) -> tuple[Any, list[Failure]]:
@@ -105,8 +178,40 @@ class BatchQueue:
         with self._lock:
             self.window.made_here()
 
+    def note_failure(self, holder: str, step: int, message: str, trace: str, error: bytes) -> None:
+        """As `ReorderBuffer.failed`; with the lock held."""
+        self.window.failed(step, Failure(holder, message, trace, error))
+
     def note_size(self, size: int) -> None:
-        """A batch of so many bytes has come: bound what is asked for ahead."""
-        if size > self.batch_bytes:
-            self.batch_bytes = size
-            self.window.ahead = max(2, min(self._most_ahead, BUDGET_BYTES // size))
+        """A batch of so many bytes has come."""
+        self.batch_bytes = max(self.batch_bytes, size)
+
+    def bind(self, makers: int, memory: Memory, held_bytes: int) -> WindowBound:
+        """Bound what is under way, in the memory that there is; says it when that is little."""
+        self.bound = bound_window(
+            makers=makers,
+            prefetch=self.prefetch,
+            batch_bytes=self.batch_bytes,
+            room_bytes=room_for_batches(memory, held_bytes),
+            lookahead=self._options.lookahead,
+        )
+        self.window.ahead = self.bound.ahead
+        # Until a batch has come its size is a guess, and not worth a line.
+        limit = self.bound.limit if self.batch_bytes else Limit.NEED
+        if limit is Limit.MEMORY and self._told is not Limit.MEMORY and self.bound.makers < makers:
+            logger.warning(
+                "batches of %s: %d of %d processes make them at once, and %d wait at most: of the "
+                "%s of memory that this pod may use, %s are free",
+                _text(self.batch_bytes),
+                self.bound.makers,
+                makers,
+                self.bound.ahead,
+                _text(memory.limit),
+                _text(memory.free),
+            )
+            self._told = limit
+        return self.bound
+
+
+def _text(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MiB"

@@ -36,11 +36,16 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a data worker said when it could not make a step."""
+    """What a maker said when it could not make a step.
+
+    ``error``: what the program's own code raised in a local worker, pickled: the program is to get
+    it. A data worker's failure is the data worker's, and others try.
+    """
 
     holder: str
     message: str
     trace: str
+    error: bytes = b""
 
 
 @dataclass(slots=True)
@@ -48,28 +53,62 @@ class _Assignment:
     fence: int
     holder: str
     since: float
+    made: bool = False
 
 
 class _Assignments:
-    """Who was asked for which step, until the program has taken it."""
+    """Who was asked for which step, until the program has taken it, and how many are unmade."""
 
     def __init__(self) -> None:
         self.by_step: dict[int, _Assignment] = {}
-        self._count: Counter[str] = Counter()
+        self._unmade: Counter[str] = Counter()
 
     def add(self, step: int, fence: int, holder: str, now: float) -> None:
         self.by_step[step] = _Assignment(fence, holder, now)
-        self._count[holder] += 1
+        self._unmade[holder] += 1
+
+    def note_made(self, step: int) -> None:
+        assignment = self.by_step[step]
+        assignment.made = True
+        self._unmade[assignment.holder] -= 1
+        if not self._unmade[assignment.holder]:
+            del self._unmade[assignment.holder]
 
     def remove(self, step: int) -> _Assignment:
-        assignment = self.by_step.pop(step)
-        self._count[assignment.holder] -= 1
-        if not self._count[assignment.holder]:
-            del self._count[assignment.holder]
+        if not self.by_step[step].made:
+            self.note_made(step)
+        return self.by_step.pop(step)
+
+    def outstanding(self, step: int, holder: str) -> _Assignment | None:
+        """The assignment of a step that a holder has and has not made yet."""
+        assignment = self.by_step.get(step)
+        if assignment is None or assignment.holder != holder or assignment.made:
+            return None
         return assignment
 
-    def count(self, holder: str) -> int:
-        return self._count.get(holder, 0)
+    def count_unmade(self, holder: str) -> int:
+        return self._unmade.get(holder, 0)
+
+
+class _Failures:
+    """Who could not make which step."""
+
+    def __init__(self) -> None:
+        self._by_step: dict[int, list[Failure]] = {}
+
+    def add(self, step: int, failure: Failure) -> None:
+        self._by_step.setdefault(step, []).append(failure)
+
+    def of(self, step: int) -> list[Failure]:
+        return self._by_step.get(step, [])
+
+    def forget(self, step: int) -> None:
+        self._by_step.pop(step, None)
+
+    def allow(self, step: int, *, retry: bool) -> bool:
+        """Whether a maker may be asked for the step: what the program raised stays raised."""
+        failures = self.of(step)
+        return not failures or (retry and not any(failure.error for failure in failures))
 
 
 class ReorderBuffer:
@@ -92,7 +131,7 @@ class ReorderBuffer:
         self._ready: dict[int, Any] = {}
         self._gone: set[int] = set()  # at most once: died with their holder
         self._again: set[int] = set()  # at most once: came back unmade, for the program to make
-        self._failures: dict[int, list[Failure]] = {}
+        self._failures = _Failures()
 
     # ------------------------------------------------------------------ what there is to do
 
@@ -120,19 +159,36 @@ class ReorderBuffer:
         """Batches that wait for the program."""
         return len(self._ready)
 
-    def asked_of(self, holder: str) -> int:
-        """Steps that a holder was asked for and that the program has not taken yet."""
-        return self._asked.count(holder)
+    def unmade_by(self, holder: str) -> int:
+        """Steps that a holder was asked for and that have not come yet.
 
-    def ask(self, holder: str, now: float) -> tuple[int, Any] | None:
-        """Lease the lowest free step to a holder: the step and its indices, if there is one."""
+        What has come and waits for the program is not counted: it keeps nobody from working on. How
+        much may wait is bounded for all together, by `ahead`.
+        """
+        return self._asked.count_unmade(holder)
+
+    @property
+    def starved(self) -> bool:
+        """Whether nobody has been asked for the very step that the program is to get next."""
+        return (
+            self.position < self._fed
+            and self.position not in self._ready
+            and self.position not in self._asked.by_step
+            and self.position not in self._gone
+        )
+
+    def ask(self, holder: str, now: float, *, retry: bool = False) -> tuple[int, Any] | None:
+        """Lease the lowest free step to a holder: the step and its indices, if there is one.
+
+        ``retry``: also one that a data worker could not make.
+        """
         if not self._free:
             return None
         limit = min(self._fed, self.position + self.ahead)
         lease = self._ledger.lease(holder, now, 1)
         if lease is None:
             return None
-        if lease.start >= limit or lease.start in self._failures:
+        if lease.start >= limit or not self._failures.allow(lease.start, retry=retry):
             self._ledger.give_back(lease.fence)
             self._ledger.take_events()
             return None
@@ -152,19 +208,20 @@ class ReorderBuffer:
 
     def arrived(self, holder: str, step: int, batch: Any) -> bool:
         """A batch has come; False when it is not wanted (any more) from this holder."""
-        if self._outstanding(step, holder) is None:
+        if self._asked.outstanding(step, holder) is None:
             return False
         self._ready[step] = batch
+        self._asked.note_made(step)
         return True
 
     def failed(self, step: int, failure: Failure) -> None:
         """A holder could not make a step: the program is the next to try."""
         if self.given_back(failure.holder, step):
-            self._failures.setdefault(step, []).append(failure)
+            self._failures.add(step, failure)
 
     def given_back(self, holder: str, step: int) -> bool:
         """A holder returns a step unmade; False when the step is not its own."""
-        asked = self._outstanding(step, holder)
+        asked = self._asked.outstanding(step, holder)
         if asked is None:
             return False
         self._asked.remove(step)
@@ -205,19 +262,16 @@ class ReorderBuffer:
             if asked.since < since and step not in self._ready
         ]
 
-    def _outstanding(self, step: int, holder: str) -> _Assignment | None:
-        asked = self._asked.by_step.get(step)
-        if asked is None or asked.holder != holder or step in self._ready:
-            return None
-        return asked
-
     # ------------------------------------------------------------------ what the program gets
 
-    def take(self) -> tuple[Need | None, Any]:
+    def take(self, *, elsewhere: bool = False) -> tuple[Need | None, Any]:
         """The next batch as ``(None, batch)``, or what is needed first.
 
+        Args:
+            elsewhere: there is somebody who is to make a step that nobody has: wait for that.
+
         Raises:
-            BadSampleError: three data workers died while they made this step.
+            BadSampleError: three workers died while they made this step.
         """
         while self.position in self._gone:
             self._gone.discard(self.position)
@@ -234,15 +288,18 @@ class ReorderBuffer:
         if any(start <= self.position < stop for start, stop in self._ledger.quarantine):
             raise BadSampleError(
                 f"step {self.position}, samples {str(self._indices[self.position])[:500]}: "
-                f"{self._ledger.state.options.max_failures} data workers died while they made it; "
+                f"{self._ledger.state.options.max_failures} workers died while they made it; "
                 "look at their logs, a sample may crash the decoder or need more memory than a "
-                "data worker has"
+                "worker has"
             )
+        again = self.position in self._again
+        if elsewhere and not again and self._failures.allow(self.position, retry=True):
+            return Need.WAIT, None
         return Need.MAKE, None
 
     def skip(self) -> Any:
         """Leave out the step for which `take` has just raised; its indices."""
-        self._failures.pop(self.position, None)
+        self._failures.forget(self.position)
         indices = self._indices.pop(self.position)
         self.position += 1
         return indices
@@ -259,7 +316,7 @@ class ReorderBuffer:
             self._ledger.take_events()
             fence = lease.fence
         self._asked.add(self.position, fence, HERE, now)
-        return self._indices[self.position], self._failures.get(self.position, [])
+        return self._indices[self.position], self._failures.of(self.position)
 
     def made_here(self) -> None:
         """The program has its batch, or has skipped it."""
@@ -271,6 +328,6 @@ class ReorderBuffer:
         self._ledger.complete(asked.fence, step, step + 1)
         self._ledger.take_events()
         self._indices.pop(step, None)
-        self._failures.pop(step, None)
+        self._failures.forget(step)
         self.position = step + 1
         return batch

@@ -1,13 +1,16 @@
-"""A training process's connection to one data worker: what it was sent, and the memory they share.
+"""A training process's connection to one maker of batches: what it was sent, and its memory.
 
-What sends is called with the lock of the `WorkerPool` held, and never waits for long: only small
-messages are sent then; what comes is read by one thread without it. A pipeline, which may be large,
-is sent by a thread of its own, and meanwhile the link takes no requests.
+A maker is a data worker, or a local worker: one of the processes that the program's loader asked
+for, which is this process's own child. What sends is called with the lock of the `Makers` held,
+and never waits for long: only small messages are sent then; what comes is read by one thread
+without it. A pipeline, which may be large, is sent by a thread of its own, and meanwhile the link
+takes no requests; a local worker was born with its pipeline.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections import OrderedDict
@@ -16,19 +19,15 @@ from typing import Any, Final
 
 from penstock.data.errors import FrameError
 from penstock.data.pipeline import PackedPipeline
-from penstock.data.queue.credits import MAX_CREDITS
+from penstock.data.queue.lent_blocks import LentBlocks
 from penstock.data.transport import frame, messages
-from penstock.data.transport.blocks import Pool, Root, SharedBlock
-from penstock.data.transport.handshake import Peer
+from penstock.data.transport.blocks import Pool, Root, SharedPool
 from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import NO_BLOCK
 
 logger = logging.getLogger(__name__)
 
 KNOWN_PIPELINES: Final = 8
-MAX_SHARED_BYTES: Final = 512 << 20
-BLOCKS_BEYOND_CREDITS: Final = 3
-"""The program holds one batch, and another while it takes the next."""
 _SMOOTHING: Final = 0.3
 
 
@@ -41,38 +40,42 @@ class Opened(Enum):
 
 
 class WorkerConnection:
-    """One data worker, as the training process sees it."""
+    """One maker of batches, as the training process sees it."""
 
-    def __init__(self, sock: socket.socket, peer: Peer, credits_: int) -> None:
-        self.name = peer.name
+    def __init__(
+        self, sock: socket.socket, name: str, shared: SharedPool, *, local: bytes | None = None
+    ) -> None:
+        """``local``: of a local worker, the key of the one pipeline that it has."""
+        self.name = name
+        self.local = local is not None
         self.shares_memory = sock.family == socket.AF_UNIX
         self.leaving = False
         self.dead = False
         self.batch_seconds: float | None = None  # smoothed
         self.pipelines: OrderedDict[bytes, Opened] = OrderedDict()
+        if local is not None:
+            self.pipelines[local] = Opened.OPEN
         self._sock = sock
         self._reader = frame.Reader(sock)
         self._pool = Pool()
         self._root: Root | None = None
-        self._credits = credits_
         self._sending: bytes | None = None  # the pipeline that is being sent
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
-        self._blocks: dict[int, SharedBlock] = {}
-        self._next_block = 0
+        self.blocks = LentBlocks(shared, self._send, can_share=self.shares_memory)
         self._layout: Layout | None = None
 
     # ------------------------------------------------------------------ sending
 
-    def usable(self, digest: bytes) -> bool:
+    def usable(self, digest: bytes | None) -> bool:
         """Whether it can be asked for batches of a pipeline now."""
-        if self.dead or self.leaving or self._sending is not None:
+        if self.dead or self.leaving or self._sending is not None or digest is None:
             return False
         return self.pipelines.get(digest) is Opened.OPEN
 
     def introduce(self, packed: PackedPipeline, needed: set[bytes]) -> None:
         """Send a pipeline that the data worker has not got, in the background."""
-        busy = self._sending is not None or self.dead or self.leaving
+        busy = self._sending is not None or self.dead or self.leaving or self.local
         if packed.digest in self.pipelines or busy:
             return
         while len(self.pipelines) >= KNOWN_PIPELINES:
@@ -111,9 +114,8 @@ class WorkerConnection:
         self, stream: int, digest: bytes, seed: int, steps: list[tuple[int, Any]], size: int
     ) -> None:
         """Ask for batches, of steps and their indices; each is expected to have ``size`` bytes."""
-        shared = self.shares_memory and size > 0
         asked = [
-            [step, messages.pack_indices(indices), self._block_for(size) if shared else NO_BLOCK]
+            [step, messages.pack_indices(indices), self.blocks.lend(size)]
             for step, indices in steps
         ]
         self._send(messages.MAKE, [stream, digest, seed, asked])
@@ -130,6 +132,10 @@ class WorkerConnection:
         except OSError:
             return  # it is closed already
 
+    def forget_in_child(self) -> None:
+        """In a process that was forked: this end is the parent's alone."""
+        os.close(self._sock.detach())
+
     def _send(self, kind: int, header: Any, body: Any = (), descriptors: Any = ()) -> None:
         if self.dead:
             return
@@ -137,65 +143,46 @@ class WorkerConnection:
             with self._send_lock:
                 frame.send(self._sock, kind, header, body, descriptors)
         except FrameError as error:
-            logger.warning("data worker %s: %s", self.name, error)
+            logger.warning("%s: %s", self.name, error)
             self.end()
-
-    # ------------------------------------------------------------------ shared memory
-
-    def _block_for(self, size: int) -> int:
-        blocks = self._blocks.values()
-        fitting = next((block for block in blocks if block.size >= size and block.free), None)
-        if fitting is None:
-            for block in [block for block in blocks if block.free]:  # too small for what comes now
-                del self._blocks[block.number]
-            fitting = self._new_block(size)
-        if fitting is None:
-            return NO_BLOCK
-        fitting.requested = True
-        return fitting.number
-
-    def _new_block(self, size: int) -> SharedBlock | None:
-        held = sum(block.size for block in self._blocks.values())
-        full = len(self._blocks) >= max(self._credits, MAX_CREDITS) + BLOCKS_BEYOND_CREDITS
-        if full or held + size > MAX_SHARED_BYTES:
-            return None
-        block = SharedBlock(self._next_block, size)
-        self._next_block += 1
-        self._blocks[block.number] = block
-        self._send(messages.BLOCK, [block.number, block.size], (), [block.descriptor])
-        block.sent()
-        return block
 
     # ------------------------------------------------------------------ receiving
 
-    def receive(self) -> tuple[int, list[Any]]:
-        """The next message: its kind and fields. Raises FrameError, TimeoutError."""
+    def receive(self) -> tuple[int, list[Any], tuple[int, ...]]:
+        """The next message: its kind, its fields and the descriptors that came with it.
+
+        Raises:
+            FrameError: the other end went away, or sent what is no message.
+            TimeoutError: it was silent.
+        """
         received = self._reader.receive(self._allocate)
-        return received.kind, messages.fields(received.kind, received.header)
+        try:
+            header = messages.fields(received.kind, received.header)
+        except FrameError:
+            for descriptor in received.descriptors:
+                os.close(descriptor)
+            raise
+        return received.kind, header, received.descriptors
 
     def _allocate(self, size: int) -> memoryview:
         self._root = self._pool.allocate(size)
         return self._root.data[:size]
 
-    def arrays_of(self, block: int, size: int) -> Root:
+    def arrays_of(self, number: int, size: int) -> Root:
         """Where the arrays of the batch that has just come are.
 
+        Called with the lock of the `Makers` held.
+
         Raises:
-            FrameError: the data worker names a block that it was not given.
+            FrameError: the other end names a block that it was not given.
         """
-        root: Root | None
-        if block == NO_BLOCK:
-            root, self._root = self._root, None
-            if root is None or root.size < size:
-                if size == 0:
-                    return self._pool.allocate(0)
-                raise FrameError("a batch without its arrays")
-            return root
-        shared = self._blocks.get(block)
-        if shared is None or not shared.requested or size > shared.size:
-            raise FrameError(f"a batch in block {block}, which was not given out for it")
-        root = shared.root()
-        shared.requested = False
+        if number != NO_BLOCK:
+            return self.blocks.root(number, size)
+        root, self._root = self._root, None
+        if root is None or root.size < size:
+            if size == 0:
+                return self._pool.allocate(0)
+            raise FrameError("a batch without its arrays")
         return root
 
     def layout(self, structure: object) -> Layout:
@@ -210,18 +197,16 @@ class WorkerConnection:
             self._layout = Layout(structure)
         return self._layout
 
-    def unused(self, block: int) -> None:
-        """A request was answered without using its block."""
-        if (shared := self._blocks.get(block)) is not None:
-            shared.requested = False
-
     def took(self, seconds: float) -> None:
-        """A batch took the data worker so long."""
+        """A batch took the other end so long."""
         before = self.batch_seconds
         self.batch_seconds = seconds if before is None else before + _SMOOTHING * (seconds - before)
 
     def close(self) -> None:
-        """Release the socket; blocks live as long as the batches in them."""
+        """Release the socket; blocks live as long as the batches in them.
+
+        Called with the lock of `Makers` held.
+        """
         self.dead = True
         self._sock.close()
-        self._blocks.clear()
+        self.blocks.close()

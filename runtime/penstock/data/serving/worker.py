@@ -21,10 +21,17 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.data.errors import DataError, FrameError, HandshakeError, TooLargeError
+from penstock.data.errors import (
+    DataError,
+    FrameError,
+    HandshakeError,
+    NotPortableError,
+    TooLargeError,
+)
 from penstock.data.pipeline import Pipeline, open_pipeline, position_of
 from penstock.data.protocol import (
     REPORT_SECONDS,
@@ -37,8 +44,9 @@ from penstock.data.protocol import (
 from penstock.data.reporting import Reporter
 from penstock.data.transport import frame, handshake, messages
 from penstock.data.transport.batch_codec import Packed, Packer
-from penstock.data.transport.blocks import map_shared
-from penstock.data.transport.messages import ALIVE_SECONDS, NO_BLOCK, SILENCE_SECONDS
+from penstock.data.transport.blocks import create_shared, map_shared
+from penstock.data.transport.messages import ALIVE_SECONDS, NO_BLOCK, OWN_BLOCK, SILENCE_SECONDS
+from penstock.data.transport.pickled_batch import take_apart
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +54,8 @@ CONNECT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 1.0
 REFUSED_RETRY_SECONDS: Final = 30.0
 MAX_QUEUED: Final = 4096
+OFFERED_BYTES: Final = 64 << 10
+"""A smaller batch for which there is no block goes over the socket: a new block costs more."""
 
 
 @dataclass(slots=True)
@@ -65,7 +75,10 @@ class ConsumerConnection:
 
     name: str
     sock: socket.socket
+    shares_memory: bool = False
     pipelines: dict[bytes, Pipeline] = field(default_factory=dict)
+    local: bool = False  # to the program whose child this process is
+    on_end: Callable[[], None] | None = None
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
@@ -75,6 +88,28 @@ class ConsumerConnection:
         with self.sending:
             frame.send(self.sock, kind, header, body, (), size)
             self.sent_at = time.monotonic()
+
+    def offer(self, packed: Packed) -> bool:
+        """Put a batch for which there is no block into a new one; False where there is none.
+
+        The block is the other end's from then on: it may lend it to anybody, this end included.
+        """
+        if not self.shares_memory or packed.size < OFFERED_BYTES:
+            return False
+        try:
+            descriptor = create_shared(packed.size)
+        except OSError:
+            return False
+        try:
+            with mmap.mmap(descriptor, packed.size) as memory:
+                _write(memory, packed)
+            with self.sending:
+                frame.send(self.sock, messages.BLOCK, [OWN_BLOCK, packed.size], (), [descriptor])
+        except (OSError, ValueError):
+            return False
+        finally:
+            os.close(descriptor)
+        return True
 
 
 class DataWorker:
@@ -91,8 +126,13 @@ class DataWorker:
         incarnation: int = 0,
         share_memory: bool = True,
         consumers: tuple[ConsumerEntry, ...] = (),
+        explain: Callable[[Exception], bytes] | None = None,
     ) -> None:
-        """``consumers``: whom to serve where there is no dispatcher to say."""
+        """``consumers``: whom to serve where there is no dispatcher to say.
+
+        ``explain``: what to tell of an error of the user's code beside its text.
+        """
+        self._explain = explain or (lambda error: b"")
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._token = token
         self._node, self._rank, self._incarnation = node, rank, incarnation
@@ -141,7 +181,9 @@ class DataWorker:
     ) -> None:
         problem = ""
         try:
-            line.pipelines[digest] = open_pipeline(blob, signature, self._token)
+            opened = open_pipeline(blob, signature, self._token)
+            _prepare(opened, self._rank)
+            line.pipelines[digest] = opened
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
         except DataError as error:
@@ -155,34 +197,47 @@ class DataWorker:
         if pipeline is None:
             self._fail(request, "the pipeline is not open here", "")
             return
+        kind = messages.BATCH
         try:
-            packed = self._packer.pack(pipeline.make(request.seed, request.indices))
+            batch = pipeline.make(request.seed, request.indices)
+            try:
+                packed = self._packer.pack(batch)
+            except NotPortableError:
+                if not line.local:
+                    raise
+                packed = self._packer.pack(take_apart(batch))
+                kind = messages.PICKLED
+            del batch
         except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
             index = position_of(error)
             where = "" if index is None else f"sample {index!r}: "
             trace = traceback.format_exc(limit=-20)
-            self._fail(request, f"{where}{type(error).__name__}: {error}", trace)
+            message = f"{where}{type(error).__name__}: {error}"
+            self._fail(request, message, trace, self._explain(error))
             return
         self.batches += 1
         seconds = time.perf_counter() - began
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
             if _put(line, request.block, packed):
-                line.send(messages.BATCH, [*head, request.block, seconds])
+                line.send(kind, [*head, request.block, seconds])
+                return
+            if request.block != NO_BLOCK:  # it does not fit: the block is free again
+                logger.debug("a batch of %d bytes does not fit its block", packed.size)
+                line.send(messages.DROPPED, [0, 0, request.block])
+            if line.offer(packed):
+                line.send(kind, [*head, OWN_BLOCK, seconds])
             else:
-                if request.block != NO_BLOCK:  # it does not fit: the block is free again
-                    head_size = packed.size
-                    logger.debug("a batch of %d bytes does not fit its block", head_size)
-                    line.send(messages.DROPPED, [0, 0, request.block])
-                line.send(messages.BATCH, [*head, NO_BLOCK, seconds], packed.parts, packed.size)
+                line.send(kind, [*head, NO_BLOCK, seconds], packed.parts, packed.size)
         except TooLargeError as error:
             self._fail(request, str(error), "")
         except FrameError as error:
             self._lost(line, error)
 
-    def _fail(self, request: _Request, message: str, trace: str) -> None:
+    def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
-        header = [request.stream, request.step, request.block, message[:limit], trace[-limit:]]
+        text = [message[:limit], trace[-limit:]]
+        header = [request.stream, request.step, request.block, *text, error]
         self._reply(request.line, messages.FAILED, header)
 
     def _reply(self, line: ConsumerConnection, kind: int, header: Any) -> None:
@@ -264,6 +319,9 @@ class DataWorker:
                 self._changed.notify_all()
         elif kind == messages.FORGET:
             line.pipelines.pop(header[0], None)
+        elif kind == messages.UNMAP:
+            for number in header[0]:
+                line.blocks.pop(number, None)
         else:
             raise FrameError(f"a message of kind {kind}")
 
@@ -294,6 +352,8 @@ class DataWorker:
         line.sock.close()
         line.blocks.clear()
         line.pipelines.clear()
+        if line.on_end is not None:
+            line.on_end()
 
     # ------------------------------------------------------------------ the keeper's thread
 
@@ -372,17 +432,21 @@ class DataWorker:
             if len(self._said) > 100:
                 self._said.clear()
             return
-        line = ConsumerConnection(entry.name, sock)
+        how = "shared memory" if same_host else "TCP"
+        if self.serve(ConsumerConnection(entry.name, sock, same_host)):
+            logger.info("serving %s at %s (%s)", entry.name, entry.address, how)
+
+    def serve(self, line: ConsumerConnection) -> bool:
+        """Answer what comes over a connection; False when it is too late for that."""
         with self._changed:
             if self._leaving:
-                sock.close()
-                return
-            self._lines[entry.name] = line
-        how = "shared memory" if same_host else "TCP"
-        logger.info("serving %s at %s (%s)", entry.name, entry.address, how)
+                line.sock.close()
+                return False
+            self._lines[line.name] = line
         threading.Thread(
             target=self._serve, args=(line,), name="penstock-line", daemon=True
         ).start()
+        return True
 
     def _socket(self, entry: ConsumerEntry) -> tuple[socket.socket, bool]:
         """Shared memory where the other end's abstract socket can be reached, else TCP."""
@@ -422,15 +486,35 @@ def _naming(request: _Request) -> list[Any]:
     return [request.stream, request.step, request.block]
 
 
+def _prepare(pipeline: Pipeline, rank: int) -> None:
+    """Do what the program wants done in a worker of its loader.
+
+    Raises:
+        NotPortableError: the user's code failed; says how.
+    """
+    if pipeline.prepare is None:
+        return
+    try:
+        pipeline.prepare(rank)
+    except Exception as error:  # the user's code, whatever it raises
+        raise NotPortableError(
+            f"worker_init_fn raised {type(error).__name__} here: {error}"
+        ) from error
+
+
 def _put(line: ConsumerConnection, block: int, packed: Packed) -> bool:
     """Copy a batch into its shared block; False when it has none or is too large for it."""
     memory = line.blocks.get(block)
     if memory is None or packed.size > len(memory):
         return False
+    _write(memory, packed)
+    return True
+
+
+def _write(memory: mmap.mmap, packed: Packed) -> None:
     memory.seek(0)
     for part in packed.parts:
         memory.write(part)  # half the price of an assignment to a slice
-    return True
 
 
 def work(worker: DataWorker) -> None:

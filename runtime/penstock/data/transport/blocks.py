@@ -17,13 +17,18 @@ import mmap
 import os
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
+from penstock.data.errors import FrameError
+
 SMALL_BYTES: Final = 64 << 10
 KEPT_BLOCKS: Final = 16
 KEPT_BYTES: Final = 512 << 20
+MUCH_LARGER: Final = 4
+"""A block that is so many times as large as needed is not used but let go."""
 
 Root = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -79,34 +84,134 @@ def _private(size: int) -> mmap.mmap:
 
 
 class SharedBlock:
-    """A block that two processes on one machine have mapped; the reader makes it."""
+    """A block that two processes on one machine have mapped."""
 
-    def __init__(self, number: int, size: int) -> None:
+    def __init__(self, number: int, descriptor: int, size: int) -> None:
         self.number = number
-        self.size = _rounded(size)
-        self.descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, self.size)
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
-        self._memory = mmap.mmap(self.descriptor, self.size)
+        self.size = size
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, size)
+        with contextlib.suppress(OSError, AttributeError):  # who is forked has no use for it
+            self._memory.madvise(mmap.MADV_DONTFORK)
         self._root: weakref.ref[Root] | None = None
-        self.requested = False  # the writer may write to it
 
-    @property
-    def free(self) -> bool:
-        """Whether neither the writer nor the program has a claim on it."""
-        return not self.requested and (self._root is None or self._root() is None)
-
-    def root(self) -> Root:
-        """The bytes, for one batch."""
+    def root(self, back: Callable[[SharedBlock], None]) -> Root:
+        """The bytes, for one batch; ``back`` is called when nobody refers to them any more."""
         root: Root = np.frombuffer(self._memory, np.uint8)
-        self._root = weakref.ref(root)
+        self._root = weakref.ref(root, lambda _: back(self))
         return root
 
-    def sent(self) -> None:
-        """The other end has the descriptor: this one needs only the mapping."""
-        os.close(self.descriptor)
-        self.descriptor = -1
+    def close(self) -> None:
+        """Let go of the descriptor; the memory lives as long as what lies in it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class SharedPool:
+    """The shared blocks of a training process: each is lent to one writer at a time.
+
+    All writers share them, so that there are no more than the batches that are under way need. Not
+    for several threads at once, but for the return of a block, which happens in any.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, SharedBlock] = {}
+        self._free: deque[SharedBlock] = deque()  # appended to by the collector, in any thread
+        self._next = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all blocks, whether something lies in them or not."""
+        return sum(block.size for block in list(self.blocks.values()))
+
+    def lend(self, size: int) -> SharedBlock | None:
+        """A block of at least so many bytes; None where the system gives none."""
+        for _ in range(len(self._free)):
+            block = self._free.popleft()
+            if block.number not in self.blocks:
+                continue
+            if size <= block.size <= max(MUCH_LARGER * size, SMALL_BYTES):
+                return block
+            self.drop(block)  # batches have another size now
+        try:
+            descriptor = create_shared(_rounded(size))
+        except OSError:
+            return None
+        return self._add(descriptor, _rounded(size))
+
+    def adopt(self, descriptor: int, size: int) -> SharedBlock:
+        """Take a block that a writer has made, with its descriptor.
+
+        Raises:
+            FrameError: it could be cut off under the reader, or is smaller than claimed.
+        """
+        try:
+            seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+            if not seals & fcntl.F_SEAL_SHRINK or os.fstat(descriptor).st_size < size:
+                raise FrameError("a shared block that is not sealed, or smaller than claimed")
+            return self._add(descriptor, size)
+        except (OSError, ValueError) as error:
+            raise FrameError(f"a shared block that cannot be used: {error}") from error
+        finally:
+            if descriptor not in {block.descriptor for block in self.blocks.values()}:
+                os.close(descriptor)
+
+    def _add(self, descriptor: int, size: int) -> SharedBlock:
+        block = SharedBlock(self._next, descriptor, size)
+        self._next += 1
+        self.blocks[block.number] = block
+        return block
+
+    def root(self, block: SharedBlock) -> Root:
+        """The bytes of a block that a writer has filled; it is free again when they are dropped."""
+        return block.root(self._free.append)
+
+    def give_back(self, block: SharedBlock) -> None:
+        """A block was not used."""
+        self._free.append(block)
+
+    def drop(self, block: SharedBlock) -> None:
+        """Never lend a block again: another process may still write to it, or it is too small."""
+        if self.blocks.pop(block.number, None) is not None:
+            block.close()
+
+    def trim(self, kept_bytes: int = KEPT_BYTES) -> None:
+        """Let go of free blocks beyond so many bytes."""
+        kept = 0
+        for _ in range(len(self._free)):
+            block = self._free.popleft()
+            if block.number not in self.blocks:
+                continue
+            if kept + block.size > kept_bytes:
+                self.drop(block)
+            else:
+                kept += block.size
+                self._free.append(block)
+
+    def forget_in_child(self) -> None:
+        """In a process that was forked: keep no memory of the parent's alive."""
+        for block in self.blocks.values():
+            block.close()
+        self.blocks.clear()
+        self._free.clear()
+
+
+def create_shared(size: int) -> int:
+    """The descriptor of fresh shared memory without a name, which cannot be cut off.
+
+    Raises:
+        OSError: there is none.
+    """
+    descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def map_shared(descriptor: int, size: int) -> mmap.mmap:

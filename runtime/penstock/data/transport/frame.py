@@ -50,11 +50,19 @@ def set_timeouts(sock: socket.socket, seconds: float) -> None:
 
     Python's own time-outs cost a ``poll`` for every call and rule out MSG_WAITALL.
     """
+    set_send_timeout(sock, seconds)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds))
+
+
+def set_send_timeout(sock: socket.socket, seconds: float) -> None:
+    """As `set_timeouts`, for what is sent only: the other end may be silent for ever."""
     sock.settimeout(None)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(seconds))
+
+
+def _timeval(seconds: float) -> bytes:
     whole = int(seconds)
-    value = _TIMEVAL.pack(whole, int((seconds - whole) * 1e6))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+    return _TIMEVAL.pack(whole, int((seconds - whole) * 1e6))
 
 
 def send(

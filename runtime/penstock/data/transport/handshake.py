@@ -22,7 +22,7 @@ from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.signature import same
 from penstock.data.transport import frame
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
 MAX_HEADER_BYTES: Final = 4096

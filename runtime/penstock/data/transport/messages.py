@@ -10,15 +10,19 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | MAKE     | training | stream, digest, seed, [[step, indices, block] ..] |                  |
 | DROP     | training | stream                                            |                  |
 | FORGET   | training | digest                                            |                  |
-| BLOCK    | training | block, bytes (and a descriptor)                   |                  |
+| BLOCK    | either   | block, bytes (and a descriptor)                   |                  |
+| UNMAP    | training | [block ..]                                        |                  |
 | OPENED   | worker   | digest, error or ""                               |                  |
 | BATCH    | worker   | stream, step, structure, bytes, block, seconds    | arrays, or none  |
-| FAILED   | worker   | stream, step, block, message, trace               |                  |
+| PICKLED  | worker   | as BATCH; only from a local worker                |                  |
+| FAILED   | worker   | stream, step, block, message, trace, error        |                  |
 | DROPPED  | worker   | stream, step, block                               |                  |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
-``block`` is the shared block that the arrays go to, or -1.
+``block`` is the shared block that the arrays go to, or -1. A worker on the same machine that was
+given none, because nobody knew how large a batch is, makes one (BLOCK) and sends the batch in -2.
+``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
 
 from __future__ import annotations
@@ -30,8 +34,10 @@ import numpy as np
 from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
+UNMAP, PICKLED = range(12, 14)
 
 NO_BLOCK: Final = -1
+OWN_BLOCK: Final = -2
 SILENCE_SECONDS: Final = 20.0
 """An end that says nothing for so long is lost. The term of a lease of `penstock.data.ledger`."""
 ALIVE_SECONDS: Final = 4.0
@@ -43,9 +49,11 @@ _FIELDS: Final = {
     DROP: 1,
     FORGET: 1,
     BLOCK: 2,
+    UNMAP: 1,
     OPENED: 2,
     BATCH: 6,
-    FAILED: 5,
+    PICKLED: 6,
+    FAILED: 6,
     DROPPED: 3,
     LEAVING: 0,
     ALIVE: 0,

@@ -1,0 +1,1 @@
+"""Local workers: the processes that a program's own loader asked for."""

@@ -1,0 +1,77 @@
+"""A local worker: a data worker that is the training process's own child.
+
+It was born with its pipeline, answers over one socket, and lives as long as that. Forked, it has
+all that its parent had open; it lets go of what is the parent's alone, or the other children of the
+parent would not see it die.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.data.pipeline import Pipeline
+from penstock.data.serving.worker import ConsumerConnection, DataWorker
+from penstock.data.transport.raised import pack_raised
+
+STUCK_SECONDS: Final = 10.0
+"""After this a worker whose parent has gone ends in the middle of the user's code."""
+
+Prepare = Callable[[int], None]
+"""What the program wants done in a worker, given its number, before it makes batches."""
+
+
+def serve_parent(
+    sock: socket.socket,
+    forget_parent: Callable[[], None] | None,
+    pipeline: Pipeline,
+    key: bytes,
+    number: int,
+    prepare: Prepare | None,
+) -> None:
+    """The whole life of a local worker: the target of its process.
+
+    ``forget_parent``: given in a process that was forked.
+    """
+    if forget_parent is not None:
+        forget_parent()
+    signal.signal(signal.SIGINT, _leave_to_parent)
+    maker: Any = pipeline
+    try:
+        if prepare is not None:
+            prepare(number)
+    except Exception as error:  # noqa: BLE001 - the user's code; the program gets it with a batch
+        maker = _Unprepared(error)
+    worker = DataWorker(token="", explain=lambda error: pack_raised(error, number))
+
+    def end() -> None:
+        worker.leave()
+        threading.Thread(target=_end_if_stuck, name="penstock-end", daemon=True).start()
+
+    line = ConsumerConnection("the program", sock, True, {key: maker}, local=True, on_end=end)
+    worker.serve(line)
+    worker.run()
+
+
+class _Unprepared:
+    """Stands for the pipeline of a worker that could not be prepared."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def make(self, seed: int, indices: Any) -> Any:
+        raise self._error
+
+
+def _leave_to_parent(number: int, frame: object) -> None:
+    """Ctrl-C reaches everybody: the parent ends, and that ends its workers."""
+
+
+def _end_if_stuck() -> None:
+    time.sleep(STUCK_SECONDS)
+    os._exit(1)

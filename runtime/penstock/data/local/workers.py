@@ -1,0 +1,161 @@
+"""The local workers of one loader: started, replaced when they die, and ended.
+
+They are as many as the program asked its loader for. They are forked from the training process when
+an epoch begins, as PyTorch's are (or started as the loader's ``multiprocessing_context`` says): so
+they have the dataset as it is then, whether or not it can be pickled, and cost no import. All of
+this happens in the program's own thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import socket
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.data.local.process import Prepare, serve_parent
+from penstock.data.pipeline import Pipeline
+from penstock.data.queue.receiving import join, receive_from
+from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.queue.worker_pool import WorkerPool
+from penstock.data.transport import frame
+from penstock.data.transport.messages import SILENCE_SECONDS
+
+logger = logging.getLogger(__name__)
+
+END_SECONDS: Final = 5.0
+MAX_DEATHS: Final = 3
+"""So many may die without a batch between them; after that the program makes batches itself."""
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """How many local workers, and how they are started.
+
+    Attributes:
+        count: as the program asked its loader for.
+        context: of `multiprocessing`; None: the default one.
+        prepare: what is done in each before it makes batches.
+    """
+
+    count: int
+    context: Any = None
+    prepare: Prepare | None = None
+
+
+class LocalWorkers:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        pipeline: Pipeline,
+        key: bytes,
+        options: LocalOptions,
+        forget_in_child: Callable[[], None],
+    ) -> None:
+        """``forget_in_child``: lets a forked process go of what is the training process's alone."""
+        self.key = key
+        self._pool = pool
+        self._pipeline = pipeline
+        self._options = options
+        self._forget = forget_in_child
+        self._context = options.context or multiprocessing.get_context()
+        self._links: dict[int, WorkerConnection] = {}
+        self._ended: deque[tuple[int, str]] = deque()  # appended to by the links' threads
+        self._deaths = 0
+        self._made = 0
+        self._stopping = False
+        for number in range(options.count):
+            self._start(number)
+
+    def keep(self) -> bool:
+        """Replace those that have died; False when there is none left to make a batch."""
+        while self._ended and not self._stopping:
+            number, why = self._ended.popleft()
+            del self._links[number]
+            made = self._pool.counts.made_nearby
+            self._deaths = self._deaths + 1 if made == self._made else 1
+            self._made = made
+            again = self._deaths <= MAX_DEATHS * self._options.count
+            logger.warning(
+                "local worker %d of %d %s%s",
+                number,
+                self._options.count,
+                why,
+                ": another one takes its place" if again else ", as others before it did",
+            )
+            if again:
+                self._start(number)
+        return bool(self._links)
+
+    def stop(self) -> None:
+        """End them; may be called by a finalizer, in any thread."""
+        self._stopping = True
+        for link in list(self._links.values()):
+            link.leaving = True
+            link.end()
+
+    def _start(self, number: int) -> None:
+        here, there = socket.socketpair()
+        forked = self._context.get_start_method() == "fork"
+
+        def forget() -> None:
+            here.close()
+            self._forget()
+
+        process = self._context.Process(
+            target=serve_parent,
+            args=(
+                there,
+                forget if forked else None,
+                self._pipeline,
+                self.key,
+                number,
+                self._options.prepare,
+            ),
+            name=f"penstock-local-{number}",
+            daemon=True,
+        )
+        try:
+            with warnings.catch_warnings():  # to fork beside threads is what PyTorch does too
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+        except BaseException:
+            here.close()
+            raise
+        finally:
+            there.close()
+        frame.set_send_timeout(here, SILENCE_SECONDS)
+        link = WorkerConnection(
+            here, f"local worker {process.pid}", self._pool.makers.shared, local=self.key
+        )
+        self._links[number] = link
+        join(self._pool.makers, link)
+        threading.Thread(
+            target=self._receive, args=(number, link, process), name="penstock-local", daemon=True
+        ).start()
+
+    def _receive(self, number: int, link: WorkerConnection, process: Any) -> None:
+        receive_from(self._pool.makers, link)
+        with contextlib.suppress(AssertionError, ValueError):  # this process is a fork itself
+            process.join(END_SECONDS)
+            if process.exitcode is None:
+                process.kill()
+                process.join(END_SECONDS)
+            self._ended.append((number, _explain(process)))
+        with self._pool.makers.lock:
+            self._pool.makers.lock.notify_all()  # the program looks what there is to do
+
+
+def _explain(process: Any) -> str:
+    code = process.exitcode
+    if code is not None and code < 0:
+        return f"(pid {process.pid}) was killed by signal {-code}"
+    return f"(pid {process.pid}) ended with exit code {code}"

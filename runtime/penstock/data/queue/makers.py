@@ -1,0 +1,112 @@
+"""Who makes batches for a training process, and what each of them is asked for.
+
+These are data workers, and the local workers that the program's loaders asked for; both are asked
+in proportion to their speed. Losing anybody is never an error here: what a maker had not made goes
+to others, and without any the program makes its batches itself.
+
+Has the one lock of the data plane in a training process: it guards the connections, the queues of
+all streams and their windows. No call waits for long with it held. The program's side is
+`penstock.data.queue.worker_pool`, that of the makers `penstock.data.queue.receiving`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from typing import Final
+
+from penstock.data.memory import MemoryMeter
+from penstock.data.queue.assignment import assign_steps
+from penstock.data.queue.batch_queue import BatchQueue, Counts
+from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.transport.blocks import SharedPool
+
+logger = logging.getLogger(__name__)
+
+MAX_COMPLAINTS: Final = 1000
+_SAMPLE: Final = re.compile(r"sample [^:]{1,100}: ")
+
+
+class Makers:
+    """See the module's docstring.
+
+    Attributes:
+        lock: of all that is here.
+        links: the makers, by name.
+        queues: of the streams that are open, by number.
+        shared: the memory that makers on this machine write to.
+        closing: nobody is missed any more.
+    """
+
+    def __init__(self, meter: MemoryMeter | None = None) -> None:
+        self.lock = threading.Condition()
+        self.counts = Counts()
+        self.shared = SharedPool()
+        self.links: dict[str, WorkerConnection] = {}
+        self.queues: dict[int, BatchQueue] = {}
+        self.complaints = Complaints()
+        self.closing = False
+        self._meter = meter or MemoryMeter()
+
+    def request(self, queue: BatchQueue) -> None:
+        """Ask for what a queue has room for; with the lock held."""
+        usable = self._usable(queue)
+        if not usable:
+            return
+        held_bytes = max(self.shared.held_bytes, queue.window.ready * queue.batch_bytes)
+        queue.bind(len(usable), self._meter.measure(), held_bytes)
+        for link, wanted in assign_steps(queue, usable).items():
+            digest = queue.digest_for(local=link.local)
+            assert digest is not None
+            link.request(queue.number, digest, queue.seed, wanted, queue.batch_bytes)
+
+    def request_all(self) -> None:
+        """`request` for each queue; with the lock held."""
+        for queue in self.queues.values():
+            self.request(queue)
+
+    def remove(self, link: WorkerConnection, why: str) -> None:
+        """A maker has gone: what it had not made goes to others; with the lock held."""
+        del self.links[link.name]
+        link.end()
+        returned = 0
+        for queue in self.queues.values():
+            returned += queue.window.gone(link.name, crashed=not link.leaving)
+        if not link.local and link.leaving:
+            logger.info("data worker %s left", link.name)
+        elif not link.local and not self.closing:
+            logger.warning(
+                "data worker %s is lost (%s); %d steps go to others", link.name, why, returned
+            )
+        self.request_all()
+        self.lock.notify_all()
+
+    def _usable(self, queue: BatchQueue) -> list[WorkerConnection]:
+        """Who can be asked now; whoever does not have the pipeline yet is sent it."""
+        usable = []
+        for link in self.links.values():
+            digest = queue.digest_for(local=link.local)
+            if link.usable(digest):
+                usable.append(link)
+            elif not link.local and queue.packed is None:
+                queue.wants_packed = True
+            elif not link.local and digest not in link.pipelines:
+                assert queue.packed is not None
+                needed = {one.packed.digest for one in self.queues.values() if one.packed}
+                link.introduce(queue.packed, needed)
+        return usable
+
+
+class Complaints:
+    """What was said of data workers, each but once and not without end."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, str]] = set()
+
+    def add(self, name: str, what: str) -> None:
+        """Say it, unless it was said: of another sample, it is the same complaint."""
+        told = (name, _SAMPLE.sub("", what))
+        if told not in self._said and len(self._said) < MAX_COMPLAINTS:
+            self._said.add(told)
+            logger.warning("data worker %s %s", name, what)

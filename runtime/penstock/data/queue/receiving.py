@@ -1,0 +1,154 @@
+"""The makers' side of the data plane: what comes from each of them, until it is gone.
+
+Batches are built here, in the thread of the link that brings them, and pinned where the program
+wants them so: the program's own thread has nothing to do but take them. Whatever arrives, the worst
+is that this link ends; what its maker had not made then goes to others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from penstock.data.errors import DataError, FrameError, NotPortableError
+from penstock.data.queue.makers import Makers
+from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.transport import messages
+from penstock.data.transport.messages import NO_BLOCK, SILENCE_SECONDS
+from penstock.data.transport.pickled_batch import put_together
+
+logger = logging.getLogger(__name__)
+
+
+def join(makers: Makers, link: WorkerConnection) -> None:
+    """A maker has connected: it is one to be asked, and is to be received from."""
+    with makers.lock:
+        if (other := makers.links.get(link.name)) is not None:
+            logger.warning("data worker %s connected twice: the newer connection counts", link.name)
+            makers.remove(other, "a newer connection took its place")
+        makers.links[link.name] = link
+        makers.request_all()
+
+
+def receive_from(makers: Makers, link: WorkerConnection) -> None:
+    """Take in what a maker that has joined sends; returns when it has left."""
+    receiver, why = _Receiver(makers, link), "it left"
+    try:
+        while True:
+            receiver.take_message(*link.receive())
+    except TimeoutError:
+        why = f"it was silent for {SILENCE_SECONDS:.0f} s"
+    except DataError as error:
+        why = str(error)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        why = f"it sent what cannot be understood: {error!r}"
+        logger.debug("%s", link.name, exc_info=error)
+    finally:
+        with makers.lock:
+            if makers.links.get(link.name) is link:
+                makers.remove(link, why)
+            link.close()
+
+
+class _Receiver:
+    """What is done with each message of one maker."""
+
+    def __init__(self, makers: Makers, link: WorkerConnection) -> None:
+        self._makers = makers
+        self._link = link
+
+    def take_message(self, kind: int, values: list[Any], descriptors: tuple[int, ...]) -> None:
+        link, makers = self._link, self._makers
+        if kind == messages.BLOCK:
+            with makers.lock:
+                link.blocks.take_offered(values[1], descriptors)
+            return
+        for descriptor in descriptors:  # nobody asked for them
+            os.close(descriptor)
+        if kind == messages.ALIVE:
+            return
+        if kind == messages.BATCH or (kind == messages.PICKLED and link.local):
+            self._take_batch(*values, pickled=kind == messages.PICKLED)
+        elif kind == messages.OPENED:
+            self._take_opened(*values)
+        elif kind == messages.FAILED:
+            self._take_failure(*values)
+        elif kind == messages.DROPPED:
+            self._take_back(*values)
+        elif kind == messages.LEAVING:
+            with makers.lock:
+                link.leaving = True
+        else:
+            raise FrameError(f"a message of kind {kind}")
+
+    def _take_batch(
+        self,
+        number: int,
+        step: int,
+        structure: Any,
+        size: int,
+        block: int,
+        seconds: float,
+        *,
+        pickled: bool,
+    ) -> None:
+        link, makers = self._link, self._makers
+        with makers.lock:
+            root = link.arrays_of(block, size)
+            queue = makers.queues.get(number)
+        try:
+            batch = link.layout(structure).batch(root, size)
+            if pickled:
+                batch = put_together(batch)
+            if queue is not None and queue.finish is not None:
+                batch = queue.finish(batch)
+        except NotPortableError as error:
+            self._take_failure(number, step, NO_BLOCK, str(error), "", b"")
+            return
+        finally:
+            del root
+        link.took(seconds)
+        with makers.lock:
+            makers.counts.add_received(0 if link.local else size)
+            if queue is None or not queue.window.arrived(link.name, step, batch):
+                makers.counts.duplicates += 1
+                return
+            makers.counts.add_arrived(local=link.local)
+            queue.note_size(size)
+            makers.request(queue)
+            if queue.window.position == step:
+                makers.lock.notify_all()
+
+    def _take_back(self, number: int, step: int, block: int) -> None:
+        link, makers = self._link, self._makers
+        with makers.lock:
+            link.blocks.give_back(block)
+            if (queue := makers.queues.get(number)) is not None:
+                queue.window.given_back(link.name, step)
+                makers.request(queue)
+            makers.lock.notify_all()
+
+    def _take_failure(
+        self, number: int, step: int, block: int, message: str, trace: str, error: Any
+    ) -> None:
+        link, makers = self._link, self._makers
+        raised = error if link.local and isinstance(error, bytes) else b""
+        with makers.lock:
+            link.blocks.give_back(block)
+            if (queue := makers.queues.get(number)) is not None:
+                if not raised:
+                    makers.complaints.add(link.name, f"could not make a batch: {message}")
+                queue.note_failure(link.name, step, message, trace, raised)
+                makers.request(queue)
+            makers.lock.notify_all()
+
+    def _take_opened(self, digest: bytes, problem: str) -> None:
+        link, makers = self._link, self._makers
+        with makers.lock:
+            if link.note_opened(digest, refused=bool(problem)):
+                if problem:
+                    text = f"cannot open the pipeline and is not used: {problem}"
+                    makers.complaints.add(link.name, text)
+                makers.request_all()
+            makers.lock.notify_all()
