@@ -1,8 +1,10 @@
-"""State in a file: it survives a restart, versions never go back, one process at a time."""
+"""State in a file: it survives a restart and a full disk, versions never go back."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,77 @@ def test_a_second_cluster_on_the_same_file_is_refused(tmp_path: Path) -> None:
                 Engine(options)
 
     asyncio.run(both())
+
+
+def _fill_disk(engine: Engine) -> None:
+    """SQLite's own answer to a full disk: the file may not grow any more."""
+    connection = _connection(engine)
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count={pages}")
+
+
+def _connection(engine: Engine) -> sqlite3.Connection:
+    assert engine._journal is not None
+    return engine._journal._connection
+
+
+async def _create_more_than_fits(engine: Engine) -> None:
+    for number in range(20):
+        large = {**config_map(f"large-{number}"), "data": {"text": "x" * 20_000}}
+        await engine.api().create("configmaps", large, "default")
+
+
+async def _wait_for_line(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    async with asyncio.timeout(30):
+        while not any(text in record.getMessage() for record in caplog.records):  # noqa: ASYNC110  a log sets no event
+            await asyncio.sleep(0.01)
+
+
+def test_what_a_full_disk_kept_out_is_written_once_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = EngineOptions(database=tmp_path / "cluster.sqlite")
+    caplog.set_level(logging.WARNING, "penstock_cluster")
+
+    async def fill_and_clear() -> None:
+        async with Engine(options) as engine:
+            _fill_disk(engine)
+            await _create_more_than_fits(engine)
+            await _wait_for_line(caplog, "cannot be saved: database or disk is full")
+            assert engine._journal is not None
+            engine._journal.flush()  # said once, however often it is tried
+            await engine.api().delete("configmaps", "large-3", "default")
+            _connection(engine).execute("PRAGMA max_page_count=1000000")
+            await _wait_for_line(caplog, "all changes are saved again")
+
+    async def look() -> set[str]:
+        async with Engine(options) as engine:
+            found = await engine.api().list("configmaps", "default")
+            return {item["metadata"]["name"] for item in found.items}
+
+    asyncio.run(fill_and_clear())
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("cannot be saved" in line for line in lines) == 1, lines
+    assert str(tmp_path / "cluster.sqlite") in lines[0]
+    expected = {f"large-{number}" for number in range(20)} - {"large-3"}
+    assert asyncio.run(look()) >= expected
+
+
+def test_what_is_lost_at_the_end_is_an_error(tmp_path: Path) -> None:
+    options = EngineOptions(database=tmp_path / "cluster.sqlite")
+
+    async def run() -> None:
+        async with Engine(options) as engine:
+            _fill_disk(engine)
+            await _create_more_than_fits(engine)
+
+    with pytest.raises(OSError, match=r"cluster\.sqlite: the last changes, .* are lost: .* full"):
+        asyncio.run(run())
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "letter.txt"
+    path.write_text("Dear cluster,\n" * 1000)
+    with pytest.raises(OSError, match=r"letter\.txt: file is not a database; choose another file"):
+        Engine(EngineOptions(database=path))
+    assert path.read_text() == "Dear cluster,\n" * 1000

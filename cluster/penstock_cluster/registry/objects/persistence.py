@@ -1,16 +1,19 @@
 """Keeping the state in an SQLite file, so that a cluster survives its process.
 
 Writes are gathered and committed a moment later in one transaction; a crash loses at most that
-moment, and never leaves half a transaction. The file is readable by its owner only: it holds the
-secrets of the cluster.
+moment, and never leaves half a transaction. Changes that cannot be written, as on a full disk, are
+kept and tried again until they are: the log says so once, and :meth:`Journal.close` raises when
+they are lost. The file is readable by its owner only: it holds the secrets of the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import orjson
@@ -20,6 +23,7 @@ from penstock_cluster.registry.model.documents import Json
 from penstock_cluster.registry.objects.store import Change, Key, Store, Table, Version
 
 _DELAY_SECONDS = 0.05
+_RETRY_SECONDS = 1.0
 _LOCK_SECONDS = 1.0
 #: Versions that a crash may have lost are not given out again.
 _SKIPPED_VERSIONS = 1000
@@ -32,12 +36,18 @@ CREATE TABLE IF NOT EXISTS objects (
 CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL)
 """
+logger = logging.getLogger(__name__)
 
 
 class Journal:
     """The state of one engine in one file."""
 
     def __init__(self, path: Path) -> None:
+        """Open or make the file.
+
+        Raises:
+            OSError: it is in use, no database or not to be written; the text names it.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         os.close(descriptor)
@@ -48,9 +58,11 @@ class Journal:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=NORMAL")
             self._connection.executescript(_SCHEMA)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             self._connection.close()
-            raise OSError(f"{path}: {error}; is another cluster running on it?") from error
+            raise OSError(f"{path}: {error}{_advice(error)}") from error
+        self._path = path
+        self._is_behind = False
         self._dirty: dict[tuple[str, Key], Version | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._store: Store | None = None
@@ -59,9 +71,14 @@ class Journal:
         return dict(self._connection.execute("SELECT name, value FROM secrets"))
 
     def keep_secrets(self, values: Mapping[str, str]) -> None:
-        self._connection.executemany(
-            "INSERT OR REPLACE INTO secrets VALUES (?, ?)", list(values.items())
-        )
+        """Write secrets down at once; raises OSError that names the file."""
+        try:
+            with self._transaction() as connection:
+                connection.executemany(
+                    "INSERT OR REPLACE INTO secrets VALUES (?, ?)", list(values.items())
+                )
+        except sqlite3.Error as error:
+            raise OSError(f"{self._path}: {error}") from error
 
     def restore(self, store: Store) -> None:
         """Put all objects back into an empty store."""
@@ -92,28 +109,84 @@ class Journal:
             self._timer = loop.call_later(_DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Commit what has gathered."""
+        """Commit what has gathered; what cannot be is kept, and tried again in a moment."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        try:
+            self._commit()
+        except sqlite3.Error as error:
+            if not self._is_behind:
+                self._is_behind = True
+                logger.error(
+                    "%s: changes cannot be saved: %s; they are in memory only, and tried again "
+                    "every second until there is room",
+                    self._path,
+                    error,
+                )
+            self._timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.flush)
+            return
+        if self._is_behind:
+            self._is_behind = False
+            logger.warning("%s: all changes are saved again", self._path)
+
+    def _commit(self) -> None:
+        """Write what has gathered in one transaction, and only then forget it."""
         if self._store is None or not self._dirty:
             return
-        changes, self._dirty = self._dirty, {}
         kept, gone = [], []
-        for (kind, key), version in changes.items():
+        for (kind, key), version in self._dirty.items():
             if version is None:
                 gone.append((kind, *key))
             else:
                 kept.append((kind, *key, version.number, orjson.dumps(version.external())))
-        execute = self._connection.execute
-        execute("BEGIN")
-        self._connection.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", kept)
-        self._connection.executemany(
-            "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", gone
-        )
-        execute("INSERT OR REPLACE INTO counter VALUES (0, ?)", (self._store.number,))
-        execute("COMMIT")
+        with self._transaction() as connection:
+            connection.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", kept)
+            connection.executemany(
+                "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", gone
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO counter VALUES (0, ?)", (self._store.number,)
+            )
+        self._dirty.clear()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection
+        connection.execute("BEGIN")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:  # SQLite itself rolls back where the disk is full
+                connection.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
-        self.flush()
-        self._connection.close()
+        """Write what is left and close the file.
+
+        Raises:
+            OSError: the last changes could not be written and are lost.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            self._commit()
+        except sqlite3.Error as error:
+            count = len(self._dirty)
+            raise OSError(
+                f"{self._path}: the last changes, of {count} object{'s' * (count > 1)}, could not "
+                f"be saved and are lost: {error}"
+            ) from error
+        finally:
+            self._connection.close()
+
+
+def _advice(error: sqlite3.Error) -> str:
+    """What to do about a file that cannot be opened."""
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+        return "; choose another file, or move this one away"
+    if "locked" in str(error):
+        return "; is another cluster running on it?"
+    return ""
