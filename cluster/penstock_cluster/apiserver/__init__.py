@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from penstock_cluster.apiserver.kubeconfig_file import kubeconfig
 from penstock_cluster.apiserver.server import (
     RunningServer,
     ServeOptions,
     build_app,
-    kubeconfig,
     serve,
 )
 

@@ -7,10 +7,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import ipaddress
-import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -18,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
-import yaml
 
 from penstock_cluster.apiserver.app import Application
+from penstock_cluster.apiserver.kubeconfig_file import kubeconfig, replace_kubeconfig
 from penstock_cluster.apiserver.request import AsgiApp
 from penstock_cluster.apiserver.transport import GatheringProtocol
 from penstock_cluster.registry import Engine
@@ -57,35 +55,18 @@ class RunningServer:
     ca_pem: bytes | None
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the kubeconfig, readable by its owner only."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(self.kubeconfig)
+        """Write the kubeconfig, readable by its owner only; :mod:`.kubeconfig_file` says how.
+
+        Raises:
+            OSError: it cannot be written, or the file is the kubeconfig of something else.
+        """
+        replace_kubeconfig(path, self.kubeconfig)
         return path
 
 
 def build_app(engine: Engine, *, mounts: Mapping[str, AsgiApp] | None = None) -> Application:
     """The bare ASGI application over an engine; ``mounts``: others by path prefix."""
     return Application(engine, mounts=mounts)
-
-
-def kubeconfig(url: str, token: str, name: str, ca_pem: bytes | None = None) -> str:
-    """A kubeconfig with one cluster, user and context."""
-    cluster: dict[str, str] = {"server": url}
-    if ca_pem is not None:
-        cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [
-            {"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}
-        ],
-        "current-context": name,
-    }
-    return yaml.safe_dump(document, sort_keys=False)
 
 
 class _Server(uvicorn.Server):
