@@ -97,6 +97,37 @@ def test_an_impossible_json_patch_is_refused_and_changes_nothing(operation: Any)
     assert target == {"a": [1, 2]}
 
 
+def test_copies_that_double_a_document_are_bounded() -> None:
+    operations = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(40)]
+    with pytest.raises(ApiError, match="accumulated size increase of copy") as refusal:
+        json_patch({"a": {"text": "x" * 100}}, operations)
+    assert refusal.value.code == 413
+
+
+def test_many_small_copies_are_no_fault() -> None:
+    operations = [{"op": "copy", "from": "/a", "path": f"/b/{number}"} for number in range(5_000)]
+    patched = json_patch({"a": "é" * 100, "b": {}}, operations)
+    assert len(patched["b"]) == 5_000
+
+
+@pytest.mark.parametrize("op", ["copy", "move", "add", "replace"])
+def test_no_operation_nests_without_bound(op: str) -> None:
+    path = ""
+    operations: list[dict[str, Any]] = []
+    for _ in range(2_000):
+        path += "/a"
+        if op == "copy":
+            operations.append({"op": op, "from": "", "path": path})
+        elif op == "move":
+            operations.append({"op": "add", "path": "/b", "value": {}})
+            operations.append({"op": op, "from": "/b", "path": path})
+        else:
+            operations.append({"op": op, "path": path, "value": {}})
+    with pytest.raises(ApiError) as refusal:
+        json_patch({}, operations)
+    assert refusal.value.code in (413, 422)
+
+
 def test_containers_merge_by_name() -> None:
     target = {"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}}
     patched = strategic_merge(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_cluster.apiserver.content.yaml_text import DEPTH_LIMIT, TOO_DEEP
+from penstock_cluster.apiserver.content.yaml_text import TOO_DEEP
+from penstock_cluster.registry.model.documents import DEPTH_LIMIT
 
 
 def check_depth(text: bytes, document: Any) -> None:

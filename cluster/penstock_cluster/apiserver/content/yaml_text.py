@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-DEPTH_LIMIT: Final = 200
-"""No object of any kind comes near it (the real API server stops at 10,000)."""
+from penstock_cluster.registry.model.documents import DEPTH_LIMIT
+
 NODE_LIMIT: Final = 1_000_000
 """So many nodes may a text have with its aliases written out."""
 TOO_DEEP: Final = "exceeded max depth"

@@ -1,13 +1,20 @@
-"""JSON merge patch (RFC 7386) and JSON patch (RFC 6902), with the leniencies of the real server."""
+"""JSON merge patch (RFC 7386) and JSON patch (RFC 6902), with the leniencies of the real server.
+
+A JSON patch is small and what comes of it need not be: thirty copies of a document into itself are
+a billion of it. What all copies of a patch add is bounded, as in the real server, and so is how
+deep anything comes to lie.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from penstock_cluster.registry.model.documents import MISSING, thaw
+from penstock_cluster.registry.model.documents import DEPTH_LIMIT, MISSING, thaw
 from penstock_cluster.registry.model.errors import ApiError, Json, bad_request, unprocessable
 
-_OPERATIONS_LIMIT = 10_000
+_OPERATIONS_LIMIT: Final = 10_000
+_COPIES_LIMIT_BYTES: Final = 3 * 2**20
+"""The most that all copies of one patch may add, as JSON."""
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -35,14 +42,22 @@ def json_patch(target: Json, operations: list[Any]) -> Json:
             f"{_OPERATIONS_LIMIT}, got {len(operations)}",
         )
     document = thaw(target)
+    copied_bytes = 0
     for operation in operations:
         if type(operation) is not dict:
             raise bad_request(
                 "error decoding patch: json: cannot unmarshal into Go value of type jsonPatchOp"
             )
+        if operation.get("op") == "copy":
+            copied = _find(document, _pointer(operation.get("from")))
+            copied_bytes += _size(copied)
+            if copied_bytes > _COPIES_LIMIT_BYTES:
+                raise _too_much_copied(copied_bytes)
+            _check_depth(copied)
         document = _carry_out(document, operation)
         if type(document) is not dict:
             raise unprocessable()
+    _check_depth(document)
     return document
 
 
@@ -62,13 +77,56 @@ def _carry_out(document: Any, operation: Json) -> Any:
         return document
     if kind in ("copy", "move"):
         source = _pointer(operation.get("from"))
-        value = thaw(_find(document, source))
+        value = _find(document, source)
         if value is MISSING:
             raise unprocessable()
-        if kind == "move":
-            _remove(document, source)
+        if kind == "copy":
+            return _add(document, path, thaw(value))
+        _remove(document, source)
         return _add(document, path, value)
     raise unprocessable()
+
+
+def _too_much_copied(size: int) -> ApiError:
+    return ApiError(
+        413,
+        "RequestEntityTooLarge",
+        "Request entity too large: Unable to complete the copy, the accumulated size increase of "
+        f"copy is {size}, exceeding the limit {_COPIES_LIMIT_BYTES}",
+    )
+
+
+def _size(value: Any) -> int:
+    """About the bytes of a value as JSON; ``MISSING`` has none."""
+    total, left = 0, [value]
+    while left:
+        item = left.pop()
+        if type(item) is dict:
+            total += 2 + sum(len(key) + 4 for key in item)
+            left.extend(item.values())
+        elif type(item) is list:
+            total += 2 + len(item)
+            left.extend(item)
+        elif type(item) is str:
+            total += 2 + (len(item) if item.isascii() else len(item.encode(errors="replace")))
+        elif item is not MISSING:
+            total += 4
+    return total
+
+
+def _check_depth(value: Any) -> None:
+    """422 when a value is nested too deeply to be copied and written."""
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for item in level
+            if type(item) in (dict, list)
+            for inner in (item.values() if type(item) is dict else item)
+        ]
+        if not level:
+            return
+    raise ApiError(422, "Invalid", f"the patch nests a value deeper than {DEPTH_LIMIT} levels", {})
 
 
 def _value(operation: Json) -> Any:

@@ -7,13 +7,16 @@ An object in the store is never changed in place. Whoever wants to change one ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
 Json = dict[str, Any]
 
 MISSING: Any = object()
+
+DEPTH_LIMIT: Final = 200
+"""No object of any kind comes near it (the real API server stops at 10,000)."""
 
 T = TypeVar("T")
 
