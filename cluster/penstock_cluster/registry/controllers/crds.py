@@ -8,7 +8,6 @@ which acts on the engine.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any
 
 from penstock_cluster.registry.admission import cel
@@ -16,8 +15,9 @@ from penstock_cluster.registry.model import names, typed
 from penstock_cluster.registry.model.call import Call
 from penstock_cluster.registry.model.documents import compact, read
 from penstock_cluster.registry.model.errors import ApiError, Faults, Json
+from penstock_cluster.registry.model.patterns import PatternError, go_pattern
 from penstock_cluster.registry.model.shape import Shape
-from penstock_cluster.registry.model.structural import Schema, Validation, go_pattern
+from penstock_cluster.registry.model.structural import Schema, Validation
 from penstock_cluster.registry.objects.kinds import Registry
 from penstock_cluster.registry.objects.resource import Resource, Strategy, Subresource
 from penstock_cluster.registry.objects.store import Change, Store, Version
@@ -157,7 +157,7 @@ def _check_node(raw: Json, path: str, faults: Faults) -> None:
     if raw.get("pattern"):
         try:
             go_pattern(raw["pattern"])
-        except re.error as error:
+        except PatternError as error:
             faults.invalid(
                 f"{path}.pattern",
                 compact(raw["pattern"]),

@@ -14,6 +14,7 @@ from typing import Any
 from penstock_cluster.registry.model.documents import thaw
 from penstock_cluster.registry.model.errors import Faults, Json
 from penstock_cluster.registry.model.fieldset import key_text
+from penstock_cluster.registry.model.patterns import go_pattern
 from penstock_cluster.registry.model.shape import Shape
 
 _INT_BOUNDS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -22,25 +23,6 @@ NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing "
     "errors to complete validation"
 )
-
-
-def go_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern with Go's meaning of ``$``: the very end, not before a final newline."""
-    out: list[str] = []
-    at, in_class = 0, False
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\" and at + 1 < len(pattern):
-            out.append(r"\Z" if pattern[at + 1] == "z" else pattern[at : at + 2])
-            at += 2
-            continue
-        if char == "[":
-            in_class = True
-        elif char == "]":
-            in_class = False
-        out.append(r"\Z" if char == "$" and not in_class else char)
-        at += 1
-    return re.compile("".join(out))
 
 
 class Schema:
