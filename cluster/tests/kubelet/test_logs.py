@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cluster.tests.kubelet.clusters import Cluster, container, pod, run
-from penstock_cluster.registry import ApiError
+from penstock_cluster.kubelet.container.logs import read_log
+from penstock_cluster.kubelet.shim.logfile import LogFile
+from penstock_cluster.registry import ApiError, LogQuery
 
 COUNT = "for i in 1 2 3 4 5; do echo line $i; done"
 
@@ -52,6 +58,31 @@ def test_a_long_line_comes_back_whole(tmp_path: Path) -> None:
         assert (len(first), second) == (100_000, "end")
 
     run(scenario, tmp_path)
+
+
+BYTES = st.lists(
+    st.binary(max_size=40) | st.sampled_from([b"\r", b"\n", b"\r\n", b"\x85", b"x" * 40_000])
+)
+
+
+@given(chunks=BYTES, follow=st.booleans(), max_bytes=st.sampled_from([10 << 20, 100_000]))
+@example(chunks=[b"\r 10%\r 50%\r100%\nend\n"], follow=False, max_bytes=10 << 20)
+def test_any_bytes_come_back_whole(chunks: list[bytes], follow: bool, max_bytes: int) -> None:
+    """Progress bars write carriage returns, and broken programs anything."""
+    chunks = chunks if sum(map(len, chunks)) < max_bytes else []
+
+    async def read(folder: Path) -> bytes:
+        query = LogQuery("main", follow=follow)
+        document = {"metadata": {"name": "p"}}
+        pieces = read_log(folder, document, query, datetime.now(UTC), lambda _: False)
+        return b"".join([piece async for piece in pieces])
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = LogFile(str(Path(folder) / "0.log"), max_bytes)
+        for chunk in chunks:
+            file.write("stdout", chunk)
+        file.close()
+        assert asyncio.run(read(Path(folder))) == b"".join(chunks)
 
 
 def test_following_ends_with_the_container(tmp_path: Path) -> None:

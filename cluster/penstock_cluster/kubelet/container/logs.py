@@ -138,13 +138,20 @@ def _present(path: Path, since: str, tail_lines: int | None) -> tuple[list[bytes
     lines: deque[bytes] = deque(maxlen=tail_lines)
     rotated = path.with_name(f"{path.name}.1")
     if rotated.exists():
-        lines.extend(line for line in rotated.read_bytes().splitlines() if _is_since(line, since))
+        lines.extend(_lines(rotated.read_bytes(), since))
     with path.open("rb") as file:
         inode = path.stat().st_ino
         data = file.read()
     end = data.rfind(b"\n") + 1
-    lines.extend(line for line in data[:end].splitlines() if _is_since(line, since))
+    lines.extend(_lines(data[:end], since))
     return list(lines), end, inode
+
+
+def _lines(data: bytes, since: str) -> Iterator[bytes]:
+    """The lines from a moment on. A carriage return is no line end but a part of the text."""
+    for line in data.removesuffix(b"\n").split(b"\n") if data else ():
+        if _is_since(line, since):
+            yield line
 
 
 def _new_data(path: Path, offset: int, inode: int) -> tuple[bytes, int, int]:
