@@ -49,6 +49,10 @@ def state(pid: int) -> str:
         return "X"
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def is_running(pid: int) -> bool:
     return state(pid) not in "ZX"
 
@@ -144,6 +148,47 @@ def test_a_daemon_that_left_the_session_is_killed_too(tmp_path: Path) -> None:
         assert not is_running(pid)
 
     run(scenario)
+
+
+HIDDEN = "env -i $(command -v setsid) $(command -v setsid) sh -c 'echo $$ > daemon; exec sleep 61'"
+"""A daemon in a session of its own, without the environment and without a living parent."""
+
+
+def test_a_daemon_that_cleared_its_environment_too_is_killed_with_its_own(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+
+    async def scenario(runtime: Runtime) -> None:
+        running = await runtime.start(shell(tmp_path, f"{HIDDEN} & sleep 60"))
+        await runtime.start(shell(other, f"{HIDDEN} & sleep 60", name="c2"))
+        pid, others = await written(tmp_path, "daemon"), await written(other, "daemon")
+        await until(lambda: parent(pid) == runtime.shim_pid, "the daemon has no other parent")
+        assert pid in await runtime.pids(running.id)
+        assert pid not in await runtime.pids("c2")
+        runtime.kill(running.id)
+        assert (await running.exited).code == 137
+        assert not is_running(pid)
+        assert is_running(others)
+
+    run(scenario)
+    assert not is_running(int((other / "daemon").read_text()))
+
+
+def test_whoever_hides_from_the_shim_ends_with_it(tmp_path: Path) -> None:
+    """Without its environment and its limits no container is known to be its own."""
+    hide = "import os, resource; _, hard = resource.getrlimit(10); "
+    hide += "resource.setrlimit(10, (hard, hard)); "
+    hide += "os.execvpe('sh', ['sh', '-c', 'echo $$ > daemon; exec sleep 61'], {})"
+    (tmp_path / "hide.py").write_text(hide)
+
+    async def scenario(runtime: Runtime) -> None:
+        await runtime.start(shell(tmp_path, f"setsid setsid {sys.executable} hide.py & sleep 60"))
+        pid = await written(tmp_path, "daemon")
+        await until(lambda: parent(pid) == runtime.shim_pid, "the daemon has no other parent")
+        assert is_running(pid)
+
+    run(scenario)
+    assert not is_running(int((tmp_path / "daemon").read_text()))
 
 
 def test_beyond_its_memory_a_container_is_killed_with_all_its_processes(tmp_path: Path) -> None:

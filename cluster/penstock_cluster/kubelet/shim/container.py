@@ -20,10 +20,11 @@ from penstock_cluster.kubelet.shim.processes import (
     handles,
     memory_in_use,
     process_table,
+    seal_this_process,
 )
 
 _PR_SET_PDEATHSIG = 1
-_KILL_ROUNDS = 20
+KILL_ROUNDS = 20
 _LIBC = ctypes.CDLL(None)
 
 CHUNK_BYTES = 64 * 1024
@@ -39,6 +40,7 @@ def spawn(
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != shim:
             os._exit(128 + signal.SIGKILL)
+        seal_this_process(container_id)
         if cores:
             os.sched_setaffinity(0, cores)
 
@@ -138,7 +140,7 @@ class Container:
 
     def kill(self) -> None:
         """SIGKILL to every process, again until none is left (one may be forking)."""
-        for _ in range(_KILL_ROUNDS):
+        for _ in range(KILL_ROUNDS):
             living = self.processes()
             if not living:
                 return

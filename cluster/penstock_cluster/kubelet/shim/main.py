@@ -19,9 +19,14 @@ import sys
 import time
 from typing import Any
 
-from penstock_cluster.kubelet.shim.container import Container, Execution, exit_code
+from penstock_cluster.kubelet.shim.container import KILL_ROUNDS, Container, Execution, exit_code
 from penstock_cluster.kubelet.shim.governor import SHORTEST_STOP_NS
-from penstock_cluster.kubelet.shim.processes import Process, by_container, process_table
+from penstock_cluster.kubelet.shim.processes import (
+    Process,
+    by_container,
+    descendants,
+    process_table,
+)
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SA_NOCLDSTOP = 1
@@ -268,6 +273,14 @@ class Shim:
             container.kill()
         for execution in self._executions.values():
             execution.kill()
+        # This process is the reaper of all that they started, whatever it did to hide.
+        for _ in range(KILL_ROUNDS):
+            living = descendants(process_table(), os.getpid())
+            if not living:
+                return
+            for process in living:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, signal.SIGKILL)
 
 
 class _Action(ctypes.Structure):

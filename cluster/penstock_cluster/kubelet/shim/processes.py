@@ -1,17 +1,24 @@
 """Which processes belong to a container, and what memory they hold, read from ``/proc``.
 
 A container's processes are those of its main process's session, those descended from it, and
-those that carry its mark in their environment: daemons that left both are found by the mark.
+daemons that left both. These are found by what they inherited: a resource limit that nothing uses,
+which also who clears the environment keeps, or the container's mark in the environment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 MARK = "PENSTOCK_CONTAINER_ID"
 """Environment variable, set on every process of a container, whose value is the container's id."""
+
+_UNUSED_LIMIT = 10
+"""``RLIMIT_LOCKS``: enforced by Linux 2.4.0 to 2.4.24 alone, inherited still."""
+_SEAL_BITS = 2**62 - 1
 
 _PREFIX = f"{MARK}=".encode()
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -68,6 +75,7 @@ def by_container(
     ``containers``: id by main process; the answer has the same keys.
     """
     mains = {identity.encode(): pid for pid, identity in containers.items()}
+    sealed = {_seal(identity): pid for pid, identity in containers.items()}
     this = os.getpid()
     owners: dict[int, int | None] = {}
 
@@ -83,7 +91,7 @@ def by_container(
         elif process.session in containers:
             found = process.session
         elif process.parent == this:
-            found = mains.get(_mark(pid))
+            found = sealed.get(_seal_of(pid)) or mains.get(_mark(pid))
         else:
             found = owner(process.parent)
         owners[pid] = found
@@ -95,6 +103,38 @@ def by_container(
         if main is not None:
             members[main].append(process)
     return members
+
+
+def seal_this_process(identity: str) -> None:
+    """Have this process and all that it will start found as a container's, whatever they do."""
+    with contextlib.suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(_UNUSED_LIMIT)
+        resource.setrlimit(_UNUSED_LIMIT, (_seal(identity), hard))
+
+
+def _seal(identity: str) -> int:
+    """A number for a container; another one in every shim, also in one that another one runs."""
+    return hash(identity) & _SEAL_BITS
+
+
+def _seal_of(pid: int) -> int:
+    try:
+        return resource.prlimit(pid, _UNUSED_LIMIT)[0]
+    except (OSError, ValueError):
+        return -1
+
+
+def descendants(table: dict[int, Process], ancestor: int) -> list[Process]:
+    """The living processes below one, in no order."""
+    below: dict[int, list[Process]] = {}
+    for process in table.values():
+        below.setdefault(process.parent, []).append(process)
+    found, left = [], [ancestor]
+    while left:
+        children = below.get(left.pop(), ())
+        found += [child for child in children if child.is_alive]
+        left += [child.pid for child in children]
+    return found
 
 
 def _mark(pid: int) -> bytes:
