@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cluster.tests.registry.running import run, settle
-from cluster.tests.registry.samples import config_map, widget
+from cluster.tests.registry.running import CRDS, run, settle
+from cluster.tests.registry.samples import WIDGETS, config_map, widget
 from penstock_cluster.registry import Api, ApiError, Engine
 
 WIDGET = "widgets.test.dev"
@@ -100,6 +100,43 @@ def test_an_owner_that_does_not_exist_is_no_owner() -> None:
         await owned(api, owner, "stray")
         await settle()
         assert not await is_there(api, "configmaps", "stray")
+
+    run(scenario, widgets=True)
+
+
+def test_an_owner_whose_kind_is_not_served_may_be_there() -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        owner = widget("never")
+        owner["metadata"]["uid"] = "00000000-0000-0000-0000-000000000001"
+        present = await api.create("configmaps", config_map("present"), "default")
+        await owned(api, owner, "undecided")
+        await owned(api, owner, "half")
+        references = (await api.get("configmaps", "half", "default"))["metadata"]["ownerReferences"]
+        other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "present"}
+        other["uid"] = present["metadata"]["uid"]
+        patch = {"metadata": {"ownerReferences": [*references, other]}}
+        await api.patch("configmaps", "half", patch, "default")
+        await settle(30)
+        for name in ("undecided", "half"):
+            kept = await api.get("configmaps", name, "default")
+            assert "deletionTimestamp" not in kept["metadata"]
+        await api.create(CRDS, WIDGETS)
+        await settle(30)
+        assert not await is_there(api, "configmaps", "undecided")
+        half = await api.get("configmaps", "half", "default")
+        assert half["metadata"]["ownerReferences"] == [other]
+
+    run(scenario)
+
+
+def test_dependents_go_with_the_kind_of_their_owner() -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        owner = await api.create(WIDGET, widget(), "default")
+        await owned(api, owner, "child")
+        await api.delete(CRDS, WIDGET)
+        await settle(60)
+        assert engine.registry.of_kind("test.dev/v1", "Widget") is None
+        assert not await is_there(api, "configmaps", "child")
 
     run(scenario, widgets=True)
 

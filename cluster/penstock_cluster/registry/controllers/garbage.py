@@ -2,7 +2,8 @@
 
 Works on what is in the store, one queued object at a time. An object whose owners are all gone is
 deleted; an owner that waits in the foreground goes when no dependent blocks it; an owner that
-orphans loses its dependents' references first.
+orphans loses its dependents' references first. Whether an owner of a kind that is not served is
+gone nobody can know: until it is served, its dependents stay.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from penstock_cluster.registry.objects.workqueue import WorkQueue
 from penstock_cluster.registry.operations.deletion import DeleteOptions, Preconditions
 from penstock_cluster.registry.operations.storage import Storage
 
+_CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 _FOREGROUND = "foregroundDeletion"
 _ORPHAN = "orphan"
 _Item = tuple[str, "Key"]
@@ -27,6 +29,10 @@ class GarbageCollector:
         self._dependents: dict[str, set[_Item]] = {}
         self._present: dict[str, _Item] = {}
         self._owners_of: dict[_Item, tuple[str, ...]] = {}
+        #: Owners that were seen to go, by uid, while they have dependents.
+        self._gone: set[str] = set()
+        #: What has owners of kinds that are not served.
+        self._undecided: set[_Item] = set()
         self._queue: WorkQueue[_Item] = WorkQueue("garbage collector", self._look_at)
 
     def start(self) -> None:
@@ -50,9 +56,7 @@ class GarbageCollector:
         if owners == before:
             return
         for uid in before:
-            self._dependents.get(uid, set()).discard(item)
-            if not self._dependents.get(uid):
-                self._dependents.pop(uid, None)
+            self._part(item, uid)
         for uid in owners:
             self._dependents.setdefault(uid, set()).add(item)
         if owners:
@@ -60,23 +64,32 @@ class GarbageCollector:
         else:
             self._owners_of.pop(item, None)
 
+    def _part(self, item: _Item, uid: str) -> None:
+        """An object depends on an owner no longer."""
+        found = self._dependents.get(uid, set())
+        found.discard(item)
+        if not found:
+            self._dependents.pop(uid, None)
+            self._gone.discard(uid)
+
     def _forget(self, table: Table, version: Version) -> None:
         item = (table.name, version.key)
+        self._undecided.discard(item)
         if self._present.get(version.uid) == item:
             del self._present[version.uid]
+        if version.uid in self._dependents:
+            self._gone.add(version.uid)
         for uid in self._owners_of.pop(item, ()):
-            found = self._dependents.get(uid)
-            if found is None:
-                continue
-            found.discard(item)
-            if not found:
-                del self._dependents[uid]
+            self._part(item, uid)
             owner = self._present.get(uid)
             if owner is not None:
                 self._queue.add(owner)
 
     def _on_change(self, table: Table, change: Change) -> None:
         version = change.after
+        if table.name == _CRDS:
+            for item in sorted(self._undecided):
+                self._queue.add(item)
         if change.deleted:
             self._forget(table, version)
             for dependent in sorted(self._dependents.get(version.uid, ())):
@@ -117,9 +130,21 @@ class GarbageCollector:
         item = self._present.get(reference["uid"])
         return None if item is None else self._storage.store.table(item[0]).items.get(item[1])
 
+    def _is_known(self, reference: Json) -> bool:
+        """Whether it can be told if the owner is there."""
+        uid = reference["uid"]
+        if uid in self._present or uid in self._gone:
+            return True
+        served = self._storage.registry.of_kind(reference["apiVersion"], reference["kind"])
+        return served is not None
+
     def _check_owners(self, item: _Item, version: Version) -> None:
         """Delete an object none of whose owners is left; drop references to those that are gone."""
         references = version.object["metadata"]["ownerReferences"]
+        self._undecided.discard(item)
+        if not all(self._is_known(reference) for reference in references):
+            self._undecided.add(item)
+            return
         solid: list[Json] = []
         waiting: list[Json] = []
         for reference in references:
