@@ -1,15 +1,29 @@
-"""One system call per reply: what uvicorn writes in one turn of the loop leaves together.
+"""uvicorn's connections: one system call per reply, and heads of bounded size.
 
-uvicorn writes the head and the body of a reply apart, which costs a system call and often a
-packet each. At thousands of replies a second that is a third of the server's time.
+uvicorn writes the head and the body of a reply apart, which costs a system call and often a packet
+each. At thousands of replies a second that is a third of the server's time: what is written in one
+turn of the loop leaves together.
+
+uvicorn keeps a request's head until its end, however long it is and whoever sends it: here it is
+refused, as the real server does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_LIMIT_BYTES: Final = 64 * 1024
+"""The most that address and headers of a request may have together."""
+_LINGER_SECONDS: Final = 0.5
+"""So long is what still comes read and dropped: a reset would take the refusal along."""
+_REFUSAL: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 35\r\nconnection: close\r\n\r\n"
+    b"431 Request Header Fields Too Large"
+)
 
 
 class GatheringTransport(asyncio.Transport):
@@ -65,8 +79,58 @@ class GatheringTransport(asyncio.Transport):
 
 
 class GatheringProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol over a :class:`GatheringTransport`."""
+    """uvicorn's HTTP protocol over a :class:`GatheringTransport`, with a bound for heads."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._is_refused = False
+        self._has_moved = False
+        #: What came since the parser last moved on; it keeps headers and trailers until their end.
+        self._pending_bytes = 0
 
     # `uvicorn` passes its own transport.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(GatheringTransport(transport, self.loop))
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        self._has_moved = False
+        super().data_received(data)
+        # Of a piece in which it moved on only a part is pending, and which is not known.
+        self._pending_bytes = 0 if self._has_moved else self._pending_bytes + len(data)
+        if self._pending_bytes > HEAD_LIMIT_BYTES:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        if self._is_refused:
+            return
+        self._is_refused = True
+        cycle: Any = self.cycle  # uvicorn has None there before the first request
+        if cycle is not None and not cycle.response_complete:
+            self.transport.close()  # in the midst of another reply there is no place for this one
+            return
+        self.transport.write(_REFUSAL)
+        self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def on_message_begin(self) -> None:
+        self._has_moved = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._has_moved = True
+        head = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if head > HEAD_LIMIT_BYTES:
+            self._refuse()
+        if not self._is_refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._has_moved = True
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._has_moved = True
+        if not self._is_refused:
+            super().on_message_complete()
