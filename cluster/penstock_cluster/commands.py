@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _up(chosen: argparse.Namespace) -> int:
     from penstock_cluster.cluster import ClusterOptions
-    from penstock_cluster.foreground import run_cluster
+    from penstock_cluster.foreground import error_line, run_cluster
     from penstock_cluster.nodes import NodeDeclarationError, read_nodes_file
 
     try:
@@ -79,8 +79,7 @@ def _up(chosen: argparse.Namespace) -> int:
         )
         asyncio.run(run_cluster(options, chosen.kubeconfig, _say))
     except (OSError, OverflowError, NodeDeclarationError) as error:
-        message = error.strerror if isinstance(error, OSError) else error
-        print(f"penstock-cluster: {message}", file=sys.stderr)  # noqa: T201  the command's answer
+        print(f"penstock-cluster: {error_line(error)}", file=sys.stderr)  # noqa: T201  the command's answer
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""A cluster alone in the foreground, until SIGINT or SIGTERM: the command of both distributions."""
+"""A cluster alone in the foreground, until it is told to end: the command of both distributions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
 async def run_cluster(
     options: ClusterOptions, kubeconfig: Path, say: Callable[[str], None]
 ) -> None:
-    """Run a cluster and write its kubeconfig; raises OSError that names a port in use."""
+    """Run a cluster and write its kubeconfig, until SIGINT or SIGTERM.
+
+    Raises:
+        OSError: the port, a folder, the database or the kubeconfig cannot be used, or the last
+            changes could not be saved.
+        NodeDeclarationError: the API server refuses a node.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -22,3 +28,11 @@ async def run_cluster(
         cluster.server.write_kubeconfig(kubeconfig)
         say(f"cluster listening on {cluster.url}, kubeconfig {kubeconfig}")
         await stop.wait()
+
+
+def error_line(error: Exception) -> str:
+    """What a person is told of an error that ended a command, with the file that it names."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(text.split())

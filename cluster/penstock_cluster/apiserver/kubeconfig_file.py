@@ -60,9 +60,11 @@ def replace_kubeconfig(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 

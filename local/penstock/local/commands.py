@@ -148,7 +148,7 @@ def cluster(
     """Run the embedded cluster alone, in the foreground."""
     _require("cluster", "penstock_cluster")
     from penstock_cluster.cluster import ClusterOptions
-    from penstock_cluster.foreground import run_cluster
+    from penstock_cluster.foreground import error_line, run_cluster
     from penstock_cluster.nodes import NodeDeclarationError, read_nodes_file
 
     try:
@@ -162,8 +162,7 @@ def cluster(
         )
         asyncio.run(run_cluster(options, kubeconfig, typer.echo))
     except (OSError, NodeDeclarationError) as error:
-        message = error.strerror if isinstance(error, OSError) else error
-        typer.echo(f"penstock cluster: {message}", err=True)
+        typer.echo(f"penstock cluster: {error_line(error)}", err=True)
         raise typer.Exit(1) from None
 
 
