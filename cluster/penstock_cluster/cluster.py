@@ -27,8 +27,8 @@ from penstock_cluster.kubelet.container.context import REFRESH_SECONDS, KubeletO
 from penstock_cluster.kubelet.kubelet import Kubelet
 from penstock_cluster.kubelet.state.backoff import BackoffOptions
 from penstock_cluster.node_lifecycle import LifecycleOptions, NodeLifecycle
-from penstock_cluster.nodes import NodeDeclaration, this_machine
-from penstock_cluster.registry import Api, Engine, EngineOptions
+from penstock_cluster.nodes import NodeDeclaration, NodeDeclarationError, this_machine
+from penstock_cluster.registry import Api, ApiError, Engine, EngineOptions
 from penstock_cluster.scheduler.binder import Binder
 
 
@@ -126,7 +126,10 @@ class EmbeddedCluster:
         self.kubelet = await stack.enter_async_context(kubelet)
         self.faults = Faults(self.engine, kubelet, clock)
         for declaration in options.nodes or [this_machine()]:
-            await self.kubelet.add_node(declaration)
+            try:
+                await self.kubelet.add_node(declaration)
+            except ApiError as error:
+                raise NodeDeclarationError(f"nodes: {error.message}") from None
         lifecycle = NodeLifecycle(self.engine, self.kubelet, options.lifecycle)
         self.lifecycle = await stack.enter_async_context(lifecycle)
         binder = Binder(self.engine, records_events=options.runs_processes)

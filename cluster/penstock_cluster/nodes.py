@@ -56,20 +56,21 @@ class NodeDeclaration:
     unschedulable: bool = False
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(str(self.name)):
-            raise _refused("name", self.name, "lower-case letters, digits, '-' and '.'")
-        for name, parse in (
+        name: object = self.name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise _refused("name", self.name, "text of lower-case letters, digits, '-' and '.'")
+        for amount_of, parse in (
             ("cpu", parse_milli_cpu),
             ("memory", parse_bytes),
             ("ephemeral_storage", parse_bytes),
         ):
-            value = getattr(self, name)
+            value = getattr(self, amount_of)
             try:
                 amount = parse(value)
-            except (TypeError, ValueError) as error:
-                raise _refused(name, value, str(error)) from None
+            except (TypeError, ValueError, OverflowError) as error:
+                raise _refused(amount_of, value, str(error)) from None
             if amount <= 0:
-                raise _refused(name, value, "must be more than 0")
+                raise _refused(amount_of, value, "must be more than 0")
         pods: object = self.pods
         if not isinstance(pods, int) or not 0 < pods <= _MOST_NODES:
             raise _refused("pods", self.pods, f"a whole number from 1 to {_MOST_NODES}")
@@ -176,7 +177,8 @@ def read_nodes_file(path: Path) -> list[NodeDeclaration]:
         document = yaml.safe_load(path.read_text())
     except OSError as error:
         raise NodeDeclarationError(f"{path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # A file that is no UTF-8 and a date that is none are ValueErrors.
         raise NodeDeclarationError(f"{path}: not YAML: {error}") from None
     try:
         return parse_nodes(document)
@@ -208,7 +210,10 @@ def parse_nodes(document: object) -> list[NodeDeclaration]:
             raise NodeDeclarationError(f"{place}.name: a name is required")
         if count is not None and (not isinstance(count, int) or not 0 < count <= _MOST_NODES):
             raise NodeDeclarationError(f"{place}.count: {count!r}: must be 1 to {_MOST_NODES}")
-        values["taints"] = tuple(values.get("taints") or ())
+        taints = values.get("taints") or ()
+        if not isinstance(taints, list | tuple):
+            raise NodeDeclarationError(f"{place}.taints: {taints!r}: a list is expected")
+        values["taints"] = tuple(taints)
         names = (
             [values["name"]]
             if count is None

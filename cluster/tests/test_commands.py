@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock_cluster.commands import main
 from penstock_cluster.foreground import error_line
 
 PROGRAM = [sys.executable, "-m", "penstock_cluster", "up", "--port=0"]
@@ -32,15 +33,24 @@ def running(folder: Path, *options: str, **more: Any) -> Iterator[subprocess.Pop
             process.kill()
 
 
-def refusal(folder: Path, *options: str) -> str:
-    """The one line on stderr of a command that cannot run."""
-    done = subprocess.run(
-        [*PROGRAM, *options], cwd=folder, capture_output=True, text=True, timeout=50
-    )
-    assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("penstock-cluster: ")
-    return done.stderr.removeprefix("penstock-cluster: ").rstrip("\n")
+Refusal = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Refusal:
+    """Run the command in ``tmp_path``, where it cannot run; its one line on stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*options: str) -> str:
+        assert main(["up", "--port=0", *options]) == 1
+        said = capfd.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1), said
+        assert said.err.startswith("penstock-cluster: ")
+        return said.err.removeprefix("penstock-cluster: ").rstrip("\n")
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -56,13 +66,46 @@ def test_an_error_is_one_line_with_its_file(error: Exception, line: str) -> None
     assert error_line(error) == line
 
 
-def test_two_on_one_database(tmp_path: Path) -> None:
+def test_two_on_one_database(tmp_path: Path, refusal: Refusal) -> None:
     with running(tmp_path, "--database=c.sqlite", "--pods-folder=one"):
-        said = refusal(tmp_path, "--database=c.sqlite", "--pods-folder=two", "--kubeconfig=two/k")
+        said = refusal("--database=c.sqlite", "--pods-folder=two", "--kubeconfig=two/k")
     assert said == "c.sqlite: database is locked; is another cluster running on it?"
 
 
-def test_a_kubeconfig_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_two_in_one_folder(tmp_path: Path, refusal: Refusal) -> None:
+    with running(tmp_path):
+        said = refusal("--kubeconfig=other")
+    assert said.endswith("pods holds the pods of a cluster that is running; choose another folder")
+
+
+def test_a_database_that_is_none(tmp_path: Path, refusal: Refusal) -> None:
+    (tmp_path / "letter.txt").write_text("Dear cluster,\n" * 1000)
+    said = refusal("--database=letter.txt")
+    assert said.startswith("letter.txt: file is not a database; choose another file")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "line"),
+    [
+        (b"nodes: [", "nodes.yaml: not YAML: while parsing"),
+        (b"nodes: \xff", "nodes.yaml: not YAML: "),
+        (b"nodes: [{name: 2026-13-45}]", "nodes.yaml: not YAML: month must be in 1..12"),
+        (b"[" * 5000, "nodes.yaml: not YAML: "),
+        (b"nodes: [{name: 5}]", "nodes.yaml: nodes[0].name: 5: "),
+        (b"nodes: [{name: a, taints: 5}]", "nodes.yaml: nodes[0].taints: 5: "),
+        (b"nodes: [{name: a, cpu: .inf}]", "nodes.yaml: nodes[0].cpu: inf: "),
+        (b"nodes: [{name: a, labels: {bad key!: b}}]", "metadata.labels: Invalid value"),
+        (b"nodes: [{name: a, taints: [{key: 5, effect: NoExecute}]}]", "json: cannot unmarshal"),
+    ],
+)
+def test_a_nodes_file_that_cannot_be(
+    tmp_path: Path, refusal: Refusal, nodes: bytes, line: str
+) -> None:
+    (tmp_path / "nodes.yaml").write_bytes(nodes)
+    assert line in refusal("--nodes=nodes.yaml")
+
+
+def test_a_kubeconfig_that_cannot_be_written_is_named(tmp_path: Path, refusal: Refusal) -> None:
     (tmp_path / "file").write_text("")
-    said = refusal(tmp_path, "--kubeconfig=file/kubeconfig")
+    said = refusal("--kubeconfig=file/kubeconfig")
     assert said.startswith("file: ")

@@ -14,7 +14,7 @@ SCRATCH = ("volumes", "tmp", "termination", "ports")
 """What of a pod's folder goes when the pod ends; its logs stay until it is deleted."""
 
 
-class FolderInUseError(Exception):
+class FolderInUseError(OSError):
     """Another cluster keeps its pods there."""
 
 
