@@ -77,12 +77,22 @@ class EmbeddedCluster:
     def __init__(self, options: ClusterOptions | None = None) -> None:
         self.options = options or ClusterOptions()
         self._stack = contextlib.AsyncExitStack()
+        self._is_entered = False
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise RuntimeError(
+                "this EmbeddedCluster is running already; make another one for a second cluster"
+            )
         async with contextlib.AsyncExitStack() as stack:
+            self._is_entered = True
+            stack.callback(self._leave)
             await self._start(stack)
             self._stack = stack.pop_all()
         return self
+
+    def _leave(self) -> None:
+        self._is_entered = False
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         options = self.options
