@@ -21,8 +21,17 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from penstock.data.errors import NotPortableError, SignatureError
-from penstock.data.seeding import ALL, Draws, Generator, seed_for
+from penstock.data.seeding import (
+    ALL,
+    Draws,
+    Generator,
+    begin_sample,
+    end_samples,
+    seed_for,
+    seed_stage,
+)
 from penstock.data.signature import sign, signed
+from penstock.data.stages import seed_stages
 
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
@@ -74,8 +83,11 @@ class Pipeline:
         With ``bad``, a sample that raises is left out and noted there as ``(index, error)``.
         Otherwise what raises, raises: `position_of` then says at which index.
         """
+        if not self.draws.stages_seeded:
+            self.draws.stages_seeded = True
+            seed_stages(self.dataset)
         if not self.batched:
-            seed_for(seed, indices)
+            begin_sample(seed, indices, ALL)
             try:
                 sample = self._sample(indices)
             except Exception as error:
@@ -84,6 +96,8 @@ class Pipeline:
                     raise
                 bad.append((indices, error))
                 return None
+            finally:
+                end_samples()
             return self.collate(sample)
         fetch = getattr(self.dataset, "__getitems__", None)
         if fetch is not None and bad is None:
@@ -133,22 +147,27 @@ class Pipeline:
         generators: Collection[Generator],
     ) -> list[Any]:
         samples = []
-        for index in indices:
-            seed_for(seed, index, generators)
-            try:
-                samples.append(self._sample(index))
-            except Exception as error:
-                if bad is None:
-                    _mark(error, index)
-                    raise
-                bad.append((index, error))
+        try:
+            for index in indices:
+                if generators:
+                    begin_sample(seed, index, generators)
+                try:
+                    samples.append(self._sample(index))
+                except Exception as error:
+                    if bad is None:
+                        _mark(error, index)
+                        raise
+                    bad.append((index, error))
+        finally:
+            end_samples()
         return samples
 
     def _sample(self, index: Any) -> Any:
         return self._staged(self.dataset[index])
 
     def _staged(self, sample: Any) -> Any:
-        for stage in self.stages:
+        for number, stage in enumerate(self.stages, 1):
+            seed_stage(number)
             sample = stage.function(sample)
         return sample
 

@@ -1,7 +1,8 @@
-"""Random augmentation that depends on (seed, epoch, index) only, not on who computes it.
+"""Random augmentation that depends on (seed, epoch, index, stage) only, not on who computes it.
 
 Before each sample the generators that datasets draw from (``random``, ``numpy.random``, PyTorch's
-default one) are seeded from the loader's seed for the epoch and the sample's index. So any data
+default one) are seeded from the loader's seed for the epoch and the sample's index, and
+before each of its later stages from these and the stage's number. So any data
 worker, any number of them and the training process itself make the same sample. Whoever works in
 the training process does so inside `preserved`, so that the model's own random numbers do not
 depend on where a batch was made.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -71,6 +73,37 @@ def seed_for(seed: int, index: Any, generators: Collection[Generator] = ALL) -> 
             one.seed(value)
 
 
+class _Sample(threading.local):
+    """The sample that a thread is making, for its later stages."""
+
+    value: int | None = None
+    generators: Collection[Generator] = ()
+
+
+_sample: Final = _Sample()
+
+
+def begin_sample(seed: int, index: Any, generators: Collection[Generator]) -> None:
+    """`seed_for` a sample, and have `seed_stage` seed for its stages until `end_samples`."""
+    value = derive_seed(seed, number_of(index))
+    for one in generators:
+        one.seed(value)
+    _sample.value, _sample.generators = value, generators
+
+
+def end_samples() -> None:
+    """No sample is being made by this thread any more."""
+    _sample.value = None
+
+
+def seed_stage(number: int) -> None:
+    """Seed for a later stage of the sample that this thread is making, if it is making one."""
+    if _sample.value is not None and _sample.generators:
+        value = derive_seed(_sample.value, number)
+        for one in _sample.generators:
+            one.seed(value)
+
+
 class Draws:
     """Which generators the samples of a pipeline draw from.
 
@@ -85,6 +118,7 @@ class Draws:
         self.seen: frozenset[Generator] = frozenset()
         self.told = False
         """Whether a whole batch was made without surprise."""
+        self.stages_seeded = False
         self._value = 0
         self._torch = False
 

@@ -1,0 +1,71 @@
+"""The stages of a dataset that its author composed: random numbers of each are its own.
+
+``Compose([crop, flip, normalise])`` says where a sample's way can be cut, so that a part of it runs
+somewhere else. Each of its stages draws from (seed of the epoch, index, stage), whether or not
+there is a cut: what a later stage draws does not depend on who ran the earlier ones, and moving the
+cut changes no bit. (tf.data service and FastFlow, which cut pipelines too, leave that open.)
+
+Nothing is wrapped: the list of transforms is replaced by one that seeds between its items while a
+sample is made, and is an ordinary list to everybody else, in a pickle or a copy too. What composes
+in another way is one stage, and so are datasets that fetch a batch at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from penstock.data.seeding import seed_stage
+
+MAX_DEPTH: Final = 8
+MAX_DATASETS: Final = 64
+_STAGES_APART: Final = 1000
+"""Numbers of stages of two lists do not meet."""
+
+
+class SeededStages(list[Any]):
+    """Transforms that are each seeded for themselves while a sample is made."""
+
+    def __init__(self, transforms: list[Any], first: int) -> None:
+        super().__init__(transforms)
+        self._first = first
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, transform in enumerate(super().__iter__()):
+            seed_stage(self._first + number)
+            yield transform
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
+        return list, (self[:],)
+
+
+def seed_stages(dataset: Any) -> int:
+    """Have the composed stages of a dataset seeded each for itself; says how many lists there are.
+
+    Datasets that hold others (``Subset``, ``ConcatDataset``) are looked into. Numbers follow the
+    order of attributes, which is the same in all processes that have the dataset.
+    """
+    found = 0
+    for holder in _datasets(dataset, 0):
+        for value in list(getattr(holder, "__dict__", {}).values()):
+            for compose in (value, getattr(value, "transform", None)):
+                transforms = getattr(compose, "__dict__", {}).get("transforms")
+                if not callable(compose) or not isinstance(transforms, list):
+                    continue
+                found += 1
+                if type(transforms) is list and transforms:
+                    compose.transforms = SeededStages(transforms, found * _STAGES_APART)
+    return found
+
+
+def _datasets(dataset: Any, depth: int) -> Iterator[Any]:
+    yield dataset
+    if depth == MAX_DEPTH:
+        return
+    inner = getattr(dataset, "__dict__", {})
+    if "dataset" in inner:
+        yield from _datasets(inner["dataset"], depth + 1)
+    several = inner.get("datasets")
+    if isinstance(several, list | tuple):
+        for one in several[:MAX_DATASETS]:
+            yield from _datasets(one, depth + 1)
