@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +15,15 @@ DEFAULT_FOLDER: Final = Path(".penstock-cluster")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the script; the exit status."""
-    chosen = _parser().parse_args(arguments)
-    return _up(chosen)
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        # Until the cluster listens to signals there is nothing to end, and Python's own handler
+        # would end an import with a traceback, or be swallowed by one.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return _up(_parser().parse_args(arguments))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -25,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="penstock-cluster", description="A Kubernetes cluster in one process, without Docker."
     )
     parser.add_argument(
-        "--version", action="version", version=f"penstock-cluster {version('penstock-cluster')}"
+        "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     about = "Run a cluster in the foreground, until Ctrl-C."
@@ -63,7 +69,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _ShowVersion(argparse.Action):
+    """Looks the version up when it is asked for: that takes as long as all the rest until then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        _say(f"penstock-cluster {version('penstock-cluster')}")
+        parser.exit()
+
+
 def _up(chosen: argparse.Namespace) -> int:
+    import asyncio
+
     from penstock_cluster.cluster import ClusterOptions
     from penstock_cluster.foreground import error_line, run_cluster
     from penstock_cluster.nodes import NodeDeclarationError, read_nodes_file

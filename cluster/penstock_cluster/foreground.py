@@ -13,7 +13,7 @@ from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
 async def run_cluster(
     options: ClusterOptions, kubeconfig: Path, say: Callable[[str], None]
 ) -> None:
-    """Run a cluster and write its kubeconfig, until SIGINT or SIGTERM.
+    """Run a cluster and write its kubeconfig, until SIGINT, SIGTERM or a closed terminal.
 
     Raises:
         OSError: the port, a folder, the database or the kubeconfig cannot be used, or the last
@@ -22,7 +22,9 @@ async def run_cluster(
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            continue  # nohup
         loop.add_signal_handler(number, stop.set)
     async with EmbeddedCluster(options) as cluster:
         cluster.server.write_kubeconfig(kubeconfig)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -109,3 +111,44 @@ def test_a_kubeconfig_that_cannot_be_written_is_named(tmp_path: Path, refusal: R
     (tmp_path / "file").write_text("")
     said = refusal("--kubeconfig=file/kubeconfig")
     assert said.startswith("file: ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_in_order_when_it_is_told_to(tmp_path: Path, number: int) -> None:
+    with running(tmp_path, "--database=c.sqlite") as process:
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+        assert (process.returncode, said) == (0, "")
+    assert not list(tmp_path.glob("c.sqlite-*")), "the database was not closed"
+
+
+def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> None:
+    with running(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as up:
+        up.send_signal(signal.SIGHUP)
+        status = Path(f"/proc/{up.pid}/status").read_text()
+        [ignored] = re.findall(r"^SigIgn:\t(\w+)$", status, re.MULTILINE)
+        assert int(ignored, 16) >> (signal.SIGHUP - 1) & 1
+        assert up.poll() is None
+
+
+def test_ctrl_c_before_it_listens_is_no_traceback(tmp_path: Path) -> None:
+    """Also where Python would swallow it: in a finalizer, say, of an import."""
+    program = """
+import os, signal, weakref
+from penstock_cluster import commands, foreground
+
+class Thing: pass
+
+def interrupted(*_):
+    thing = Thing()
+    reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    del thing
+    print("still there")
+
+foreground.run_cluster = interrupted
+commands.main(["up", "--port=0"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
