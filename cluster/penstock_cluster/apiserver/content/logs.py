@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import datetime
 
 from penstock_cluster.apiserver.content import parameters
 from penstock_cluster.registry import Engine, LogQuery
 from penstock_cluster.registry.model import errors
-from penstock_cluster.registry.model.errors import Json
+from penstock_cluster.registry.model.errors import Faults, Json
+
+_CENTURY = 100 * 365 * 86_400
 
 
 def log_query(query: Mapping[str, str]) -> LogQuery:
-    return LogQuery(
+    """What a query asks for; :class:`ApiError` 400 or 422 where it cannot be."""
+    found = LogQuery(
         container=query.get("container", ""),
         follow=parameters.flag(query, "follow"),
         previous=parameters.flag(query, "previous"),
@@ -21,6 +26,23 @@ def log_query(query: Mapping[str, str]) -> LogQuery:
         timestamps=parameters.flag(query, "timestamps"),
         limit_bytes=parameters.number(query, "limitBytes"),
     )
+    faults = Faults()
+    if found.tail_lines is not None and found.tail_lines < 0:
+        faults.invalid("tailLines", str(found.tail_lines), "must be greater than or equal to 0")
+    if found.limit_bytes is not None and found.limit_bytes < 1:
+        faults.invalid("limitBytes", str(found.limit_bytes), "must be greater than 0")
+    if found.since_seconds is not None and found.since_seconds < 1:
+        faults.invalid("sinceSeconds", str(found.since_seconds), "must be greater than 0")
+    if faults:
+        raise errors.invalid_options("PodLogOptions", faults.items)
+    if found.since_time:
+        try:
+            datetime.fromisoformat(found.since_time)
+        except ValueError:
+            raise errors.bad_request(f'parsing time "{found.since_time}"') from None
+    # Further back than a century is the beginning, also for who counts in seconds since year 1.
+    since_seconds = None if found.since_seconds is None else min(found.since_seconds, _CENTURY)
+    return replace(found, since_seconds=since_seconds)
 
 
 async def open_log(engine: Engine, pod: Json, query: LogQuery) -> AsyncIterator[bytes] | None:

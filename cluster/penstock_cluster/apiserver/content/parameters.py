@@ -13,6 +13,7 @@ from penstock_cluster.registry.operations.deletion import DeleteOptions, Precond
 
 _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _PROPAGATIONS = ("Foreground", "Background", "Orphan")
+_INT64 = 2**63
 _TRUE = ("1", "true", "True", "t", "T", "TRUE")
 
 
@@ -25,9 +26,12 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     if text is None or text == "":
         return None
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    if not -_INT64 <= value < _INT64:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,11 @@ def delete_options(query: Mapping[str, str], body: Json | None) -> tuple[DeleteO
     if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     wanted = given.get("preconditions") or {}
+    if type(wanted) is not dict:
+        raise errors.bad_request(
+            "json: cannot unmarshal into Go struct field DeleteOptions.preconditions of type "
+            "v1.Preconditions"
+        )
     grace = given.get("gracePeriodSeconds")
     if grace is not None and type(grace) is not int:
         raise errors.bad_request(
