@@ -1,4 +1,4 @@
-"""Parameters of logs and options of deletions that cannot be are the client's fault."""
+"""Parameters, options and text that cannot be are the client's fault, never the server's."""
 
 from __future__ import annotations
 
@@ -49,3 +49,20 @@ def test_preconditions_that_are_none(cluster: RunningCluster, wanted: object) ->
     answer = cluster.request("DELETE", path, {"preconditions": wanted})
     assert answer.status == 400, answer.text
     assert cluster.find("configmaps", "kept", "default")
+
+
+@pytest.mark.parametrize("text", [r"\ud800", r"a\udfffb", r"\ud83d\ude00\ud83d"])
+def test_half_a_surrogate_pair_is_replaced_as_go_does(cluster: RunningCluster, text: str) -> None:
+    path = cluster.path("configmaps", "default", "kept")
+    for body in (
+        f'{{"data":{{"a":"{text}"}}}}',
+        f'{{"data":{{"a":"1","{text}":"1","{text}":"2"}}}}',
+    ):
+        kind = "application/merge-patch+json"
+        for query in ({}, {"fieldValidation": "Strict"}):
+            answer = cluster.request("PATCH", path, body, content_type=kind, query=query)
+            assert answer.status in (200, 400, 422), answer.text
+    answer = cluster.request(
+        "PATCH", path, f'{{"data":{{"a":"{text}"}}}}', content_type="application/merge-patch+json"
+    )
+    assert "\N{REPLACEMENT CHARACTER}" in answer.json["data"]["a"]

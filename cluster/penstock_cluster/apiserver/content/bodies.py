@@ -222,7 +222,7 @@ def duplicate_fields(text: bytes, document: Json) -> list[str]:
         walk(json.loads(text, object_pairs_hook=pairs), "")
     except ValueError:
         return []
-    return found
+    return [yaml_text.well_formed(path) for path in found]
 
 
 class _Marked(dict[str, Any]):

@@ -71,8 +71,17 @@ def check(text: str | bytes) -> None:
             raise ValueError("document contains excessive aliasing")
 
 
+def well_formed(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair, as Go's decoder has it."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def as_json(value: Any) -> Any:
     """What YAML was read as, as JSON can hold it; ``ValueError`` for what JSON cannot."""
+    if type(value) is str:
+        return well_formed(value)
     if type(value) is dict:
         return {_key(key): as_json(item) for key, item in value.items()}
     if type(value) is list:
@@ -81,14 +90,14 @@ def as_json(value: Any) -> Any:
         return float(value)
     if type(value) is float and not math.isfinite(value):
         raise ValueError(f"json: unsupported value: {value}")
-    if value is None or type(value) in (str, int, float, bool):
+    if value is None or type(value) in (int, float, bool):
         return value
     raise ValueError(f"json: unsupported type: {type(value).__name__}")
 
 
 def _key(key: Any) -> str:
     if type(key) is str:
-        return key
+        return well_formed(key)
     if type(key) is bool:
         return "true" if key else "false"
     if type(key) is int or type(key) is float:
