@@ -80,6 +80,31 @@ def test_foreground_waits_for_dependents_that_block() -> None:
     run(scenario, widgets=True)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_circle_of_owners_goes_in_the_foreground(size: int, at_once: bool) -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        names = [f"c{index}" for index in range(size)]
+        made = [await api.create("configmaps", config_map(name), "default") for name in names]
+        for name, owner in zip(names, made[1:] + made[:1], strict=True):
+            reference = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "blockOwnerDeletion": True,
+            }
+            patch = {"metadata": {"ownerReferences": [reference]}}
+            await api.patch("configmaps", name, patch, "default")
+        for name in names if at_once else names[:1]:
+            await api.delete("configmaps", name, "default", propagation="Foreground")
+        await settle(60)
+        for name in names:
+            assert not await is_there(api, "configmaps", name)
+
+    run(scenario)
+
+
 def test_orphan_keeps_the_dependents_without_their_reference() -> None:
     async def scenario(engine: Engine, api: Api) -> None:
         owner = await api.create(WIDGET, widget(), "default")

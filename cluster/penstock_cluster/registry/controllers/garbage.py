@@ -185,21 +185,36 @@ class GarbageCollector:
             found = self._storage.store.table(dependent[0]).items.get(dependent[1])
             if found is None:
                 continue
-            reference = next(
-                (
-                    item
-                    for item in found.object["metadata"].get("ownerReferences") or ()
-                    if item["uid"] == version.uid
-                ),
-                None,
-            )
+            reference = _reference(found, version.uid)
             if reference is None:
                 continue
-            blocked |= bool(reference.get("blockOwnerDeletion"))
+            if reference.get("blockOwnerDeletion") and not self._waits_for(dependent, item):
+                blocked = True
             if "deletionTimestamp" not in found.object["metadata"]:
                 self._queue.add(dependent)
         if not blocked:
             self._drop_finalizer(item, version, _FOREGROUND)
+
+    def _waits_for(self, start: _Item, wanted: _Item) -> bool:
+        """Whether one object goes in the foreground only after another: who owns whom in circles.
+
+        Each object of a circle would wait for the next for ever.
+        """
+        seen, left = {start}, [start]
+        while left:
+            item = left.pop()
+            if item == wanted:
+                return True
+            version = self._storage.store.table(item[0]).items.get(item[1])
+            if version is None or not _goes_in_foreground(version):
+                continue
+            for dependent in self._dependents.get(version.uid, set()) - seen:
+                found = self._storage.store.table(dependent[0]).items.get(dependent[1])
+                reference = _reference(found, version.uid) if found else None
+                if reference and reference.get("blockOwnerDeletion"):
+                    seen.add(dependent)
+                    left.append(dependent)
+        return False
 
     def _orphan(self, item: _Item, version: Version) -> None:
         for dependent in sorted(self._dependents.get(version.uid, ())):
@@ -234,3 +249,14 @@ class GarbageCollector:
             del metadata["finalizers"]
         document = {**version.object, "metadata": metadata}
         store.put(store.table(item[0]), version.key, document, version.managed)
+
+
+def _reference(version: Version, uid: str) -> Json | None:
+    """An object's reference to an owner."""
+    references = version.object["metadata"].get("ownerReferences") or ()
+    return next((each for each in references if each["uid"] == uid), None)
+
+
+def _goes_in_foreground(version: Version) -> bool:
+    metadata = version.object["metadata"]
+    return "deletionTimestamp" in metadata and _FOREGROUND in (metadata.get("finalizers") or ())
