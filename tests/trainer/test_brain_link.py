@@ -264,7 +264,10 @@ def test_a_job_that_cannot_be_described_is_said_once_and_registered_when_it_can(
     assert "\n" not in said
 
 
-def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -> None:
+@pytest.mark.parametrize(("limit", "ideal"), [("", 16), ("memory", 4)])
+def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use(
+    limit: str, ideal: float
+) -> None:
     fake = FakeBrain()
     found, dispatcher = Coordinator(JobFacts(), identity="t"), Dispatcher("d")
     usage = Usage(cpu_cores=1.5, memory_bytes=5)
@@ -275,6 +278,7 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
         dequeued_per_second=4,
         received_bytes_per_second=9e6,
         wait_share=0.75,
+        limit=limit,
     )
     dispatcher.consumer(ConsumerReport(name="c", address="h:1", queue=queue, taken=12), now)
     served = WorkerReport(name="w", rank=3, incarnation=1, cpu_cores=0.9, memory_bytes=7)
@@ -292,7 +296,7 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use() -
     run(fake, work, found, dispatcher)
     sample = fake.samples[-1]
     assert sample["step"] == 12, "a program that does not use the API takes one batch a step"
-    assert sample["queue"]["ideal_per_second"] == 16
+    assert sample["queue"]["ideal_per_second"] == ideal, "more would have nothing to do"
     assert sample["queue"]["received_bytes_per_second"] == 9e6
     assert sample["roles"]["worker"]["0"]["wait_share"] == 0.75
     maker = sample["roles"]["dataWorker"]["3"]

@@ -63,6 +63,7 @@ class StreamOptions:
         lookahead: steps that the sampler may be asked for ahead of the program; None: any.
         batch_bytes: of the largest batch of the epochs before; 0: unknown.
         finish: what is done with each batch before the program gets it, in any thread.
+        timeout_seconds: a wait for a batch that is longer is an error; 0: none is.
     """
 
     guarantee: Guarantee | None = None
@@ -72,6 +73,7 @@ class StreamOptions:
     lookahead: int | None = None
     batch_bytes: int = 0
     finish: Callable[[Any], Any] | None = None
+    timeout_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class BatchStream:
             lookahead=options.lookahead,
             batch_bytes=options.batch_bytes,
             finish=options.finish,
+            timeout_seconds=options.timeout_seconds,
         )
         self.queue = self._pool.open(told)
         self._window = self.queue.window

@@ -140,6 +140,7 @@ class Dispatcher:
             received_bytes_per_second=sum(one.received_bytes_per_second for one in queues),
             wait_share=max(one.wait_share for one in queues),
             ready=sum(one.ready for one in queues),
+            limit=max(one.limit for one in queues),
         )
 
     def wait_shares(self, now: float) -> dict[int, float]:

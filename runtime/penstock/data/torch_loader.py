@@ -178,8 +178,8 @@ class Epochs:
                 self.told = True
             return None
         consumer = consumer_of_process()
-        if self.stream is not None:
-            self.stream.abandon()
+        if self.stream is not None and loader.persistent_workers:
+            self.stream.abandon()  # PyTorch, too, has but one iterator then
         resume, self.resume = self.resume, None
         start = resume["start"] if resume is not None else None
         position = int(resume["yielded"]) if resume is not None else 0
@@ -220,6 +220,7 @@ class Epochs:
             lookahead=ahead,
             batch_bytes=self.batch_bytes,
             finish=_finisher(loader),
+            timeout_seconds=loader.timeout,
         )
         self.stream = BatchStream(
             consumer,

@@ -278,6 +278,19 @@ def test_data_workers_and_local_ones_share_the_work(consumer: Consumer) -> None:
     assert [batch[1].tolist() for batch in got] == [batch[1].tolist() for batch in wanted]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_may_be_iterated_within_itself(workers: int) -> None:
+    loader = DataLoader(Images(12, draws=False), batch_size=4, num_workers=workers)
+    met = [(int(left[1][0]), int(right[1][0])) for left in loader for right in loader]
+    assert met == [(left, right) for left in (0, 4, 8) for right in (0, 4, 8)]
+
+
+def test_a_time_out_of_the_programs_is_kept() -> None:
+    loader = DataLoader(Images(4, seconds=30.0), batch_size=4, num_workers=1, timeout=0.5)
+    with pytest.raises(RuntimeError, match=r"DataLoader timed out after 0\.5 seconds"):
+        next(iter(loader))
+
+
 PROGRAM = textwrap.dedent(
     """
     import os, sys, time

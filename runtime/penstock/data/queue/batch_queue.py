@@ -41,6 +41,7 @@ class QueueOptions:
         lookahead: steps that the sampler may be asked for ahead of the program; None: any.
         batch_bytes: of the largest batch so far, where the epochs before have told; else 0.
         finish: what is done with a batch before the program gets it.
+        timeout_seconds: a wait for a batch that is longer is an error; 0: none is.
     """
 
     key: bytes
@@ -52,6 +53,7 @@ class QueueOptions:
     lookahead: int | None = None
     batch_bytes: int = 0
     finish: Callable[[Any], Any] | None = None
+    timeout_seconds: float = 0.0
 
 
 class Counts:
@@ -148,8 +150,9 @@ class BatchQueue:
 
         Raises:
             BadSampleError: three makers died while they made this step.
+            RuntimeError: it took longer than the program wants to wait (PyTorch's ``timeout``).
         """
-        began = time.perf_counter()
+        began, limit = time.perf_counter(), self._options.timeout_seconds
         window, counts = self.window, self._counts
         elsewhere = keep_workers()
         while True:
@@ -158,12 +161,14 @@ class BatchQueue:
                 need, batch = window.take(elsewhere=elsewhere)
                 counts.lost += window.lost - lost
                 if need is Need.WAIT:
-                    self._lock.wait(WAIT_SECONDS)
+                    self._lock.wait(min(limit or WAIT_SECONDS, WAIT_SECONDS))
                     drop_overdue()
                 elif need is None:
                     counts.taken += 1
             if need is not Need.WAIT:
                 break
+            if limit and time.perf_counter() - began > limit:
+                raise RuntimeError(f"DataLoader timed out after {limit:g} seconds")
             elsewhere = keep_workers()
         counts.waited_seconds += time.perf_counter() - began
         return need, batch

@@ -54,11 +54,16 @@ class JobSampler:
         )
 
     def _queue(self, now: float) -> QueueSample | None:
-        """What the training processes say of their input queues; None when none takes batches."""
+        """What the training processes say of their input queues; None when none takes batches.
+
+        Where memory or the sampler bounds what is under way, more data workers would get nothing to
+        do: the job then takes what it would take.
+        """
         queue = self._dispatcher.queue(now) if self._dispatcher is not None else None
         if queue is None:
             return None
-        ideal = queue.dequeued_per_second / max(1 - queue.wait_share, LEAST_BUSY)
+        busy = 1.0 if queue.limit else max(1 - queue.wait_share, LEAST_BUSY)
+        ideal = queue.dequeued_per_second / busy
         return QueueSample(
             enqueued_per_second=queue.enqueued_per_second,
             dequeued_per_second=queue.dequeued_per_second,
