@@ -44,6 +44,7 @@ from penstock.job.protocol import (
 from penstock.job.settings import PodIdentity
 from penstock.trainer import training_evidence
 from penstock.trainer.control.model.silent_copies import REFUSED, duplicate_rank, unattached
+from penstock.trainer.process_meter import ProcessMeter
 from penstock.trainer.processes import Processes
 
 logger = logging.getLogger(__name__)
@@ -62,33 +63,6 @@ NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-
-
-class ProcessMeter:
-    """CPU and memory of a process and all its descendants."""
-
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self._cpu_seconds: dict[int, float] = {}
-        self._measured = time.monotonic()
-
-    def read(self) -> Usage | None:
-        """Mean cores used since the last call and memory now; None when the process is gone."""
-        try:
-            tree = [self._root, *self._root.children(recursive=True)]
-        except psutil.Error:
-            return None
-        memory, spent, seconds = 0, 0.0, {}
-        for process in tree:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                seconds[process.pid] = times.user + times.system
-                spent += seconds[process.pid] - self._cpu_seconds.get(process.pid, 0.0)
-                memory += process.memory_info().rss
-        now = time.monotonic()
-        span, self._measured = now - self._measured, now
-        self._cpu_seconds = seconds
-        return Usage(cpu_cores=max(0.0, spent) / span if span > 0 else 0.0, memory_bytes=memory)
 
 
 class Agent:

@@ -1,0 +1,67 @@
+"""What a training process and all that it started use."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Final
+
+import psutil
+
+from penstock.job.protocol import Usage
+
+SHARES_SECONDS: Final = 5.0
+"""How often the memory of a tree of processes is measured: the kernel walks through all of it."""
+
+
+class ProcessMeter:
+    """CPU and memory of a process and all its descendants.
+
+    Memory that several of them share counts once: the workers of a loader are forks of the program,
+    and hold its batches too, so that the sum of what each of them has would be many times as much.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._cpu_seconds: dict[int, float] = {}
+        self._measured = time.monotonic()
+        self._shares: tuple[float, int] | None = None
+
+    def read(self) -> Usage | None:
+        """Mean cores used since the last call and memory now; None when the process is gone."""
+        try:
+            tree = [self._root, *self._root.children(recursive=True)]
+            memory = self._root.memory_info().rss
+        except psutil.Error:
+            return None
+        spent, seconds = 0.0, {}
+        for process in tree:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                seconds[process.pid] = times.user + times.system
+                spent += seconds[process.pid] - self._cpu_seconds.get(process.pid, 0.0)
+        now = time.monotonic()
+        if len(tree) > 1:
+            if self._shares is None or now - self._shares[0] >= SHARES_SECONDS:
+                self._shares = (now, sum(map(_proportional_bytes, tree)))
+            memory = max(memory, self._shares[1])
+        span, self._measured = now - self._measured, now
+        self._cpu_seconds = seconds
+        return Usage(cpu_cores=max(0.0, spent) / span if span > 0 else 0.0, memory_bytes=memory)
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    """Its memory, what is shared in proportion to those who share it; 0 when it is gone."""
+    try:
+        with open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:  # noqa: PTH123 - no path is made of it
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    except OSError:
+        pass  # another user's process, or a kernel that does not tell
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
