@@ -314,7 +314,7 @@ def _termination_message(container: Json, launch: Launch, *, failed: bool) -> st
         with launch.process.log.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - 4 * _MESSAGE_FROM_LOG_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = file.read().decode(errors="replace").removesuffix("\n").split("\n")
         texts = [line.split(" ", 3)[-1] for line in lines[-_MESSAGE_FROM_LOG_LINES:]]
         return "\n".join(texts)[-_MESSAGE_FROM_LOG_BYTES:]
     return ""
