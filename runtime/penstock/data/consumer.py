@@ -29,7 +29,8 @@ from penstock.data.protocol import (
     ProtocolError,
     QueueState,
 )
-from penstock.data.queue.receiving import join, receive_from
+from penstock.data.queue.makers import Makers
+from penstock.data.queue.receiving import join, receive_from, start_thread
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.reporting import Reporter
@@ -142,9 +143,9 @@ class Consumer:
                 logger.error("data workers cannot connect: %s", error)
                 self._closing.wait(1.0)
                 continue
-            self._start(self._serve, sock)
+            start_thread(self.pool.makers, self._serve, sock)
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, makers: Makers, sock: socket.socket) -> None:
         if sock.family == socket.AF_INET:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if sys.platform == "linux":
@@ -159,11 +160,11 @@ class Consumer:
             logger.warning("a connection to %s was refused: %s", self.address, error)
             sock.close()
             return
-        link = WorkerConnection(sock, peer.name, self.pool.makers.shared)
+        link = WorkerConnection(sock, peer.name, makers.shared)
         how = "shared memory" if link.shares_memory else "TCP"
         logger.info("data worker %s joins (%s)", link.name, how)
-        join(self.pool.makers, link)
-        receive_from(self.pool.makers, link)
+        join(makers, link)
+        receive_from(makers, link)
 
     # ------------------------------------------------------------------ reports
 

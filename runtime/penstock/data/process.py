@@ -52,7 +52,14 @@ def job_token() -> str:
 
 @cache
 def _pool(process: int) -> WorkerPool:
-    return WorkerPool()
+    pool = WorkerPool()
+    atexit.register(_end, pool, process)
+    return pool
+
+
+def _end(pool: WorkerPool, process: int) -> None:
+    if os.getpid() == process:
+        pool.end()
 
 
 @cache

@@ -94,9 +94,10 @@ def _sampler_name(loader: Any) -> str:
 class TorchBatches(Batches):
     """The iterator of one epoch."""
 
-    def __init__(self, stream: BatchStream, length: Callable[[], int]) -> None:
+    def __init__(self, stream: BatchStream, length: Callable[[], int], epochs: Epochs) -> None:
         super().__init__(stream)
         self._length = length
+        self._epochs = epochs  # whose local workers live as long, though the loader may be gone
 
     def __len__(self) -> int:
         return self._length()
@@ -234,7 +235,7 @@ class Epochs:
             keeps_local=loader.persistent_workers,
         )
         self.epoch += 1
-        return TorchBatches(self.stream, lambda: len(sampler))
+        return TorchBatches(self.stream, lambda: len(sampler), self)
 
     @property
     def batch_bytes(self) -> int:

@@ -129,6 +129,16 @@ def test_persistent_ones_live_until_the_loader_is_gone() -> None:
     eventually(lambda: not local_workers())
 
 
+def test_persistent_ones_live_as_long_as_an_iterator_whose_loader_is_gone() -> None:
+    options = {"dataset": Images(200, draws=False, seconds=0.001), "num_workers": 2}
+    batches = iter(make(DataLoader, persistent_workers=True, **options))
+    gc.collect()
+    assert len(list(batches)) == 50
+    del batches
+    gc.collect()
+    eventually(lambda: not local_workers())
+
+
 def local_workers() -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
 
@@ -307,6 +317,32 @@ PROGRAM = textwrap.dedent(
         time.sleep(0.05)
     """
 )
+
+
+ENDING = textwrap.dedent(
+    """
+    import torch
+    from torch.utils.data import Dataset
+    from penstock.data.torch_loader import DataLoader
+    class Large(Dataset):
+        held = torch.zeros(1 << 20)
+        def __len__(self):
+            return 1000
+        def __getitem__(self, index):
+            return self.held + index
+    loader = DataLoader(Large(), batch_size=4, num_workers=2)
+    batches = iter(loader)
+    print(float(next(batches)[1, 0]))
+    """
+)
+
+
+def test_a_program_may_end_in_the_middle_of_an_epoch() -> None:
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=50
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
 
 
 @pytest.mark.parametrize("seconds", [0.01, 60.0], ids=["between-samples", "within-one"])

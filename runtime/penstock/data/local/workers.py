@@ -12,7 +12,6 @@ import contextlib
 import logging
 import multiprocessing
 import socket
-import threading
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -21,7 +20,8 @@ from typing import Any, Final
 
 from penstock.data.local.process import Prepare, serve_parent
 from penstock.data.pipeline import Pipeline
-from penstock.data.queue.receiving import join, receive_from
+from penstock.data.queue.makers import Makers
+from penstock.data.queue.receiving import join, receive_from, start_thread
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.transport import frame
@@ -30,6 +30,8 @@ from penstock.data.transport.messages import SILENCE_SECONDS
 logger = logging.getLogger(__name__)
 
 END_SECONDS: Final = 5.0
+AT_EXIT_SECONDS: Final = 0.2
+"""What is being made when the program ends is wanted by nobody."""
 MAX_DEATHS: Final = 3
 """So many may die without a batch between them; after that the program makes batches itself."""
 
@@ -76,7 +78,7 @@ class LocalWorkers:
             self._start(number)
 
     def keep(self) -> bool:
-        """Replace those that have died; False when there is none left to make a batch."""
+        """Replace those that have died; False when there is none to make a batch."""
         while self._ended and not self._stopping:
             number, why = self._ended.popleft()
             del self._links[number]
@@ -93,7 +95,7 @@ class LocalWorkers:
             )
             if again:
                 self._start(number)
-        return bool(self._links)
+        return bool(self._links) and not self._stopping
 
     def stop(self) -> None:
         """End them; may be called by a finalizer, in any thread."""
@@ -138,20 +140,26 @@ class LocalWorkers:
         )
         self._links[number] = link
         join(self._pool.makers, link)
-        threading.Thread(
-            target=self._receive, args=(number, link, process), name="penstock-local", daemon=True
-        ).start()
+        # The thread has nothing of the program's, whose objects must not end with it at exit.
+        start_thread(self._pool.makers, _receive, link, process, number, self._ended)
 
-    def _receive(self, number: int, link: WorkerConnection, process: Any) -> None:
-        receive_from(self._pool.makers, link)
-        with contextlib.suppress(AssertionError, ValueError):  # this process is a fork itself
+
+def _receive(
+    makers: Makers,
+    link: WorkerConnection,
+    process: Any,
+    number: int,
+    ended: deque[tuple[int, str]],
+) -> None:
+    receive_from(makers, link)
+    with contextlib.suppress(AssertionError, ValueError):  # this process is a fork itself
+        process.join(AT_EXIT_SECONDS if makers.closing else END_SECONDS)
+        if process.exitcode is None:
+            process.kill()
             process.join(END_SECONDS)
-            if process.exitcode is None:
-                process.kill()
-                process.join(END_SECONDS)
-            self._ended.append((number, _explain(process)))
-        with self._pool.makers.lock:
-            self._pool.makers.lock.notify_all()  # the program looks what there is to do
+        ended.append((number, _explain(process)))
+    with makers.lock:
+        makers.lock.notify_all()  # the program looks what there is to do
 
 
 def _explain(process: Any) -> str:

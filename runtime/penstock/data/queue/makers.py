@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import weakref
 from typing import Final
 
 from penstock.data.memory import MemoryMeter
@@ -37,6 +38,7 @@ class Makers:
         queues: of the streams that are open, by number.
         shared: the memory that makers on this machine write to.
         closing: nobody is missed any more.
+        threads: that receive from somebody, or did.
     """
 
     def __init__(self, meter: MemoryMeter | None = None) -> None:
@@ -47,6 +49,7 @@ class Makers:
         self.queues: dict[int, BatchQueue] = {}
         self.complaints = Complaints()
         self.closing = False
+        self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._meter = meter or MemoryMeter()
 
     def request(self, queue: BatchQueue) -> None:

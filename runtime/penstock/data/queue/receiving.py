@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from penstock.data.errors import DataError, FrameError, NotPortableError
@@ -49,6 +51,15 @@ def receive_from(makers: Makers, link: WorkerConnection) -> None:
             if makers.links.get(link.name) is link:
                 makers.remove(link, why)
             link.close()
+
+
+def start_thread(makers: Makers, work: Callable[..., None], *arguments: Any) -> None:
+    """Have a thread ``work(makers, *arguments)``; `WorkerPool.end` waits for it."""
+    thread = threading.Thread(
+        target=work, args=(makers, *arguments), name="penstock-data", daemon=True
+    )
+    makers.threads.add(thread)
+    thread.start()
 
 
 class _Receiver:

@@ -6,8 +6,10 @@ A pool without makers is a pool like any other, and what a stream has outside a 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
+from typing import Final
 
 from penstock.data.memory import MemoryMeter
 from penstock.data.pipeline import PackedPipeline
@@ -15,6 +17,8 @@ from penstock.data.queue.batch_queue import BatchQueue, Counts, QueueOptions
 from penstock.data.queue.makers import Makers
 
 logger = logging.getLogger(__name__)
+
+END_SECONDS: Final = 2.0
 
 
 class WorkerPool:
@@ -48,13 +52,20 @@ class WorkerPool:
         return max(limits, default="")
 
     def end(self) -> None:
-        """Say goodbye to everybody."""
+        """Say goodbye to everybody, and wait for the threads that received from them.
+
+        When the interpreter ends, a thread that still has a tensor would end the process with it.
+        """
         makers = self.makers
         with makers.lock:
             makers.closing = True
             for link in makers.links.values():
                 link.end()
             makers.lock.notify_all()
+        deadline = time.monotonic() + END_SECONDS
+        for thread in list(makers.threads):
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def forget_in_child(self) -> None:
         """In a process that was forked: its sockets and its memory are the parent's alone."""
