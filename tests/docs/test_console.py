@@ -51,6 +51,8 @@ NOT_TYPED: Final = {
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
     ("examples/criteo/README.md", "python"): EXAMPLE + "test_criteo.py",
     ("examples/digits/README.md", "python"): EXAMPLE + "test_digits_alone.py",
+    ("examples/imagenet/README.md", "penstock run"): EXAMPLE + "test_imagenet.py",
+    ("examples/imagenet/README.md", "python"): EXAMPLE + "test_imagenet.py",
     ("examples/images/README.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("examples/images/README.md", "python"): EXAMPLE + "test_images_alone.py, _elastic.py",
 }
@@ -78,6 +80,7 @@ JOB_OF: Final = {
     "docs/tasks/sizing.md": "sized",
     "examples/criteo/README.md": "",
     "examples/digits/README.md": "",
+    "examples/imagenet/README.md": "",
     "examples/images/README.md": "",
 }
 """Pages whose commands need one, to the job that runs by then: of the page, or of the examples."""
