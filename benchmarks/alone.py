@@ -37,7 +37,7 @@ from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any, Final
 
-from benchmarks.goals import Goal, at_least, equal, interval_of, report
+from benchmarks.goals import Goal, Interval, at_least, equal, interval_of, report
 from penstock.data.allocator import ALLOCATOR
 
 SCRIPT: Final = Path(__file__).with_name("alone_programs") / "train.py"
@@ -106,19 +106,32 @@ PROGRAMS: Final = (
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a program printed, and the CPU time of all its processes."""
+    """One run of a program.
+
+    Attributes:
+        printed: its figures; empty if it ended without.
+        cpu_seconds: of all its processes.
+        failure: its exit code and the end of what it said, where it did not end well.
+    """
 
     printed: dict[str, Any]
     cpu_seconds: float
+    failure: str = ""
 
     @property
     def batches(self) -> str:
         """Order and content of all its batches, in one word."""
-        return f"{self.printed['order']}-{self.printed['content']}"
+        return f"{self.printed.get('order')}-{self.printed.get('content')}"
+
+    def ratio(self, alone: Run, figure: str) -> float | None:
+        """Its speed by that of another run; None where one of them has none."""
+        name = f"{figure}_steps_per_second"
+        ours, theirs = self.printed.get(name), alone.printed.get(name)
+        return ours / theirs if ours and theirs else None
 
 
 def run(data_workers: int, options: Sequence[str]) -> Run:
-    """Run the program to its end; RuntimeError with what it said if it fails or hangs."""
+    """Run the program to its end; one that hangs is ended."""
     command = [sys.executable, str(SCRIPT), *options]
     if data_workers != ALONE:
         penstock = str(Path(sys.executable).with_name("penstock"))
@@ -135,10 +148,12 @@ def run(data_workers: int, options: Sequence[str]) -> Run:
             limit.cancel()
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode or not lines:
+        printed = json.loads(lines[-1]) if lines else {}
+        failure = ""
+        if process.returncode or not printed:
             errors.seek(0)
-            raise RuntimeError(f"{' '.join(command)}:\n{errors.read()[-3000:]}")
-    return Run(json.loads(lines[-1]), usage.ru_utime + usage.ru_stime)
+            failure = f"exit code {process.returncode}: {errors.read()[-1500:]}"
+    return Run(printed, usage.ru_utime + usage.ru_stime, failure)
 
 
 def measure(program: Program, pairs: int, share: float, warm: float, seed: int) -> dict[str, Any]:
@@ -149,38 +164,40 @@ def measure(program: Program, pairs: int, share: float, warm: float, seed: int) 
             options = [*program.options(share, seed), f"--warm-seconds={warm}"]
             taken[system].append(run(system, options))
     alone = taken[ALONE]
+    rates = [one.printed["total_steps_per_second"] for one in alone if one.printed]
     row: dict[str, Any] = {
         "program": program.name,
         "waits": program.waits,
-        "alone_steps_per_second": round(
-            mean(one.printed["total_steps_per_second"] for one in alone), 2
-        ),
+        "alone_steps_per_second": round(mean(rates), 2) if rates else None,
     }
     for system in SYSTEMS[1:]:
-        for key, figure in (("ratio", "total"), ("steady_ratio", "steady")):
-            name = f"{figure}_steps_per_second"
-            ratios = [
-                ours.printed[name] / theirs.printed[name]
-                for ours, theirs in zip(taken[system], alone, strict=True)
-                if theirs.printed[name]
-            ]
-            found = interval_of(ratios)
-            row[f"{key}_{system}"] = found.mean
-            if key == "ratio":
-                row[f"interval_{system}"] = [found.low, found.high]
-                row[f"pairs_{system}"] = [round(one, 3) for one in ratios]
-        costs = [a.cpu_seconds / b.cpu_seconds for a, b in zip(taken[system], alone, strict=True)]
-        row[f"cpu_ratio_{system}"] = round(mean(costs), 3)
-    row["order_equal"] = len({one.printed["order"] for runs in taken.values() for one in runs}) == 1
+        turns = list(zip(taken[system], alone, strict=True))
+        ratios = [ratio for a, b in turns if (ratio := a.ratio(b, "total")) is not None]
+        steady = [ratio for a, b in turns if (ratio := a.ratio(b, "steady")) is not None]
+        found = interval_of(ratios) if ratios else None
+        row |= {
+            f"ratio_{system}": found.mean if found else None,
+            f"interval_{system}": [found.low, found.high] if found else None,
+            f"pairs_{system}": [round(one, 3) for one in ratios],
+            f"steady_ratio_{system}": round(mean(steady), 3) if steady else None,
+            f"cpu_ratio_{system}": round(mean(a.cpu_seconds / b.cpu_seconds for a, b in turns), 3),
+        }
+    ran = [one for runs in taken.values() for one in runs]
+    row["order_equal"] = len({one.printed.get("order") for one in ran}) == 1
+    row["failures"] = [one.failure for one in ran if one.failure]
     return row
 
 
 def compare_batches(program: Program, share: float, warm: float, seed: int) -> dict[str, Any]:
     """A program's batches, whole: which runs had others than they are to have."""
 
+    failures: list[str] = []
+
     def batches(data_workers: int, workers: int | None = None) -> str:
         more = ["--whole", "--epochs=2", f"--warm-seconds={warm if data_workers > 0 else 0}"]
-        return run(data_workers, [*program.options(share, seed, workers), *more]).batches
+        done = run(data_workers, [*program.options(share, seed, workers), *more])
+        failures.extend([done.failure] if done.failure else [])
+        return done.batches
 
     alone = batches(ALONE)
     found = {f"data workers {count}": batches(count) for count in SYSTEMS[1:]}
@@ -197,13 +214,17 @@ def compare_batches(program: Program, share: float, warm: float, seed: int) -> d
         "another_order": [
             name for name, one in found.items() if one.split("-")[0] != alone.split("-")[0]
         ],
+        "failures": failures,
     }
 
 
 def goals_of(rows: Sequence[dict[str, Any]], compared: Sequence[dict[str, Any]]) -> list[Goal]:
     """What was to be reached."""
-    goals: list[Goal] = []
-    without = interval_of([ratio for row in rows for ratio in row["pairs_0"]])
+    goals = [
+        equal("every run ends well", (r["program"] for r in [*rows, *compared] if r["failures"]))
+    ]
+    pairs = [ratio for row in rows for ratio in row["pairs_0"]]
+    without = interval_of(pairs) if pairs else Interval(0.0, None, None, 0)
     goals.append(at_least("without data workers, mean of the ratio", 0.99, without.mean))
     goals.append(at_least("without data workers, lower end of its interval", 0.97, without.low))
     for waits, bound, what in ((True, 1.0, "batches wait"), (False, 0.98, "cores are full")):

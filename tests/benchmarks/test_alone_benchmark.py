@@ -30,6 +30,7 @@ def test_a_program_has_a_ratio_for_each_system() -> None:
     assert row["ratio_0"] > 0
     assert row["ratio_2"] > 0
     assert row["order_equal"]
+    assert row["failures"] == []
 
 
 @pytest.mark.slow
@@ -48,12 +49,20 @@ def row(**more: Any) -> dict[str, Any]:
         "pairs_0": [1.0, 1.01, 1.0],
         "pairs_2": [1.0, 1.2],
         "order_equal": True,
+        "failures": [],
         **more,
     }
 
 
 def batches(**more: Any) -> dict[str, Any]:
-    return {"program": "p", "draws": False, "differing": [], "another_order": [], **more}
+    return {
+        "program": "p",
+        "draws": False,
+        "differing": [],
+        "another_order": [],
+        "failures": [],
+        **more,
+    }
 
 
 def test_goals_are_missed_where_a_figure_is() -> None:
@@ -65,6 +74,7 @@ def test_goals_are_missed_where_a_figure_is() -> None:
     assert len(missed([row(pairs_2=[0.9, 1.0])], [batches()])) == 1
     assert missed([row(waits=False, pairs_2=[0.98, 0.99])], [batches()]) == []
     assert missed([row(order_equal=False)], [batches()]) == ["order as alone"]
+    assert missed([row(failures=["exit code -6"])], [batches()]) == ["every run ends well"]
     assert missed([row()], [batches(another_order=["x"])]) == ["order as alone"]
     drawn = batches(draws=True, differing=["num_workers 5"])
     assert missed([row()], [batches(), drawn]) == ["bits alike where something is drawn"]
