@@ -1,0 +1,1 @@
+"""What `benchmarks.feed` runs: input pipelines, a training program, and the watching of it."""

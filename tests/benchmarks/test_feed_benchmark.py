@@ -1,0 +1,98 @@
+"""The benchmark that feeds a training program, cut short."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.feed import compare, gpu_goals, sleep_goals
+from benchmarks.feeding.process_tree import ProcessTree
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_each_system_has_its_figures() -> None:
+    options = ["--workers=1", "--pipelines=small", "--systems=torch,local", "--rounds=1"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.feed",
+            "--json",
+            "--seconds=0.2",
+            "--settle-seconds=0.2",
+            *options,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert [row["system"] for row in found["rows"]] == ["torch", "local"]
+    for row in found["rows"]:
+        assert row["images_per_second"] > 0
+        assert row["cpu_ms_per_image"] > 0
+        assert row["tree_peak_mb"] > 50
+        assert row["makers"] == 1
+    assert found["rows"][0]["of_torch"] == 1
+    assert found["goals"] == []
+
+
+def test_shared_memory_that_nobody_has_mapped_is_counted_once() -> None:
+    tree, size = ProcessTree(os.getpid(), os.getpid()), 32 << 20
+    file = os.memfd_create("batch")
+    try:
+        before = tree._tree_bytes()
+        os.write(file, b"x" * size)
+        unmapped = tree._tree_bytes() - before
+        with mmap.mmap(file, size) as mapped:
+            assert mapped[:: mmap.PAGESIZE]
+            both = tree._tree_bytes() - before
+    finally:
+        os.close(file)
+    assert unmapped == pytest.approx(size, rel=0.2)
+    assert both == pytest.approx(size, rel=0.4)  # reading it takes memory too
+
+
+def row(pipeline: str, workers: int, system: str, rate: float, **more: Any) -> dict[str, Any]:
+    return {
+        "pipeline": pipeline,
+        "workers": workers,
+        "system": system,
+        "images_per_second": rate,
+        "batch_mb": 150.0,
+        "gb_per_second": 1.0,
+        "training_cores": 0.1,
+        "peak_mb": 100,
+        "tree_peak_mb": 200,
+        **more,
+    }
+
+
+def test_workers_that_wait_are_to_add_up() -> None:
+    rows = [row("sleep", 1, "torch", 10.0), row("sleep", 12, "torch", 119.0)]
+    rows += [row("sleep", 12, "local", 118.0), row("sleep", 12, "data", 100.0)]
+    compare(rows)
+    assert [goal.ok for goal in sleep_goals(rows)] == [True, False]
+    assert sleep_goals([one for one in rows if one["workers"] == 1]) == []
+
+
+def test_what_a_gpu_is_to_reach() -> None:
+    rows = [row("jpeg", 1, "torch", 100.0), row("jpeg", 8, "torch", 700.0)]
+    rows += [row("jpeg", 1, "local", 101.0), row("jpeg", 8, "local", 710.0)]
+    rows += [row("ready", 8, "torch", 1.0), row("ready", 8, "local", 1.0, batch_mb=308.0)]
+    compare(rows)
+    missed = [goal.name for goal in gpu_goals(rows, 600.0) if not goal.ok]
+    assert missed == ["ready, local: GB/s"]
+    missed = [goal.name for goal in gpu_goals(rows, 4000.0) if not goal.ok]
+    assert missed == ["jpeg, local: of the least of GPU and workers", "ready, local: GB/s"]
