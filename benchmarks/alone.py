@@ -37,7 +37,7 @@ from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any, Final
 
-from benchmarks.goals import Goal, Interval, at_least, equal, interval_of, report
+from benchmarks.goals import Goal, Interval, at_least, equal, interval_of, report, table
 from penstock.data.allocator import ALLOCATOR
 
 SCRIPT: Final = Path(__file__).with_name("alone_programs") / "train.py"
@@ -263,10 +263,11 @@ def main() -> int:
     rows, compared = [], []
     for program in programs:
         rows.append(measure(program, options.pairs, share, warm, seed))
-        print(f"{program.name}: {rows[-1]['ratio_0']}, {rows[-1]['ratio_2']}", file=sys.stderr)
+        print(table(rows[-1:]), file=sys.stderr, flush=True)
         load.append(os.getloadavg()[0])
     for program in programs:
         compared.append(compare_batches(program, min(share, 0.25), warm, seed))
+        print(table(compared[-1:]), file=sys.stderr, flush=True)
         load.append(os.getloadavg()[0])
     result = {"seed": seed, "load": load, "pairs": options.pairs, "rows": rows, "batches": compared}
     return report(result, goals_of(rows, compared), as_json=options.json)

@@ -7,8 +7,8 @@ The systems: ``torch`` is the program alone, ``local`` the same program under ``
 workers. The pipelines: ``jpeg`` (read, decode, crop, flip, normalise), ``ready`` (samples that are
 there already, in large batches), ``sleep`` (the same, but each batch takes ``--sleep-seconds`` of
 waiting), ``text`` (tokenising), ``small`` (64 KB batches). With a GPU the step is ResNet-50 in
-bfloat16 (jpeg) or the copy to the device, and batches are pinned; without one it is a pause of
-``--step-ms``.
+bfloat16 (jpeg) or the copy to the device, and batches are pinned; without one it is a look at every
+page of the batch, and a pause of ``--step-ms``.
 
 All systems have the same settings, cores and allocator, and take turns; figures are medians of
 ``--rounds`` windows that begin when every worker has made a batch and what lay in the queues has
@@ -35,7 +35,7 @@ import psutil
 
 from benchmarks.feeding import pipelines
 from benchmarks.feeding.feeder import SYSTEMS, Load, running
-from benchmarks.goals import Goal, at_least, at_most, report
+from benchmarks.goals import Goal, at_least, at_most, report, table
 
 PICTURES: Final = 64
 BATCHES_HELD: Final = 4
@@ -246,9 +246,10 @@ def main() -> int:
         limit = step_rate(options, folder) if accelerator.there else None
         for kind in options.pipelines:
             for workers in options.workers:
-                rows += measure(kind, workers, options, folder)
+                found = measure(kind, workers, options, folder)
                 load.append(os.getloadavg()[0])
-                print(f"{kind}, {workers} workers: done", file=sys.stderr)
+                print(table(found), file=sys.stderr, flush=True)
+                rows += found
     compare(rows)
     goals = sleep_goals(rows)
     left_out = []

@@ -1,8 +1,9 @@
 """What a process and all that it started use: CPU time and memory, each page counted once.
 
 Memory is as a container would be charged for it. The proportional sets of all processes (``Pss``)
-count each mapped page once, but not what lies in shared memory that no process has mapped: batches
-on their way from one to another. Those are found among the files that the processes have open.
+count each page once, but of shared memory only what a process has touched: not batches on their way
+from one to another. So shared memory is counted by its files, those that the processes have open
+and those that they have mapped.
 """
 
 from __future__ import annotations
@@ -63,25 +64,37 @@ class ProcessTree:
         return [self._root, *self._root.children(recursive=True)]
 
     def _tree_bytes(self) -> int:
-        total, mapped, opened = 0, set[int](), dict[int, int]()
+        total, mapped, opened = 0, dict[int, int](), dict[int, int]()
         for process in self._processes():
             folder = Path(f"/proc/{process.pid}")
             with contextlib.suppress(OSError):
                 rollup = (folder / "smaps_rollup").read_text()
-                total += 1024 * int(rollup.split("\nPss:")[1].split()[0])
+                total += _field(rollup, "Pss") - _field(rollup, "Pss_Shmem")
                 mapped.update(_mapped(folder))
                 opened.update(_opened(folder))
-        return total + sum(size for inode, size in opened.items() if inode not in mapped)
+        return total + sum((mapped | opened).values())
 
 
-def _mapped(folder: Path) -> Iterator[int]:
+def _field(rollup: str, name: str) -> int:
+    """Bytes of one line of smaps_rollup; 0 where the kernel has none."""
+    _, found, rest = rollup.partition(f"\n{name}:")
+    return 1024 * int(rest.split()[0]) if found else 0
+
+
+def _mapped(folder: Path) -> dict[int, int]:
+    """Files of shared memory that a process has mapped, by inode: as much of them as it has."""
+    found: dict[int, int] = {}
     for line in (folder / "maps").read_text().splitlines():
         words = line.split(maxsplit=5)
         if len(words) == 6 and words[5].startswith(_SHARED_NAMES):
-            yield int(words[4])
+            start, _, stop = words[0].partition("-")
+            inode = int(words[4])
+            found[inode] = found.get(inode, 0) + int(stop, 16) - int(start, 16)
+    return found
 
 
 def _opened(folder: Path) -> Iterator[tuple[int, int]]:
+    """Those that it has open: what they take."""
     for entry in (folder / "fd").iterdir():
         with contextlib.suppress(OSError):
             if str(entry.readlink()).startswith(_SHARED_NAMES):

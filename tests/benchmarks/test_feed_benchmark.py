@@ -48,7 +48,7 @@ def test_each_system_has_its_figures() -> None:
     assert found["goals"] == []
 
 
-def test_shared_memory_that_nobody_has_mapped_is_counted_once() -> None:
+def test_shared_memory_is_counted_once_whoever_has_it() -> None:
     tree, size = ProcessTree(os.getpid(), os.getpid()), 32 << 20
     file = os.memfd_create("batch")
     try:
@@ -56,12 +56,14 @@ def test_shared_memory_that_nobody_has_mapped_is_counted_once() -> None:
         os.write(file, b"x" * size)
         unmapped = tree._tree_bytes() - before
         with mmap.mmap(file, size) as mapped:
-            assert mapped[:: mmap.PAGESIZE]
             both = tree._tree_bytes() - before
+            assert mapped[:: mmap.PAGESIZE]
+            touched = tree._tree_bytes() - before
     finally:
         os.close(file)
     assert unmapped == pytest.approx(size, rel=0.2)
-    assert both == pytest.approx(size, rel=0.4)  # reading it takes memory too
+    assert both == pytest.approx(size, rel=0.2)
+    assert touched == pytest.approx(size, rel=0.2)
 
 
 def row(pipeline: str, workers: int, system: str, rate: float, **more: Any) -> dict[str, Any]:
