@@ -24,6 +24,7 @@ from tests.charts.rendering import render
 from tests.docs.pages import ROOT, Typed, blocks, typed
 from tests.docs.shell import Shell
 from tests.e2e.control_plane import ControlPlane, control_plane, needs_kubectl
+from tests.patience import patient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
@@ -167,7 +168,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def shell(desk: Path) -> Iterator[Shell]:
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    with Shell(desk, 55, {"PATH": path, "CURL_HOME": str(desk)}) as opened:
+    with Shell(desk, patient(40), {"PATH": path, "CURL_HOME": str(desk)}) as opened:
         yield opened
 
 

@@ -281,8 +281,9 @@ def test_data_workers_and_local_ones_share_the_work(consumer: Consumer) -> None:
         loader = DataLoader(Images(800, seconds=0.002), batch_size=4, num_workers=1)
         wanted = contents(DataLoader(Images(800), batch_size=4))
         before = consumer.counts.arrived
-        got = list(loader)
-        assert consumer.counts.arrived - before > 20
+        while consumer.counts.arrived - before <= 20:  # it was still importing PyTorch
+            consumer.counts.made_nearby = 0
+            got = list(loader)
         assert consumer.counts.made_nearby > 20
         assert consumer.counts.made_here == len(wanted)  # by the loader that has no workers
     finally:
