@@ -168,15 +168,8 @@ class Epochs:
 
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
-        problem = why_local(loader, trust_sampler=trust_sampler)
-        if problem is not None:
-            if not self.told:
-                logger.warning(
-                    "a DataLoader of %s stays as PyTorch has it: %s",
-                    type(loader.dataset).__qualname__,
-                    problem,
-                )
-                self.told = True
+        if (problem := why_local(loader, trust_sampler=trust_sampler)) is not None:
+            self._tell(loader, problem)
             return None
         consumer = consumer_of_process()
         if self.stream is not None and loader.persistent_workers:
@@ -197,7 +190,7 @@ class Epochs:
         seed = drawn
         if loader.persistent_workers:
             # PyTorch's workers live on, and so does what the first epoch has drawn.
-            seed = drawn if self.base_seed is None or not epoch else derive_seed(drawn, epoch)
+            seed = derive_seed(drawn, epoch) if epoch else drawn
             self.base_seed = drawn
         setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
         pipeline = Pipeline(
@@ -210,11 +203,33 @@ class Epochs:
         local = self._local_workers(loader, consumer, pipeline, setup)
         key = b"" if local is None else local.key
         source = Source(pipeline, key, lambda: pack_pipeline(pipeline, token))
-        prefetch = loader.prefetch_factor or PREFETCH
-        ahead = None
+        self.stream = BatchStream(
+            consumer,
+            source,
+            seed,
+            BatchId(self.group, rank, self.epoch, position),
+            indices,
+            self._stream_options(loader, guarantee, trust_sampler=trust_sampler),
+            self.quarantine,
+            local,
+            keeps_local=loader.persistent_workers,
+        )
+        self.epoch += 1
+        return TorchBatches(self.stream, lambda: len(sampler), self)
+
+    def _tell(self, loader: Any, problem: str) -> None:
+        if not self.told:
+            dataset = type(loader.dataset).__qualname__
+            logger.warning("a DataLoader of %s stays as PyTorch has it: %s", dataset, problem)
+            self.told = True
+
+    def _stream_options(
+        self, loader: Any, guarantee: Guarantee, *, trust_sampler: bool
+    ) -> StreamOptions:
+        prefetch, ahead = loader.prefetch_factor or PREFETCH, None
         if not _is_known(loader):
             ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
-        options = replace(
+        return replace(
             self.options,
             guarantee=guarantee,
             prefetch=prefetch,
@@ -223,19 +238,6 @@ class Epochs:
             finish=_finisher(loader),
             timeout_seconds=loader.timeout,
         )
-        self.stream = BatchStream(
-            consumer,
-            source,
-            seed,
-            BatchId(self.group, rank, self.epoch, position),
-            indices,
-            options,
-            self.quarantine,
-            local,
-            keeps_local=loader.persistent_workers,
-        )
-        self.epoch += 1
-        return TorchBatches(self.stream, lambda: len(sampler), self)
 
     @property
     def batch_bytes(self) -> int:
@@ -268,6 +270,7 @@ class Epochs:
             "yielded": stream.position if under_way and stream is not None else 0,
             "start": self.start if under_way else None,
             "generators": [one.get_state() for one in _generators(loader)],
+            "base_seed": self.base_seed,
         }
 
     def load(self, loader: Any, state: dict[str, Any]) -> None:
@@ -286,6 +289,7 @@ class Epochs:
             self.stream.abandon()
             self.stream = None
         self.epoch = int(state["epoch"])
+        self.base_seed = state.get("base_seed")  # a state of an earlier release has none
         if state["start"] is not None:
             self.resume = {"start": state["start"], "yielded": state["yielded"]}
             return

@@ -140,6 +140,21 @@ def test_persistent_ones_live_as_long_as_an_iterator_whose_loader_is_gone() -> N
     eventually(lambda: not local_workers())
 
 
+@pytest.mark.parametrize("steps", [0, 5])
+def test_a_state_goes_on_with_persistent_workers(steps: int) -> None:
+    options = {"num_workers": 2, "persistent_workers": True}
+    first = make(DataLoader, **options)
+    list(first)
+    batches = iter(first) if steps else None
+    for _ in range(steps):
+        next(batches)
+    state = first.state_dict()
+    wanted = contents(batches if batches is not None else first)
+    second = make(DataLoader, **options)
+    second.load_state_dict(state)
+    assert same(contents(second), wanted)
+
+
 def local_workers() -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
 
