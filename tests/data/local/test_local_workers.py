@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -20,8 +21,10 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data import torch_loader
+from penstock.data import batch_stream, torch_loader
 from penstock.data.consumer import Consumer
+from penstock.data.memory import Memory, MemoryMeter
+from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.torch_loader import DataLoader
 from tests.data import planes
 from tests.data.planes import end, eventually, same, spawn
@@ -319,11 +322,44 @@ def test_a_time_out_of_the_programs_is_kept() -> None:
         next(iter(loader))
 
 
+@pytest.mark.parametrize(("free", "makers"), [(1 << 40, 6), (110 << 20, 2)])
+def test_in_a_small_pod_fewer_make_large_batches_and_one_line_says_so(
+    free: int, makers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def measure() -> Memory:
+        return Memory(free - pool.makers.shared.held_bytes, 4 << 30)
+
+    pool = WorkerPool(MemoryMeter(measure, clock=itertools.count().__next__))
+    for module in (torch_loader, batch_stream):
+        monkeypatch.setattr(module, "pool_of_process", lambda: pool)
+    loader = DataLoader(Large(), batch_size=4, num_workers=6)
+    for _ in range(2):
+        batches = iter(loader)
+        next(batches)  # how large they are is known, of the second epoch from its beginning
+        assert pool.limit == ("" if makers == 6 else "memory")
+        assert batches.stream.queue.bound.makers == makers
+        rest = [int(index) for _, indices in batches for index in indices]
+        assert rest == list(range(4, 80))
+    lines = [text for text in caplog.messages if "make them at once" in text]
+    assert len(lines) == (0 if makers == 6 else 2), "one an epoch"
+    assert all("batches of 8 MiB: 2 of 6 processes" in line for line in lines)
+
+
+class Large(Images):
+    def __len__(self) -> int:
+        return 80
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(2 << 20, dtype=torch.uint8), index
+
+
 PROGRAM = textwrap.dedent(
     """
     import os, sys, time
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.memory import Memory, MemoryMeter
+from penstock.data.queue.worker_pool import WorkerPool
+from penstock.data.torch_loader import DataLoader
     class Slow(Dataset):
         def __len__(self):
             return 100
@@ -341,7 +377,9 @@ ENDING = textwrap.dedent(
     """
     import torch
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.memory import Memory, MemoryMeter
+from penstock.data.queue.worker_pool import WorkerPool
+from penstock.data.torch_loader import DataLoader
     class Large(Dataset):
         held = torch.zeros(1 << 20)
         def __len__(self):
