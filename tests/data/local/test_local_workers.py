@@ -357,9 +357,7 @@ PROGRAM = textwrap.dedent(
     """
     import os, sys, time
     from torch.utils.data import Dataset
-    from penstock.data.memory import Memory, MemoryMeter
-from penstock.data.queue.worker_pool import WorkerPool
-from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loader import DataLoader
     class Slow(Dataset):
         def __len__(self):
             return 100
@@ -377,9 +375,7 @@ ENDING = textwrap.dedent(
     """
     import torch
     from torch.utils.data import Dataset
-    from penstock.data.memory import Memory, MemoryMeter
-from penstock.data.queue.worker_pool import WorkerPool
-from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loader import DataLoader
     class Large(Dataset):
         held = torch.zeros(1 << 20)
         def __len__(self):
