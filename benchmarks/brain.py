@@ -270,7 +270,7 @@ async def day(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         beats = int(DAY / options.interval)
         for number in range(beats):
             now += options.interval
-            columns = {
+            columns: dict[str, list[Any]] = {
                 "rank": list(range(ranks)),
                 "milli_cpu": [rng.randrange(700, 1000) for _ in range(ranks)],
                 "memory_bytes": [800_000_000 + rng.randrange(10**6) for _ in range(ranks)],

@@ -284,7 +284,7 @@ async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -
             await remove_pods(api)
             for index in range(options.nodes):
                 await send(client, "DELETE", f"/api/v1/nodes/bench-{index:05d}")
-        await client.close()  # type: ignore[no-untyped-call]  # the library is untyped here
+        await client.close()
 
 
 def main() -> None:

@@ -58,8 +58,8 @@ class Training:
         epochs = epochs or {"digits": 50, "images": 22}.get(name, 30)
         shape = (f"--epochs={epochs}",)
         if name == "digits":
-            command = (sys.executable, "examples/digits/train.py", *shape)
-            return cls(command, command, 1437, 10, epochs)
+            digits = (sys.executable, "examples/digits/train.py", *shape)
+            return cls(digits, digits, 1437, 10, epochs)
         if name == "images":
             data = f"--data={folder / 'images'}"
             command = (sys.executable, "examples/images/train_elastic.py", data, *shape)

@@ -91,7 +91,7 @@ class Digest:
         self.order.update(indices.numpy().tobytes() + b"|")
         values = samples.numpy().reshape(-1).view(np.uint8)
         kept = values if self.whole else np.ascontiguousarray(values[::SAMPLED_STRIDE])
-        self.content.update(kept)
+        self.content.update(kept.data)
         self.content.update(str((samples.shape, samples.dtype, samples.stride())).encode())
 
 

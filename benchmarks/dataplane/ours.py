@@ -22,7 +22,7 @@ from benchmarks.dataplane.measure import (
 )
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 from penstock.data.allocator import ALLOCATOR
-from penstock.data.batch_stream import Batches, BatchStream, StreamOptions
+from penstock.data.batch_stream import Batches, BatchStream, Source, StreamOptions
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
@@ -84,9 +84,9 @@ def main(transport: str) -> None:
 
     def start(wanted: Request) -> Iterator[Any]:
         pipeline, indices = made_of(wanted)
-        packed = pack_pipeline(pipeline, TOKEN)
+        source = Source(pipeline, b"", lambda: pack_pipeline(pipeline, TOKEN), at_once=True)
         name = BatchId("benchmark", 0, 0, 0)
-        stream = BatchStream(consumer, pipeline, packed, 1, name, indices, StreamOptions(), [])
+        stream = BatchStream(consumer, source, 1, name, indices, StreamOptions(), [])
         batches = Batches(stream)
         before = consumer.counts.arrived
         while consumer.counts.arrived < before + 8:  # until then it makes its own

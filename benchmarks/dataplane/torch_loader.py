@@ -21,7 +21,7 @@ from benchmarks.dataplane.measure import (
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 
 
-class Ready(Dataset):  # type: ignore[type-arg]  # its items are of any type
+class Ready(Dataset):
     """Batches that are there already, each in tensors of its own.
 
     A tensor that was sent once lies in shared memory and costs nothing to send again, which no

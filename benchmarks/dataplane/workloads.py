@@ -6,6 +6,7 @@ All are map-style datasets of NumPy samples with a cost that does not depend on 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Text:
         return row, index % 10
 
 
-KINDS = {"jpeg": Jpeg, "float": Float, "audio": Audio, "text": Text}
+KINDS: dict[str, Callable[[], Any]] = {"jpeg": Jpeg, "float": Float, "audio": Audio, "text": Text}
 
 
 def collate(samples: list[tuple[Any, int]]) -> dict[str, Any]:

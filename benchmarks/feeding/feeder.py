@@ -140,7 +140,7 @@ def _hear(process: Popen[str], errors: IO[str]) -> dict[str, Any]:
     line = process.stdout.readline()
     if not line:
         errors.seek(0)
-        raise RuntimeError(f"{process.args}:\n{errors.read()[-3000:]}")
+        raise RuntimeError(f"{process.args!r}:\n{errors.read()[-3000:]}")
     found: dict[str, Any] = json.loads(line)
     return found
 
