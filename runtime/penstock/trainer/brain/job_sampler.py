@@ -131,12 +131,12 @@ class JobSampler:
             usage = known.report.usage if known is not None else None
             if known is None or usage is None:
                 continue
-            self._figures[owner.id] = queries = known.report.figures
+            self._figures[owner.id] = figures = known.report.figures
             last = before.get(owner.id)
             if last is None:
                 continue  # a row is of a server that was there through the whole interval
-            updates = queries.pushes - last.pushes
-            busy = queries.busy_seconds - last.busy_seconds
+            updates = figures.pushes - last.pushes
+            busy = figures.busy_seconds - last.busy_seconds
             found[owner.id.rank] = RankSample(
                 cpu_cores=usage.cpu_cores,
                 memory_bytes=usage.memory_bytes,
