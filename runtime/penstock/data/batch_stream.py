@@ -2,7 +2,7 @@
 
 The sampler is iterated here, in the program's own thread. PyTorch's samplers draw what they draw
 when an epoch begins, or from a generator of their own, and may be asked as far ahead as there are
-makers; any other is asked exactly as far ahead as without Penstock (`StreamOptions.lookahead`).
+makers; any other is asked exactly as far ahead as without Penstock (`Delivery.lookahead`).
 
 What a stream has to do in the program's thread beside that is little: to start local workers, and
 to pack the pipeline when the first data worker comes.
@@ -14,18 +14,18 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from penstock.base.enums import Guarantee
+from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError, NotPortableError
 from penstock.data.local.workers import LocalWorkers
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
 from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
-from penstock.data.queue.batch_queue import QueueOptions
-from penstock.data.queue.credits import PREFETCH
+from penstock.data.queue.batch_queue import Delivery, QueueOptions
 from penstock.data.queue.reorder_buffer import Failure, Need
 from penstock.data.seeding import preserved
 from penstock.data.transport.raised import unpack_raised
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 LOOKAHEAD: Final = 64
 MAX_QUARANTINE: Final = 10_000
-_said: set[str] = set()
+_complaints: Final = Complaints()
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,12 @@ class StreamOptions:
     Attributes:
         skip_bad: leave out samples that raise, and go on; if not, what they raise ends the epoch.
         make_seconds: a data worker that has one step for longer is taken for hung.
-        prefetch: batches that each maker is asked for ahead.
-        lookahead: steps that the sampler may be asked for ahead of the program; None: any.
-        batch_bytes: of the largest batch of the epochs before; 0: unknown.
-        finish: what is done with each batch before the program gets it, in any thread.
-        timeout_seconds: a wait for a batch that is longer is an error; 0: none is.
     """
 
     guarantee: Guarantee | None = None
     skip_bad: bool | None = None
     make_seconds: float = 300.0
-    prefetch: int = PREFETCH
-    lookahead: int | None = None
-    batch_bytes: int = 0
-    finish: Callable[[Any], Any] | None = None
-    timeout_seconds: float = 0.0
+    delivery: Delivery = field(default_factory=Delivery)
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,6 @@ class BatchStream:
         """
         self._consumer = consumer
         self._source = source
-        self._pipeline = source.pipeline
         self._batch = batch
         self._indices = indices
         self._options = options
@@ -134,11 +124,7 @@ class BatchStream:
             position=batch.step,
             guarantee=options.guarantee or options_of(consumer).guarantee,
             packed=self._pack() if expected else None,
-            prefetch=options.prefetch,
-            lookahead=options.lookahead,
-            batch_bytes=options.batch_bytes,
-            finish=options.finish,
-            timeout_seconds=options.timeout_seconds,
+            delivery=options.delivery,
         )
         self.queue = self._pool.open(told)
         self._window = self.queue.window
@@ -148,11 +134,9 @@ class BatchStream:
         try:
             return self._source.pack()
         except NotPortableError as error:
-            dataset = type(self._pipeline.dataset).__qualname__
-            text = f"a loader of {dataset} is not served by data workers: {error}"
-            if text not in _said:
-                _said.add(text)
-                logger.warning("%s", text)
+            dataset = type(self._source.pipeline.dataset).__qualname__
+            text = f"is not served by data workers: {error}"
+            _complaints.add(f"a loader of {dataset}", text)
             return None
 
     def _tend(self) -> bool:
@@ -216,7 +200,7 @@ class BatchStream:
 
     def _refill(self) -> None:
         """The program has taken a step: one more of the sampler's comes into view."""
-        window, lookahead = self._window, self._options.lookahead
+        window, lookahead = self._window, self._options.delivery.lookahead
         ahead = max(LOOKAHEAD, window.ahead) if lookahead is None else lookahead
         while not window.ended and window.fed < window.position + ahead:
             self._feed()
@@ -234,8 +218,8 @@ class BatchStream:
         try:
             with preserved():
                 batch = self._make(indices, bad)
-            if self._options.finish is not None:
-                batch = self._options.finish(batch)
+            if self.queue.finish is not None:
+                batch = self.queue.finish(batch)
         except Exception as error:
             _explain(error, name, indices, failures)
             raise
@@ -244,17 +228,17 @@ class BatchStream:
         for index, raised in bad:
             trace = "".join(traceback.format_exception(raised, limit=-20))
             self._leave_out(BadSample(name, index, repr(raised), trace))
-        nothing = len(bad) == len(indices) if self._pipeline.batched else bool(bad)
+        nothing = len(bad) == len(indices) if self._source.pipeline.batched else bool(bad)
         return not nothing, batch
 
     def _make(self, indices: Any, bad: list[Any]) -> Any:
         """A batch as data workers make it, or without the samples that raise, put into ``bad``."""
         try:
-            return self._pipeline.make(self.queue.seed, indices)
+            return self._source.pipeline.make(self.queue.seed, indices)
         except Exception:
             if not self._skip_bad:
                 raise
-        return self._pipeline.make(self.queue.seed, indices, bad)
+        return self._source.pipeline.make(self.queue.seed, indices, bad)
 
     @property
     def _skip_bad(self) -> bool:
@@ -268,7 +252,7 @@ class BatchStream:
             raise error
         name = self._batch._replace(step=self._window.position)
         indices = self._window.skip()
-        for index in indices if self._pipeline.batched else [indices]:
+        for index in indices if self._source.pipeline.batched else [indices]:
             self._leave_out(BadSample(name, index, str(error)))
 
     def _leave_out(self, sample: BadSample) -> None:

@@ -68,9 +68,12 @@ ALL: Final = frozenset(Generator)
 def seed_for(seed: int, index: Any, generators: Collection[Generator] = ALL) -> None:
     """Seed generators for one sample (or, with a tuple of indices, for one batch)."""
     if generators:
-        value = derive_seed(seed, number_of(index))
-        for one in generators:
-            one.seed(value)
+        _seed_all(generators, derive_seed(seed, number_of(index)))
+
+
+def _seed_all(generators: Collection[Generator], value: int) -> None:
+    for one in generators:
+        one.seed(value)
 
 
 class _Sample(threading.local):
@@ -86,8 +89,7 @@ _sample: Final = _Sample()
 def begin_sample(seed: int, index: Any, generators: Collection[Generator]) -> None:
     """`seed_for` a sample, and have `seed_stage` seed for its stages until `end_samples`."""
     value = derive_seed(seed, number_of(index))
-    for one in generators:
-        one.seed(value)
+    _seed_all(generators, value)
     _sample.value, _sample.generators = value, generators
 
 
@@ -99,9 +101,7 @@ def end_samples() -> None:
 def seed_stage(number: int) -> None:
     """Seed for a later stage of the sample that this thread is making, if it is making one."""
     if _sample.value is not None and _sample.generators:
-        value = derive_seed(_sample.value, number)
-        for one in _sample.generators:
-            one.seed(value)
+        _seed_all(_sample.generators, derive_seed(_sample.value, number))
 
 
 class Draws:
@@ -129,8 +129,7 @@ class Draws:
         """From here on, `touched` tells."""
         self._value = derive_seed(seed, number_of(index))
         self._torch = "torch" in sys.modules
-        for one in ALL - self.seen:
-            one.seed(self._value)
+        _seed_all(ALL - self.seen, self._value)
 
     def touched(self) -> bool:
         """Whether there were draws from an unseen generator since `watch`, which goes on from here.

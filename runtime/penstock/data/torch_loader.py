@@ -41,11 +41,13 @@ from penstock.data.batch_stream import (
     StreamOptions,
     options_of,
 )
+from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in, pool_of_process
+from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 
 logger = logging.getLogger(__name__)
@@ -158,7 +160,7 @@ class Epochs:
         self.resume: dict[str, Any] | None = None
         self.quarantine: list[BadSample] = []
         self.options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
-        self.told = False
+        self._complaints = Complaints()
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
         self.base_seed: int | None = None  # of such
 
@@ -203,13 +205,14 @@ class Epochs:
         local = self._local_workers(loader, consumer, pipeline, setup)
         key = b"" if local is None else local.key
         source = Source(pipeline, key, lambda: pack_pipeline(pipeline, token))
+        delivery = self._delivery(loader, trust_sampler=trust_sampler)
         self.stream = BatchStream(
             consumer,
             source,
             seed,
             BatchId(self.group, rank, self.epoch, position),
             indices,
-            self._stream_options(loader, guarantee, trust_sampler=trust_sampler),
+            replace(self.options, guarantee=guarantee, delivery=delivery),
             self.quarantine,
             local,
             keeps_local=loader.persistent_workers,
@@ -218,26 +221,14 @@ class Epochs:
         return TorchBatches(self.stream, lambda: len(sampler), self)
 
     def _tell(self, loader: Any, problem: str) -> None:
-        if not self.told:
-            dataset = type(loader.dataset).__qualname__
-            logger.warning("a DataLoader of %s stays as PyTorch has it: %s", dataset, problem)
-            self.told = True
+        dataset = type(loader.dataset).__qualname__
+        self._complaints.add(f"a DataLoader of {dataset}", f"stays as PyTorch has it: {problem}")
 
-    def _stream_options(
-        self, loader: Any, guarantee: Guarantee, *, trust_sampler: bool
-    ) -> StreamOptions:
+    def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
         if not _is_known(loader):
             ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
-        return replace(
-            self.options,
-            guarantee=guarantee,
-            prefetch=prefetch,
-            lookahead=ahead,
-            batch_bytes=self.batch_bytes,
-            finish=_finisher(loader),
-            timeout_seconds=loader.timeout,
-        )
+        return Delivery(prefetch, ahead, self.batch_bytes, _finisher(loader), loader.timeout)
 
     @property
     def batch_bytes(self) -> int:

@@ -267,6 +267,43 @@ def test_batches_of_the_programs_own_classes_are_carried() -> None:
     assert torch.equal(batches[1].picture[:, 0, 0, 0], torch.arange(4.0, 8.0))
 
 
+class Unreadable:
+    """A batch that can be made, but not be received."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.data = torch.stack([sample[0] for sample in samples])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        raise LookupError("no such version")
+
+
+@pytest.mark.timeout(50)
+def test_a_batch_that_cannot_be_received_is_the_programs_error() -> None:
+    with pytest.raises(LookupError, match="no such version"):
+        next(iter(make(DataLoader, collate_fn=Unreadable, num_workers=2)))
+
+
+def fail_for_want_of_memory(batch: Any) -> Any:
+    raise MemoryError("no page-locked memory")
+
+
+@pytest.mark.parametrize("place", ["here", "local", "data worker"])
+def test_a_device_that_is_full_is_the_programs_error(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(torch_loader, "_finisher", lambda loader: fail_for_want_of_memory)
+    process = spawn(consumer) if place == "data worker" else None
+    try:
+        if process is not None:
+            eventually(lambda: consumer.workers)
+        with pytest.raises(MemoryError, match="no page-locked memory"):
+            next(iter(make(DataLoader, num_workers=2 if place == "local" else 0)))
+        assert len(consumer.workers) == (process is not None)
+    finally:
+        if process is not None:
+            end(process)
+
+
 class Locked(Images):
     """Cannot be pickled; PyTorch's workers, being forks, do not mind."""
 

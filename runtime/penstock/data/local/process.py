@@ -47,7 +47,8 @@ def serve_parent(
             prepare(number)
     except Exception as error:  # noqa: BLE001 - the user's code; the program gets it with a batch
         maker = _Unprepared(error)
-    worker = DataWorker(token="", explain=lambda error: pack_raised(error, number))
+    place = f"DataLoader worker process {number}"
+    worker = DataWorker(token="", explain=lambda error: pack_raised(error, place))
 
     def end() -> None:
         worker.leave()

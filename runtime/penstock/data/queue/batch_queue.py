@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
@@ -29,19 +29,33 @@ WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """How the batches of an epoch reach the program.
+
+    Attributes:
+        prefetch: batches that each maker is asked for ahead.
+        lookahead: steps that the sampler may be asked for ahead of the program; None: any.
+        batch_bytes: of the largest batch of the epochs before; 0: unknown.
+        finish: what is done with each batch before the program gets it, in any thread.
+        timeout_seconds: a wait for a batch that is longer is an error; 0: none is.
+    """
+
+    prefetch: int = PREFETCH
+    lookahead: int | None = None
+    batch_bytes: int = 0
+    finish: Callable[[Any], Any] | None = None
+    timeout_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """How the batches of a stream are made, and how far ahead.
+    """What the batches of a queue are.
 
     Attributes:
         key: of the pipeline, for local workers.
         seed: of the epoch.
         position: the first step that the program gets.
         packed: for data workers; None: not yet, or never.
-        prefetch: batches that each maker is asked for ahead.
-        lookahead: steps that the sampler may be asked for ahead of the program; None: any.
-        batch_bytes: of the largest batch so far, where the epochs before have told; else 0.
-        finish: what is done with a batch before the program gets it.
-        timeout_seconds: a wait for a batch that is longer is an error; 0: none is.
     """
 
     key: bytes
@@ -49,11 +63,7 @@ class QueueOptions:
     position: int = 0
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     packed: PackedPipeline | None = None
-    prefetch: int = PREFETCH
-    lookahead: int | None = None
-    batch_bytes: int = 0
-    finish: Callable[[Any], Any] | None = None
-    timeout_seconds: float = 0.0
+    delivery: Delivery = field(default_factory=Delivery)
 
 
 class Counts:
@@ -119,10 +129,10 @@ class BatchQueue:
         self.wants_packed = False  # a data worker is there that has to be sent it
         self.seed = options.seed
         self.window = ReorderBuffer(options.position, 1, options.guarantee)
-        self.batch_bytes = options.batch_bytes
-        self.finish = options.finish
+        self.batch_bytes = options.delivery.batch_bytes
+        self.finish = options.delivery.finish
         self.bound = WindowBound(1, 1)
-        self._options = options
+        self._delivery = options.delivery
         self._lock = lock
         self._counts = counts
         self._told = Limit.NEED
@@ -136,7 +146,7 @@ class BatchQueue:
     @property
     def prefetch(self) -> int:
         """Unmade batches that each maker has at least, if there is room for them."""
-        return self._options.prefetch
+        return self._delivery.prefetch
 
     def take(
         self, drop_overdue: Callable[[], None], keep_workers: Callable[[], bool]
@@ -152,7 +162,7 @@ class BatchQueue:
             BadSampleError: three makers died while they made this step.
             RuntimeError: it took longer than the program wants to wait (PyTorch's ``timeout``).
         """
-        began, limit = time.perf_counter(), self._options.timeout_seconds
+        began, limit = time.perf_counter(), self._delivery.timeout_seconds
         window, counts = self.window, self._counts
         elsewhere = keep_workers()
         while True:
@@ -198,7 +208,7 @@ class BatchQueue:
             prefetch=self.prefetch,
             batch_bytes=self.batch_bytes,
             room_bytes=room_for_batches(memory, held_bytes),
-            lookahead=self._options.lookahead,
+            lookahead=self._delivery.lookahead,
         )
         self.window.ahead = self.bound.ahead
         # Until a batch has come its size is a guess, and not worth a line.

@@ -12,11 +12,10 @@ all streams and their windows. No call waits for long with it held. The program'
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import weakref
-from typing import Final
 
+from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
 from penstock.data.queue.assignment import assign_steps
 from penstock.data.queue.batch_queue import BatchQueue, Counts
@@ -24,9 +23,6 @@ from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport.blocks import SharedPool
 
 logger = logging.getLogger(__name__)
-
-MAX_COMPLAINTS: Final = 1000
-_SAMPLE: Final = re.compile(r"sample [^:]{1,100}: ")
 
 
 class Makers:
@@ -99,17 +95,3 @@ class Makers:
                 needed = {one.packed.digest for one in self.queues.values() if one.packed}
                 link.introduce(queue.packed, needed)
         return usable
-
-
-class Complaints:
-    """What was said of data workers, each but once and not without end."""
-
-    def __init__(self) -> None:
-        self._said: set[tuple[str, str]] = set()
-
-    def add(self, name: str, what: str) -> None:
-        """Say it, unless it was said: of another sample, it is the same complaint."""
-        told = (name, _SAMPLE.sub("", what))
-        if told not in self._said and len(self._said) < MAX_COMPLAINTS:
-            self._said.add(told)
-            logger.warning("data worker %s %s", name, what)

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.data.errors import DataError, FrameError, NotPortableError
+from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport import messages
 from penstock.data.transport.messages import NO_BLOCK, SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
+from penstock.data.transport.raised import pack_raised
 
 logger = logging.getLogger(__name__)
 
@@ -108,17 +110,22 @@ class _Receiver:
         with makers.lock:
             root = link.arrays_of(block, size)
             queue = makers.queues.get(number)
+        failure: Exception | None = None
         try:
-            batch = link.layout(structure).batch(root, size)
-            if pickled:
-                batch = put_together(batch)
-            if queue is not None and queue.finish is not None:
-                batch = queue.finish(batch)
+            arrived = link.layout(structure).batch(root, size)
         except NotPortableError as error:
-            self._take_failure(number, step, NO_BLOCK, str(error), "", b"")
+            failure = error
+        else:
+            try:
+                batch = _finish(arrived, queue, pickled=pickled)
+            except Exception as error:  # noqa: BLE001 - the program's classes, or its device
+                failure = error
+            del arrived
+        del root
+        if failure is not None:
+            packed = pack_raised(failure, "the thread that received the batch")
+            self._take_failure(number, step, NO_BLOCK, str(failure), "", packed)
             return
-        finally:
-            del root
         link.took(seconds)
         with makers.lock:
             makers.counts.add_received(0 if link.local else size)
@@ -149,7 +156,9 @@ class _Receiver:
             link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 if not raised:
-                    makers.complaints.add(link.name, f"could not make a batch: {message}")
+                    makers.complaints.add(
+                        f"data worker {link.name}", f"could not make a batch: {message}"
+                    )
                 queue.note_failure(link.name, step, message, trace, raised)
                 makers.request(queue)
             makers.lock.notify_all()
@@ -160,6 +169,19 @@ class _Receiver:
             if link.note_opened(digest, refused=bool(problem)):
                 if problem:
                     text = f"cannot open the pipeline and is not used: {problem}"
-                    makers.complaints.add(link.name, text)
+                    makers.complaints.add(f"data worker {link.name}", text)
                 makers.request_all()
             makers.lock.notify_all()
+
+
+def _finish(batch: Any, queue: BatchQueue | None, *, pickled: bool) -> Any:
+    """What has arrived, as the program gets it.
+
+    Raises:
+        Exception: whatever the program's own classes raise, or the device.
+    """
+    if pickled:
+        batch = put_together(batch)
+    if queue is not None and queue.finish is not None:
+        batch = queue.finish(batch)
+    return batch

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.data.complaints import Complaints
 from penstock.data.errors import (
     DataError,
     FrameError,
@@ -142,7 +143,7 @@ class DataWorker:
         self._lines: dict[str, ConsumerConnection] = {}
         self._connecting: set[str] = set()
         self._not_before: dict[str, float] = {}
-        self._said: set[str] = set()
+        self._complaints = Complaints()
         self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._leaving = False
@@ -425,12 +426,9 @@ class DataWorker:
             refused = isinstance(error, HandshakeError)
             pause = REFUSED_RETRY_SECONDS if refused else RETRY_SECONDS
             self._not_before[entry.name] = time.monotonic() + pause
-            text = f"cannot serve {entry.name} at {entry.address}: {error}"
-            if text not in self._said:
-                self._said.add(text)
-                logger.log(logging.ERROR if refused else logging.WARNING, "%s", text)
-            if len(self._said) > 100:
-                self._said.clear()
+            level = logging.ERROR if refused else logging.WARNING
+            subject = f"cannot serve {entry.name} at {entry.address}:"
+            self._complaints.add(subject, str(error), level)
             return
         how = "shared memory" if same_host else "TCP"
         if self.serve(ConsumerConnection(entry.name, sock, same_host)):

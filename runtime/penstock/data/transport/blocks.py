@@ -117,13 +117,9 @@ class SharedPool:
 
     def __init__(self) -> None:
         self.blocks: dict[int, SharedBlock] = {}
+        self.held_bytes = 0  # of all blocks, whether something lies in them or not
         self._free: deque[SharedBlock] = deque()  # appended to by the collector, in any thread
         self._next = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Of all blocks, whether something lies in them or not."""
-        return sum(block.size for block in list(self.blocks.values()))
 
     def lend(self, size: int) -> SharedBlock | None:
         """A block of at least so many bytes; None where the system gives none."""
@@ -161,6 +157,7 @@ class SharedPool:
         block = SharedBlock(self._next, descriptor, size)
         self._next += 1
         self.blocks[block.number] = block
+        self.held_bytes += size
         return block
 
     def root(self, block: SharedBlock) -> Root:
@@ -174,6 +171,7 @@ class SharedPool:
     def drop(self, block: SharedBlock) -> None:
         """Never lend a block again: another process may still write to it, or it is too small."""
         if self.blocks.pop(block.number, None) is not None:
+            self.held_bytes -= block.size
             block.close()
 
     def trim(self, kept_bytes: int = KEPT_BYTES) -> None:
@@ -194,6 +192,7 @@ class SharedPool:
         for block in self.blocks.values():
             block.close()
         self.blocks.clear()
+        self.held_bytes = 0
         self._free.clear()
 
 

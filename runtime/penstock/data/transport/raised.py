@@ -18,36 +18,33 @@ class Raised:
     Attributes:
         kind: its class.
         trace: its traceback, as text.
-        number: of the worker.
+        place: where it was raised, as PyTorch says it.
     """
 
     kind: type[BaseException]
     trace: str
-    number: int
+    place: str
 
     def error(self) -> BaseException:
         """An error of the class with the traceback as its text; RuntimeError if it takes none."""
-        text = (
-            f"Caught {self.kind.__name__} in DataLoader worker process {self.number}.\n"
-            f"Original {self.trace}"
-        )
+        text = f"Caught {self.kind.__name__} in {self.place}.\nOriginal {self.trace}"
         try:
             return self.kind(text)
         except Exception:  # noqa: BLE001 - the user's class
             return RuntimeError(text)
 
 
-def pack_raised(error: BaseException, number: int) -> bytes:
-    """An error of the user's code, for the parent."""
+def pack_raised(error: BaseException, place: str) -> bytes:
+    """An error of the user's code, for the program's own thread."""
     trace = "".join(traceback.format_exception(error))
     try:
-        return pickle.dumps(Raised(type(error), trace, number))
+        return pickle.dumps(Raised(type(error), trace, place))
     except Exception:  # noqa: BLE001 - a class within a function, for instance
-        return pickle.dumps(Raised(RuntimeError, trace, number))
+        return pickle.dumps(Raised(RuntimeError, trace, place))
 
 
 def unpack_raised(packed: bytes) -> BaseException:
-    """The error that a child of this process has packed."""
+    """The error that this process or a child of it has packed."""
     try:
         raised = pickle.loads(packed)  # noqa: S301 - of this process's own child
     except Exception as error:  # noqa: BLE001 - the class cannot be made here
