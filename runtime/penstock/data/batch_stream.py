@@ -28,6 +28,7 @@ from penstock.data.protocol import InputOptions
 from penstock.data.queue.batch_queue import Delivery, QueueOptions
 from penstock.data.queue.reorder_buffer import Failure, Need
 from penstock.data.seeding import preserved
+from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport.raised import unpack_raised
 
 logger = logging.getLogger(__name__)
@@ -78,10 +79,23 @@ class Source:
             is spared a program that has none, since packing a large dataset takes seconds.
     """
 
-    pipeline: Pipeline
+    pipeline: Pipeline | StreamPipeline
     key: bytes
     pack: Callable[[], PackedPipeline]
     at_once: bool = False
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of a dataset that is iterated.
+
+    Attributes:
+        count: as many as the program asked its loader for workers, at least one.
+        ends: batches of those that had ended when the program was where it begins.
+    """
+
+    count: int
+    ends: dict[int, int] = field(default_factory=dict)
 
 
 class BatchStream:
@@ -102,10 +116,12 @@ class BatchStream:
         local: LocalWorkers | None = None,
         *,
         keeps_local: bool = False,
+        streams: Streams | None = None,
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets.
 
-        ``local``: end with the stream, unless ``keeps_local``.
+        ``local``: end with the stream, unless ``keeps_local``. ``streams``: of a dataset that is
+        iterated.
         """
         self._consumer = consumer
         self._source = source
@@ -125,9 +141,13 @@ class BatchStream:
             guarantee=options.guarantee or options_of(consumer).guarantee,
             packed=self._pack() if expected else None,
             delivery=options.delivery,
+            streams=streams.count if streams is not None else 0,
+            ends=streams.ends if streams is not None else {},
         )
         self.queue = self._pool.open(told)
-        self._window = self.queue.window
+        if expected and told.packed is None:
+            self.queue.portable = False
+        self._window: Any = self.queue.window
         self._refill()
 
     def _pack(self) -> PackedPipeline | None:
@@ -158,17 +178,22 @@ class BatchStream:
     @property
     def lost(self) -> int:
         """Steps that were lost with their data worker; 0 but for `Guarantee.AT_MOST_ONCE`."""
-        return self._window.lost
+        return int(self._window.lost)
 
     @property
     def position(self) -> int:
         """Steps of the epoch that the program has got."""
-        return self._window.position
+        return int(self._window.position)
 
     @property
     def finished(self) -> bool:
         """Whether the program has got every step."""
-        return self._window.ended and self._window.position >= self._window.fed
+        return bool(self._window.finished)
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Batches of the streams that have ended, of a dataset that is iterated."""
+        return dict(getattr(self._window, "ends", {}))
 
     def __iter__(self) -> Self:
         return self
@@ -221,7 +246,7 @@ class BatchStream:
             if self.queue.finish is not None:
                 batch = self.queue.finish(batch)
         except Exception as error:
-            _explain(error, name, indices, failures)
+            explain(error, name, indices, failures)
             raise
         finally:
             self.queue.made_here()
@@ -233,12 +258,14 @@ class BatchStream:
 
     def _make(self, indices: Any, bad: list[Any]) -> Any:
         """A batch as data workers make it, or without the samples that raise, put into ``bad``."""
+        pipeline = self._source.pipeline
+        assert isinstance(pipeline, Pipeline), "a stream makes its batches in its own way"
         try:
-            return self._source.pipeline.make(self.queue.seed, indices)
+            return pipeline.make(self.queue.seed, indices)
         except Exception:
             if not self._skip_bad:
                 raise
-        return self._source.pipeline.make(self.queue.seed, indices, bad)
+        return pipeline.make(self.queue.seed, indices, bad)
 
     @property
     def _skip_bad(self) -> bool:
@@ -300,7 +327,7 @@ class Batches:
             stream.abandon()
 
 
-def _explain(error: Exception, name: BatchId, indices: Any, failures: list[Failure]) -> None:
+def explain(error: Exception, name: BatchId, indices: Any, failures: list[Failure]) -> None:
     """Say which sample it was; the error itself stays what the user's code raised."""
     index = position_of(error)
     where = f"sample {index!r}" if index is not None else f"samples {str(indices)[:500]}"

@@ -70,7 +70,6 @@ class Consumer:
         self.counts = self.pool.counts
         self._closing = threading.Event()
         self._options = InputOptions()
-        self._workers_of_job = 0
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self._listeners = [socket.create_server((host, 0), backlog=64)]
         self.address = "{}:{}".format(*self._listeners[0].getsockname()[:2])
@@ -115,7 +114,7 @@ class Consumer:
     @property
     def expects_workers(self) -> bool:
         """Whether data workers are there, or on their way, that would be sent a pipeline."""
-        return self._workers_of_job > 0 or bool(self.workers)
+        return self.pool.makers.workers_of_job > 0 or bool(self.workers)
 
     def options(self) -> InputOptions:
         """What the job says of its input now; at first waits for its dispatcher to say so.
@@ -214,7 +213,7 @@ class Consumer:
                 reply = reporter.report(CONSUMER_PATH, report, ConsumerReply)
                 if reply is not None:
                     self._options = reply.options
-                    self._workers_of_job = reply.workers
+                    self.pool.makers.workers_of_job = reply.workers
                     self._told.set()
             except ProtocolError as error:
                 logger.warning("the dispatcher at %s: %s", reporter.address, error)

@@ -32,6 +32,7 @@ from penstock.data.seeding import (
 )
 from penstock.data.signature import sign, signed
 from penstock.data.stages import seed_stages
+from penstock.data.streams.pipeline import StreamPipeline
 
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
@@ -192,7 +193,7 @@ class PackedPipeline:
     blob: bytes
 
 
-def pack_pipeline(pipeline: Pipeline, token: str) -> PackedPipeline:
+def pack_pipeline(pipeline: Pipeline | StreamPipeline, token: str) -> PackedPipeline:
     """Pack and sign.
 
     Raises:
@@ -215,7 +216,9 @@ def pack_pipeline(pipeline: Pipeline, token: str) -> PackedPipeline:
     return PackedPipeline(hashlib.sha256(blob).digest(), sign(token, blob), blob)
 
 
-def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> Pipeline:
+def open_pipeline(
+    blob: bytes | memoryview, signature: object, token: str
+) -> Pipeline | StreamPipeline:
     """Check and unpack, in the place it comes from as far as that exists here.
 
     Raises:
@@ -233,7 +236,7 @@ def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> Pi
         raise NotPortableError(
             f"the pipeline cannot be opened here: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(pipeline, Pipeline):
+    if not isinstance(pipeline, Pipeline | StreamPipeline):
         raise NotPortableError(f"a {type(pipeline).__name__} where a pipeline was due")
     return pipeline
 

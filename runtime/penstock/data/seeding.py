@@ -148,6 +148,21 @@ class Draws:
         return bool(drawn)
 
 
+def generator_states() -> list[Any]:
+    """Where the process's generators stand, for `set_generator_states`."""
+    torch = sys.modules.get("torch")
+    states: list[Any] = [random.getstate(), np.random.get_state()]
+    return states if torch is None else [*states, torch.get_rng_state()]
+
+
+def set_generator_states(states: list[Any]) -> None:
+    """Put the process's generators where they stood."""
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    if len(states) > 2:  # PyTorch was there
+        sys.modules["torch"].set_rng_state(states[2])
+
+
 @contextmanager
 def preserved() -> Iterator[None]:
     """Leave the process's generators, and PyTorch's number of threads, as they were.
@@ -155,15 +170,13 @@ def preserved() -> Iterator[None]:
     A data worker computes with one thread, and sums may round differently with more.
     """
     torch = sys.modules.get("torch")
-    python, numpy = random.getstate(), np.random.get_state()
+    states = generator_states()
     if torch is not None:
-        state, threads = torch.get_rng_state(), torch.get_num_threads()
+        threads = torch.get_num_threads()
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+        set_generator_states(states)
         if torch is not None:
-            torch.set_rng_state(state)
             torch.set_num_threads(threads)

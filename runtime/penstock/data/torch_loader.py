@@ -39,16 +39,21 @@ from penstock.data.batch_stream import (
     BatchStream,
     Source,
     StreamOptions,
+    Streams,
     options_of,
 )
 from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
+from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in, pool_of_process
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
+from penstock.data.seeding import generator_states, set_generator_states
+from penstock.data.streams.pipeline import StreamPipeline
+from penstock.data.torch_streams import is_iterable, pack_streams, stream_pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -66,13 +71,18 @@ _numbers = itertools.count()
 
 def why_local(loader: Any, *, trust_sampler: bool) -> str | None:
     """Why a loader goes the way that PyTorch has for it; None if it goes ours."""
-    if isinstance(loader.dataset, torch_data.IterableDataset):
-        return "its dataset is iterable: it has no indices to hand out"
+    if isinstance(loader.dataset, torch_data.IterDataPipe | torch_data.MapDataPipe):
+        return "its dataset is a DataPipe, which PyTorch shuffles and divides through its workers"
     if torch_data.get_worker_info() is not None:
         return "it is in a process of another loader"
     if not getattr(loader, "in_order", True):
         return "in_order=False: it wants its batches in the order in which they are ready"
-    if not loader.num_workers and not trust_sampler and not _is_known(loader):
+    if (
+        not loader.num_workers
+        and not trust_sampler
+        and not is_iterable(loader)
+        and not _is_known(loader)
+    ):
         return (
             f"its sampler {_sampler_name(loader)} may depend on the training and, with "
             "num_workers=0, is asked for one batch at a time; use penstock.data.DataLoader to have "
@@ -182,6 +192,17 @@ class Epochs:
         batched = loader.batch_sampler is not None
         rank = number_in("RANK", number_in(names.RANK))
         guarantee = self.options.guarantee or options_of(consumer).guarantee
+        if is_iterable(loader):
+            return self._begin_streams(
+                loader,
+                consumer,
+                resume,
+                replace(
+                    self.options,
+                    guarantee=guarantee,
+                    delivery=self._delivery(loader, trust_sampler=True),
+                ),
+            )
         given, epoch = loader.batch_sampler if batched else loader.sampler, self.epoch
         arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
         if guarantee is Guarantee.UNSHARDED:
@@ -220,6 +241,42 @@ class Epochs:
         self.epoch += 1
         return TorchBatches(self.stream, lambda: len(sampler), self)
 
+    def _begin_streams(
+        self,
+        loader: Any,
+        consumer: Consumer | None,
+        resume: dict[str, Any] | None,
+        options: StreamOptions,
+    ) -> TorchBatches:
+        """The next epoch of a dataset that is iterated."""
+        start = resume["start"] if resume is not None else None
+        position = int(resume["yielded"]) if resume is not None else 0
+        sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        known = self.base_seed if loader.persistent_workers else None
+        seed, _, _, self.start = _begin(loader, lambda: sampler, start, position, known)
+        self.base_seed = seed if loader.persistent_workers else None
+        pipeline = stream_pipeline(loader)
+        token = consumer.token if consumer else job_token()
+        local = self._local_workers(loader, consumer, pipeline, None)
+        rank = number_in("RANK", number_in(names.RANK))
+        ends = dict(resume.get("ends") or {}) if resume is not None else {}
+        self.stream = IterableStream(
+            consumer,
+            Source(
+                pipeline, b"" if local is None else local.key, lambda: pack_streams(pipeline, token)
+            ),
+            seed,
+            BatchId(self.group, rank, self.epoch, position),
+            iter(()),
+            options,
+            self.quarantine,
+            local,
+            keeps_local=loader.persistent_workers,
+            streams=Streams(max(1, loader.num_workers), ends),
+        )
+        self.epoch += 1
+        return TorchBatches(self.stream, lambda: len(sampler), self)
+
     def _tell(self, loader: Any, problem: str) -> None:
         dataset = type(loader.dataset).__qualname__
         self._complaints.add(f"a DataLoader of {dataset}", f"stays as PyTorch has it: {problem}")
@@ -236,7 +293,11 @@ class Epochs:
         return self.stream.queue.batch_bytes if self.stream is not None else 0
 
     def _local_workers(
-        self, loader: Any, consumer: Consumer | None, pipeline: Pipeline, setup: WorkerSetup
+        self,
+        loader: Any,
+        consumer: Consumer | None,
+        pipeline: Pipeline | StreamPipeline,
+        setup: WorkerSetup | None,
     ) -> LocalWorkers | None:
         """The processes that the program asked its loader for."""
         if not loader.num_workers:
@@ -262,6 +323,7 @@ class Epochs:
             "start": self.start if under_way else None,
             "generators": [one.get_state() for one in _generators(loader)],
             "base_seed": self.base_seed,
+            "ends": stream.ends if under_way and stream is not None else {},
         }
 
     def load(self, loader: Any, state: dict[str, Any]) -> None:
@@ -282,7 +344,11 @@ class Epochs:
         self.epoch = int(state["epoch"])
         self.base_seed = state.get("base_seed")  # a state of an earlier release has none
         if state["start"] is not None:
-            self.resume = {"start": state["start"], "yielded": state["yielded"]}
+            self.resume = {
+                "start": state["start"],
+                "yielded": state["yielded"],
+                "ends": state.get("ends"),  # a state of an earlier release has none
+            }
             return
         self.resume = None
         for generator, one in zip(generators, state["generators"], strict=True):
@@ -299,16 +365,6 @@ def _generators(loader: Any) -> list[torch.Generator]:
         if isinstance(generator, torch.Generator) and all(generator is not one for one in found):
             found.append(generator)
     return found
-
-
-def _global_state() -> list[Any]:
-    return [random.getstate(), np.random.get_state(), torch.get_rng_state()]
-
-
-def _set_global_state(state: list[Any]) -> None:
-    random.setstate(state[0])
-    np.random.set_state(state[1])
-    torch.set_rng_state(state[2])
 
 
 def whole(sampler: Any, rank: int, epoch: int) -> Any:
@@ -350,11 +406,11 @@ def _begin(
     program has them at when an epoch is resumed.
     """
     generators = _generators(loader)
-    here = _global_state()
+    here = generator_states()
     if start is None:
         start = {"global": here, "generators": [one.get_state() for one in generators]}
     else:
-        _set_global_state(start["global"])
+        set_generator_states(start["global"])
         for generator, state in zip(generators, start["generators"], strict=True):
             generator.set_state(state)
     sampler = arrange()
@@ -365,12 +421,15 @@ def _begin(
         base_seed = int(drawn)
     elif "seed" not in start:
         start["seed"] = base_seed
+    if position and is_iterable(loader):
+        set_generator_states(here)
+        return base_seed, sampler, indices, start
     for _ in itertools.islice(indices, position):
         pass
     if position:
         first = next(indices, None)  # what is drawn late is drawn before the state goes back
         indices = iter(()) if first is None else itertools.chain([first], indices)
-        _set_global_state(here)
+        set_generator_states(here)
     return base_seed, sampler, indices, start
 
 
@@ -393,7 +452,8 @@ class DataLoader(torch_data.DataLoader[Any]):
         self._penstock = Epochs(guarantee=guarantee, skip_bad=skip_bad)
 
     def __iter__(self) -> Any:
-        return self._penstock.begin(self, trust_sampler=True) or super().__iter__()
+        ours = self._penstock.begin(self, trust_sampler=True)
+        return super().__iter__() if ours is None else ours
 
     @property
     def lost(self) -> int:
@@ -423,4 +483,5 @@ def begin(loader: Any, plain: Callable[[Any], Any]) -> Any:
     if epochs is None:
         epochs = Epochs()
         object.__setattr__(loader, "_penstock_epochs", epochs)
-    return epochs.begin(loader, trust_sampler=False) or plain(loader)
+    ours = epochs.begin(loader, trust_sampler=False)
+    return plain(loader) if ours is None else ours

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from penstock.data.pipeline import Pipeline
 from penstock.data.serving.worker import ConsumerConnection, DataWorker
+from penstock.data.streams.pipeline import StreamHost, StreamPipeline
 from penstock.data.transport.raised import pack_raised
 
 STUCK_SECONDS: Final = 10.0
@@ -29,7 +30,7 @@ Prepare = Callable[[int], None]
 def serve_parent(
     sock: socket.socket,
     forget_parent: Callable[[], None] | None,
-    pipeline: Pipeline,
+    pipeline: Pipeline | StreamPipeline,
     key: bytes,
     number: int,
     prepare: Prepare | None,
@@ -55,6 +56,7 @@ def serve_parent(
         threading.Thread(target=_end_if_stuck, name="penstock-end", daemon=True).start()
 
     line = ConsumerConnection("the program", sock, True, {key: maker}, local=True, on_end=end)
+    line.streams = StreamHost(alone=True)
     worker.serve(line)
     worker.run()
 

@@ -24,6 +24,7 @@ from penstock.data.queue.makers import Makers
 from penstock.data.queue.receiving import join, receive_from, start_thread
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.queue.worker_pool import WorkerPool
+from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport import frame
 from penstock.data.transport.messages import SILENCE_SECONDS
 
@@ -57,7 +58,7 @@ class LocalWorkers:
     def __init__(
         self,
         pool: WorkerPool,
-        pipeline: Pipeline,
+        pipeline: Pipeline | StreamPipeline,
         key: bytes,
         options: LocalOptions,
         forget_in_child: Callable[[], None],
@@ -136,7 +137,11 @@ class LocalWorkers:
             there.close()
         frame.set_send_timeout(here, SILENCE_SECONDS)
         link = WorkerConnection(
-            here, f"local worker {process.pid}", self._pool.makers.shared, local=self.key
+            here,
+            f"local worker {process.pid}",
+            self._pool.makers.shared,
+            local=self.key,
+            number=number,
         )
         self._links[number] = link
         join(self._pool.makers, link)

@@ -1,13 +1,21 @@
-"""Who is asked for which steps: the lowest first, of the one with the least to do."""
+"""Who is asked for which steps: the lowest first, of the one with the least to do.
+
+The batches of a stream all come from one maker, so of a dataset that is iterated it is streams that
+are given out, and whoever has one is asked for its batches.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.credits import credits_of, has_room
+from penstock.data.queue.stream_window import StreamWindow
 from penstock.data.queue.worker_connection import WorkerConnection
+
+EXPECTED_SECONDS: Final = 3.0
+"""So long after an epoch's beginning streams are kept for data workers that are on their way."""
 
 Steps = dict[WorkerConnection, list[tuple[int, Any]]]
 """Steps and their indices, by who is asked for them."""
@@ -22,6 +30,7 @@ def assign_steps(queue: BatchQueue, usable: list[WorkerConnection]) -> Steps:
     itself.
     """
     window, now = queue.window, time.monotonic()
+    assert not isinstance(window, StreamWindow), "see assign_streams"
     seconds = [link.batch_seconds for link in usable if link.batch_seconds]
     fastest = min(seconds, default=0.0)
     rooms: list[tuple[WorkerConnection, int, int]] = []
@@ -54,3 +63,63 @@ def assign_steps(queue: BatchQueue, usable: list[WorkerConnection]) -> Steps:
 
 def _fullness(room: tuple[WorkerConnection, int, int]) -> float:
     return room[1] / room[2]
+
+
+def assign_streams(queue: BatchQueue, usable: list[WorkerConnection], expected: int) -> Steps:
+    """Give out streams, and ask for the batches of those that are given out.
+
+    A stream is made by one process and no faster than that. So a data worker gets one stream, and
+    more only where there are no local workers; local workers have what is left, each the stream of
+    its number, as in PyTorch.
+
+    Args:
+        queue: of a dataset that is iterated.
+        usable: makers that can be asked now.
+        expected: data workers that are on their way.
+    """
+    window, now = queue.window, time.monotonic()
+    assert isinstance(window, StreamWindow), "see assign_steps"
+    _give_out(window, usable, expected)
+    steps: Steps = {}
+    making = sum(window.unmade_by(link.name) > 0 for link in usable)
+    for link in usable:
+        held = window.unmade_by(link.name)
+        room = max(1, queue.prefetch) * max(1, window.held_by(link.name)) - held
+        if room <= 0 or (not held and making >= queue.bound.makers):
+            continue
+        while room > 0 and (asked := window.ask(link.name, now)) is not None:
+            making += not held
+            held, room = held + 1, room - 1
+            steps.setdefault(link, []).append(asked)
+    return steps
+
+
+def _give_out(window: StreamWindow, usable: list[WorkerConnection], expected: int) -> None:
+    data = [link for link in usable if not link.local]
+    local = [link for link in usable if link.local]
+    rounds = 1 if local else window.count
+    for _ in range(rounds):
+        for link in sorted(data, key=lambda one: window.held_by(one.name)):
+            free = window.free_for(link.name)
+            if free and (not local or not window.held_by(link.name)):
+                window.claim(link.name, free[-1])
+    kept = expected
+    for link in sorted(local, key=lambda one: -one.number):
+        if link.number in window.free_for(link.name):
+            if kept > 0:
+                kept -= 1
+                continue
+            window.claim(link.name, link.number)
+
+
+def expected_workers(queue: BatchQueue, usable: list[WorkerConnection], workers: int) -> int:
+    """Data workers that streams are kept for: on their way, and not for long.
+
+    Args:
+        queue: of a dataset that is iterated.
+        usable: makers that can be asked now.
+        workers: data workers that the job has.
+    """
+    if time.monotonic() - queue.opened_at > EXPECTED_SECONDS or not queue.portable:
+        return 0
+    return max(0, workers - sum(not link.local for link in usable))

@@ -13,15 +13,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
 from penstock.data.memory import Memory, room_for_batches
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.queue.reorder_buffer import Failure, Need, ReorderBuffer
+from penstock.data.queue.reorder_buffer import HERE, Failure, Need, ReorderBuffer
+from penstock.data.queue.stream_window import StreamWindow
 from penstock.data.queue.window_bound import Limit, WindowBound, bound_window
+from penstock.data.streams.digest import UNKNOWN, chain_digest
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +58,15 @@ class QueueOptions:
         seed: of the epoch.
         position: the first step that the program gets.
         packed: for data workers; None: not yet, or never.
+        streams: how many there are of a dataset that is iterated; 0: it is indexed.
+        ends: of streams that had ended before ``position``.
     """
 
     key: bytes
     seed: int
     position: int = 0
+    streams: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     packed: PackedPipeline | None = None
     delivery: Delivery = field(default_factory=Delivery)
@@ -127,8 +133,16 @@ class BatchQueue:
         self.key = options.key
         self.packed = options.packed
         self.wants_packed = False  # a data worker is there that has to be sent it
+        self.portable = True  # as far as is known: it could be packed
         self.seed = options.seed
-        self.window = ReorderBuffer(options.position, 1, options.guarantee)
+        self.window: ReorderBuffer | StreamWindow
+        if options.streams:
+            self.window = StreamWindow(
+                options.streams, options.position, 1, options.guarantee, options.ends
+            )
+        else:
+            self.window = ReorderBuffer(options.position, 1, options.guarantee)
+        self.opened_at = time.monotonic()
         self.batch_bytes = options.delivery.batch_bytes
         self.finish = options.delivery.finish
         self.bound = WindowBound(1, 1)
@@ -193,6 +207,50 @@ class BatchQueue:
         with self._lock:
             self.window.made_here()
 
+    @property
+    def streams(self) -> bool:
+        """Whether the dataset is iterated."""
+        return isinstance(self.window, StreamWindow)
+
+    def chain_digest(self, step: int, structure: Any, body: Any) -> int:
+        """The digest of a stream's batches up to one that has just come."""
+        with self._lock:
+            window = self.window
+            before = window.digest_before(step) if isinstance(window, StreamWindow) else UNKNOWN
+        return chain_digest(before, structure, [body], len(body))
+
+    def note_arrived(self, holder: str, step: int, batch: Any, digest: int) -> bool:
+        """As `ReorderBuffer.arrived`, or `StreamWindow.arrived`; with the lock held."""
+        if isinstance(self.window, StreamWindow):
+            return self.window.arrived(holder, step, batch, digest)
+        return self.window.arrived(holder, step, batch)
+
+    def note_end(self, holder: str, step: int, problem: str) -> None:
+        """As `StreamWindow.ended`; with the lock held.
+
+        ``problem``: why a stream cannot be gone on with; "": it has no more.
+        """
+        window = self.window
+        assert isinstance(window, StreamWindow), "only streams end"
+        lost = window.lost
+        if window.ended(holder, step, repeatable=not problem) and problem:
+            self._counts.lost += window.lost - lost
+            number, batches = step % window.count, window.ends[step % window.count]
+            logger.error(
+                "stream %d of %d ends after %d batches, and what is left of it is lost with its "
+                "maker: %s. A dataset that gives the same samples whenever it is begun with the "
+                "same seed loses nothing",
+                number,
+                window.count,
+                batches,
+                problem,
+            )
+
+    def end_here(self, problem: str) -> None:
+        """The program has found that the stream it makes a batch of has none, or has ended it."""
+        with self._lock:
+            self.note_end(HERE, self.window.position, problem)
+
     def note_failure(self, holder: str, step: int, message: str, trace: str, error: bytes) -> None:
         """As `ReorderBuffer.failed`; with the lock held."""
         self.window.failed(step, Failure(holder, message, trace, error))
@@ -203,14 +261,17 @@ class BatchQueue:
 
     def bind(self, makers: int, memory: Memory, held_bytes: int) -> WindowBound:
         """Bound what is under way, in the memory that there is; says it when that is little."""
+        streams = self.window.count if isinstance(self.window, StreamWindow) else 0
         self.bound = bound_window(
-            makers=makers,
+            makers=min(makers, streams) if streams else makers,
             prefetch=self.prefetch,
             batch_bytes=self.batch_bytes,
             room_bytes=room_for_batches(memory, held_bytes),
             lookahead=self._delivery.lookahead,
         )
         self.window.ahead = self.bound.ahead
+        if streams and makers > streams and self.bound.limit is Limit.NEED:
+            self.bound = replace(self.bound, limit=Limit.STREAMS)
         # Until a batch has come its size is a guess, and not worth a line.
         limit = self.bound.limit if self.batch_bytes else Limit.NEED
         if limit is Limit.MEMORY and self._told is not Limit.MEMORY and self.bound.makers < makers:

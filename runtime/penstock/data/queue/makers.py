@@ -17,8 +17,9 @@ import weakref
 
 from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
-from penstock.data.queue.assignment import assign_steps
+from penstock.data.queue.assignment import assign_steps, assign_streams, expected_workers
 from penstock.data.queue.batch_queue import BatchQueue, Counts
+from penstock.data.queue.stream_window import StreamWindow
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport.blocks import SharedPool
 
@@ -34,6 +35,7 @@ class Makers:
         queues: of the streams that are open, by number.
         shared: the memory that makers on this machine write to.
         closing: nobody is missed any more.
+        workers_of_job: data workers that the job has, whether or not they are connected.
         threads: that receive from somebody, or did.
     """
 
@@ -45,6 +47,7 @@ class Makers:
         self.queues: dict[int, BatchQueue] = {}
         self.complaints = Complaints()
         self.closing = False
+        self.workers_of_job = 0
         self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._meter = meter or MemoryMeter()
 
@@ -55,10 +58,30 @@ class Makers:
             return
         held_bytes = max(self.shared.held_bytes, queue.window.ready * queue.batch_bytes)
         queue.bind(len(usable), self._meter.measure(), held_bytes)
-        for link, wanted in assign_steps(queue, usable).items():
+        if isinstance(queue.window, StreamWindow):
+            steps = assign_streams(queue, usable, self._count_expected(queue, usable))
+        else:
+            steps = assign_steps(queue, usable)
+        for link, wanted in steps.items():
             digest = queue.digest_for(local=link.local)
             assert digest is not None
             link.request(queue.number, digest, queue.seed, wanted, queue.batch_bytes)
+
+    def awaits(self, queue: BatchQueue) -> bool:
+        """Whether streams of a queue are kept for data workers on their way, or one has a stream.
+
+        With the lock held.
+        """
+        window = queue.window
+        usable = self._usable(queue)
+        assert isinstance(window, StreamWindow), "streams of a dataset that is iterated"
+        return bool(self._count_expected(queue, usable)) or any(
+            window.free_for(link.name) for link in usable if not link.local
+        )
+
+    def _count_expected(self, queue: BatchQueue, usable: list[WorkerConnection]) -> int:
+        there = sum(not link.local for link in self.links.values())
+        return expected_workers(queue, usable, max(self.workers_of_job, there))
 
     def request_all(self) -> None:
         """`request` for each queue; with the lock held."""
@@ -89,7 +112,7 @@ class Makers:
             if link.usable(digest):
                 usable.append(link)
             elif not link.local and queue.packed is None:
-                queue.wants_packed = True
+                queue.wants_packed = queue.portable
             elif not link.local and digest not in link.pipelines:
                 assert queue.packed is not None
                 needed = {one.packed.digest for one in self.queues.values() if one.packed}

@@ -17,6 +17,7 @@ from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.streams.digest import UNKNOWN
 from penstock.data.transport import messages
 from penstock.data.transport.messages import NO_BLOCK, SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
@@ -89,6 +90,8 @@ class _Receiver:
             self._take_failure(*values)
         elif kind == messages.DROPPED:
             self._take_back(*values)
+        elif kind == messages.ENDED:
+            self._take_end(*values)
         elif kind == messages.LEAVING:
             with makers.lock:
                 link.leaving = True
@@ -110,6 +113,9 @@ class _Receiver:
         with makers.lock:
             root = link.arrays_of(block, size)
             queue = makers.queues.get(number)
+        digest = UNKNOWN
+        if queue is not None and queue.streams and not pickled:
+            digest = queue.chain_digest(step, structure, root[:size])
         failure: Exception | None = None
         try:
             arrived = link.layout(structure).batch(root, size)
@@ -129,7 +135,7 @@ class _Receiver:
         link.took(seconds)
         with makers.lock:
             makers.counts.add_received(0 if link.local else size)
-            if queue is None or not queue.window.arrived(link.name, step, batch):
+            if queue is None or not queue.note_arrived(link.name, step, batch, digest):
                 makers.counts.duplicates += 1
                 return
             makers.counts.add_arrived(local=link.local)
@@ -144,6 +150,15 @@ class _Receiver:
             link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 queue.window.given_back(link.name, step)
+                makers.request(queue)
+            makers.lock.notify_all()
+
+    def _take_end(self, number: int, step: int, block: int, problem: str) -> None:
+        link, makers = self._link, self._makers
+        with makers.lock:
+            link.blocks.give_back(block)
+            if (queue := makers.queues.get(number)) is not None and queue.streams:
+                queue.note_end(link.name, step, problem)
                 makers.request(queue)
             makers.lock.notify_all()
 

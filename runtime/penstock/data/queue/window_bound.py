@@ -30,6 +30,7 @@ class Limit(StrEnum):
     NEED = ""
     MEMORY = "memory"
     SAMPLER = "sampler"
+    STREAMS = "streams"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,18 @@ class WorkerConnection:
     """One maker of batches, as the training process sees it."""
 
     def __init__(
-        self, sock: socket.socket, name: str, shared: SharedPool, *, local: bytes | None = None
+        self,
+        sock: socket.socket,
+        name: str,
+        shared: SharedPool,
+        *,
+        local: bytes | None = None,
+        number: int = 0,
     ) -> None:
-        """``local``: of a local worker, the key of the one pipeline that it has."""
+        """``local``: of a local worker, the key of the one pipeline that it has; and its number."""
         self.name = name
         self.local = local is not None
+        self.number = number
         self.shares_memory = sock.family == socket.AF_UNIX
         self.leaving = False
         self.dead = False

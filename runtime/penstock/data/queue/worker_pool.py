@@ -90,7 +90,7 @@ class WorkerPool:
             if (queue := makers.queues.pop(number, None)) is None:
                 return
             for link in makers.links.values():
-                if queue.window.unmade_by(link.name):
+                if queue.window.involves(link.name):
                     link.drop(number)
             if not makers.queues:
                 makers.shared.trim()
@@ -112,10 +112,16 @@ class WorkerPool:
         with self.makers.lock:
             self.makers.request(queue)
 
+    def request_streams(self, queue: BatchQueue) -> bool:
+        """As `request`; says whether a data worker is on its way that streams are kept for."""
+        with self.makers.lock:
+            self.makers.request(queue)
+            return self.makers.awaits(queue)
+
     def provide(self, queue: BatchQueue, packed: PackedPipeline | None) -> None:
         """The pipeline of a queue is packed, for data workers; None: it cannot be sent."""
         with self.makers.lock:
-            queue.packed, queue.wants_packed = packed, False
+            queue.packed, queue.wants_packed, queue.portable = packed, False, packed is not None
             self.makers.request(queue)
 
     def drop_overdue(self, queue: BatchQueue, limit_seconds: float) -> None:

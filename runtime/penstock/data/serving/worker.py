@@ -22,7 +22,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.data.complaints import Complaints
@@ -43,6 +43,15 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
+from penstock.data.streams.digest import UNKNOWN, chain_digest
+from penstock.data.streams.pipeline import (
+    Address,
+    NotRepeatableError,
+    StopHostingError,
+    StreamEndedError,
+    StreamHost,
+    StreamPipeline,
+)
 from penstock.data.transport import frame, handshake, messages
 from penstock.data.transport.batch_codec import Packed, Packer
 from penstock.data.transport.blocks import create_shared, map_shared
@@ -77,8 +86,9 @@ class ConsumerConnection:
     name: str
     sock: socket.socket
     shares_memory: bool = False
-    pipelines: dict[bytes, Pipeline] = field(default_factory=dict)
+    pipelines: dict[bytes, Pipeline | StreamPipeline] = field(default_factory=dict)
     local: bool = False  # to the program whose child this process is
+    streams: StreamHost = field(default_factory=StreamHost)
     on_end: Callable[[], None] | None = None
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     sending: threading.Lock = field(default_factory=threading.Lock)
@@ -183,7 +193,10 @@ class DataWorker:
         problem = ""
         try:
             opened = open_pipeline(blob, signature, self._token)
-            _prepare(opened, self._rank)
+            if isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
+                opened = replace(opened, fresh=_reopening(opened, blob, signature, self._token))
+            else:
+                _prepare(opened, self._rank)
             line.pipelines[digest] = opened
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
@@ -200,7 +213,10 @@ class DataWorker:
             return
         kind = messages.BATCH
         try:
-            batch = pipeline.make(request.seed, request.indices)
+            if isinstance(pipeline, StreamPipeline):
+                batch = self._stream_batch(request, pipeline)
+            else:
+                batch = pipeline.make(request.seed, request.indices)
             try:
                 packed = self._packer.pack(batch)
             except NotPortableError:
@@ -209,6 +225,13 @@ class DataWorker:
                 packed = self._packer.pack(take_apart(batch))
                 kind = messages.PICKLED
             del batch
+        except (StreamEndedError, NotRepeatableError) as error:
+            problem = "" if isinstance(error, StreamEndedError) else str(error)
+            self._reply(line, messages.ENDED, [*_naming(request), problem[: messages.MAX_TEXT]])
+            return
+        except StopHostingError:
+            self._reply(line, messages.DROPPED, _naming(request))
+            return
         except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
             index = position_of(error)
             where = "" if index is None else f"sample {index!r}: "
@@ -234,6 +257,24 @@ class DataWorker:
             self._fail(request, str(error), "")
         except FrameError as error:
             self._lost(line, error)
+
+    def _stream_batch(self, request: _Request, pipeline: StreamPipeline) -> Any:
+        return request.line.streams.make(
+            request.stream,
+            pipeline,
+            request.seed,
+            Address(*request.indices),
+            self._chain,
+            lambda: self._leaving,
+        )
+
+    def _chain(self, before: int, batch: Any) -> int:
+        """The digest of a batch that is passed over, as its consumer has it of what it got."""
+        try:
+            packed = self._packer.pack(batch)
+        except NotPortableError:
+            return UNKNOWN
+        return chain_digest(before, packed.structure, packed.parts, packed.size)
 
     def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
@@ -308,6 +349,7 @@ class DataWorker:
             if self._leaving:  # too late: `_go` may have looked already
                 self._return_queued(line)
         elif kind == messages.DROP:
+            line.streams.drop(header[0])
             with self._changed:
                 dropped = [r for r in self._queue if r.line is line and r.stream == header[0]]
                 for request in dropped:
@@ -353,6 +395,7 @@ class DataWorker:
         line.sock.close()
         line.blocks.clear()
         line.pipelines.clear()
+        line.streams.drop_all()
         if line.on_end is not None:
             line.on_end()
 
@@ -482,6 +525,22 @@ def _memory_bytes() -> int:
 
 def _naming(request: _Request) -> list[Any]:
     return [request.stream, request.step, request.block]
+
+
+def _reopening(
+    opened: StreamPipeline, blob: memoryview, signature: Any, token: str
+) -> Callable[[], StreamPipeline]:
+    """Gives the pipeline that was opened, and then, each time, another one."""
+    first: list[StreamPipeline] = [opened]
+
+    def reopen() -> StreamPipeline:
+        if first:
+            return first.pop()
+        again = open_pipeline(blob, signature, token)
+        assert isinstance(again, StreamPipeline), "as it was the first time"
+        return again
+
+    return reopen
 
 
 def _prepare(pipeline: Pipeline, rank: int) -> None:

@@ -17,11 +17,15 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | PICKLED  | worker   | as BATCH; only from a local worker                |                  |
 | FAILED   | worker   | stream, step, block, message, trace, error        |                  |
 | DROPPED  | worker   | stream, step, block                               |                  |
+| ENDED    | worker   | stream, step, block, problem                      |                  |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
 ``block`` is the shared block that the arrays go to, or -1. A worker on the same machine that was
 given none, because nobody knew how large a batch is, makes one (BLOCK) and sends the batch in -2.
+``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
+(`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
+where it could not be gone on with.
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
 
@@ -34,7 +38,7 @@ import numpy as np
 from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
-UNMAP, PICKLED = range(12, 14)
+UNMAP, PICKLED, ENDED = range(12, 15)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
@@ -55,6 +59,7 @@ _FIELDS: Final = {
     PICKLED: 6,
     FAILED: 6,
     DROPPED: 3,
+    ENDED: 4,
     LEAVING: 0,
     ALIVE: 0,
 }
