@@ -124,6 +124,11 @@ class Stream(torch_data.IterableDataset[int]):
         return iter(range(5))
 
 
+class Pipe(torch_data.IterDataPipe[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(5))
+
+
 class Hard(torch_data.Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         return iter(range(5))
@@ -139,7 +144,8 @@ def prepare(number: int) -> None:
 @pytest.mark.parametrize(
     ("loader", "why"),
     [
-        (torch_data.DataLoader(Stream()), "iterable"),
+        (torch_data.DataLoader(Stream()), None),
+        (torch_data.DataLoader(Pipe()), "its dataset is a DataPipe"),
         (torch_data.DataLoader(Images(), worker_init_fn=prepare, num_workers=1), None),
         (torch_data.DataLoader(Images(), sampler=Hard()), "its sampler Hard may depend"),
         (torch_data.DataLoader(Images(), sampler=Hard(), num_workers=1), None),

@@ -14,7 +14,8 @@ from penstock.data.queue.credits import credits_of, has_room
 from penstock.data.queue.stream_window import StreamWindow
 from penstock.data.queue.worker_connection import WorkerConnection
 
-EXPECTED_SECONDS: Final = 3.0
+MISSING_SECONDS: Final = 3.0
+OPENING_SECONDS: Final = 10.0
 """So long after an epoch's beginning streams are kept for data workers that are on their way."""
 
 Steps = dict[WorkerConnection, list[tuple[int, Any]]]
@@ -112,14 +113,15 @@ def _give_out(window: StreamWindow, usable: list[WorkerConnection], expected: in
             window.claim(link.name, link.number)
 
 
-def expected_workers(queue: BatchQueue, usable: list[WorkerConnection], workers: int) -> int:
+def expected_workers(queue: BatchQueue, *, missing: int, opening: int) -> int:
     """Data workers that streams are kept for: on their way, and not for long.
 
     Args:
         queue: of a dataset that is iterated.
-        usable: makers that can be asked now.
-        workers: data workers that the job has.
+        missing: data workers that the job has and that are not connected.
+        opening: such as are opening the pipeline, for which they import what the program did.
     """
-    if time.monotonic() - queue.opened_at > EXPECTED_SECONDS or not queue.portable:
+    age = time.monotonic() - queue.opened_at
+    if not queue.portable:
         return 0
-    return max(0, workers - sum(not link.local for link in usable))
+    return missing * (age < MISSING_SECONDS) + opening * (age < OPENING_SECONDS)

@@ -59,7 +59,7 @@ class Makers:
         held_bytes = max(self.shared.held_bytes, queue.window.ready * queue.batch_bytes)
         queue.bind(len(usable), self._meter.measure(), held_bytes)
         if isinstance(queue.window, StreamWindow):
-            steps = assign_streams(queue, usable, self._count_expected(queue, usable))
+            steps = assign_streams(queue, usable, self._count_expected(queue))
         else:
             steps = assign_steps(queue, usable)
         for link, wanted in steps.items():
@@ -75,13 +75,16 @@ class Makers:
         window = queue.window
         usable = self._usable(queue)
         assert isinstance(window, StreamWindow), "streams of a dataset that is iterated"
-        return bool(self._count_expected(queue, usable)) or any(
+        return bool(self._count_expected(queue)) or any(
             window.free_for(link.name) for link in usable if not link.local
         )
 
-    def _count_expected(self, queue: BatchQueue, usable: list[WorkerConnection]) -> int:
-        there = sum(not link.local for link in self.links.values())
-        return expected_workers(queue, usable, max(self.workers_of_job, there))
+    def _count_expected(self, queue: BatchQueue) -> int:
+        digest = queue.digest_for(local=False)
+        data = [link for link in self.links.values() if not link.local]
+        opening = sum(link.opens(digest) for link in data)
+        missing = max(0, self.workers_of_job - len(data))
+        return expected_workers(queue, missing=missing, opening=opening)
 
     def request_all(self) -> None:
         """`request` for each queue; with the lock held."""

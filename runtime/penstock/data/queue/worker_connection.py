@@ -80,6 +80,12 @@ class WorkerConnection:
             return False
         return self.pipelines.get(digest) is Opened.OPEN
 
+    def opens(self, digest: bytes | None) -> bool:
+        """Whether a data worker is about to have a pipeline: it is packed, sent or opened now."""
+        if self.dead or self.leaving:
+            return False
+        return digest is None or self.pipelines.get(digest, Opened.SENT) is Opened.SENT
+
     def introduce(self, packed: PackedPipeline, needed: set[bytes]) -> None:
         """Send a pipeline that the data worker has not got, in the background."""
         busy = self._sending is not None or self.dead or self.leaving or self.local
