@@ -259,6 +259,27 @@ def test_a_batch_on_which_three_makers_died_is_named() -> None:
         window.take(elsewhere=True)
 
 
+def test_those_who_die_before_they_come_to_a_batch_are_no_fault_of_it() -> None:
+    window = StreamWindow(1, 0, 8)
+    window.claim("a", 0)
+    window.ask("a", 0.0)
+    window.arrived("a", 0, "first", 5)
+    for death in range(20):
+        assert window.free_for(f"b{death}") == ([0] if death else [])
+        holder = f"b{death}" if death else "a"
+        if death:
+            window.claim(holder, 0)
+        assert window.ask(holder, 0.0) == (1, [0, 1, 5])
+        window.gone(holder, crashed=True)
+    assert window.take() == (None, "first")
+    assert window.take(elsewhere=True)[0] is Need.WAIT
+    window.claim("c", 0)
+    window.ask("c", 0.0)
+    window.gone("c", crashed=True)
+    with pytest.raises(BadSampleError, match="21 workers died"):
+        window.take()
+
+
 def test_the_window_bounds_what_is_asked_for_evenly_over_the_streams() -> None:
     window = StreamWindow(2, 0, 4)
     window.claim("a", 0)

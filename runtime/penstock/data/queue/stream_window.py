@@ -28,6 +28,8 @@ from penstock.data.streams.digest import NOTHING, UNKNOWN
 
 MAX_DEATHS: Final = 3
 """So many makers may die on the same batch."""
+MAX_DEATHS_BEFORE: Final = 20
+"""So many may die while they begin a stream again to come to a batch: that is not its fault."""
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class _Stream:
         digest: of the first ``made`` batches.
         returning: the holder gives back what it has not begun; nothing more is asked of it.
         refused: who could not make a batch of it, though others may.
-        deaths: of makers, at the batch ``died_at``.
+        deaths: of makers, at the batch ``died_at``; ``early``: before they came to it.
+        begun: the holder has made a batch of it, or had none to pass over.
     """
 
     number: int
@@ -52,7 +55,9 @@ class _Stream:
     refused: set[str] = field(default_factory=set)
     failures: list[Failure] = field(default_factory=list)
     deaths: int = 0
+    early: int = 0
     died_at: int = -1
+    begun: bool = False
 
     @property
     def over(self) -> bool:
@@ -61,7 +66,23 @@ class _Stream:
     def release(self) -> None:
         """Nobody holds it any more: what was asked for is to be asked for again."""
         self.holder, self.returning, self.asked = "", False, self.made
+        self.begun = not self.made
         self.times.clear()
+
+    def note_death(self) -> None:
+        """A holder has died on the first batch that it had not made."""
+        if self.died_at != self.made:
+            self.deaths = self.early = 0
+        self.died_at = self.made
+        if self.begun:
+            self.deaths += 1
+        else:
+            self.early += 1
+
+    @property
+    def deadly(self) -> bool:
+        """Whether its next batch is to be tried no more."""
+        return self.deaths >= MAX_DEATHS or self.early >= MAX_DEATHS_BEFORE
 
 
 class StreamWindow:
@@ -89,6 +110,7 @@ class StreamWindow:
             begun = min(begun, (ends or {}).get(number, begun))
             digest = UNKNOWN if begun else NOTHING
             stream = _Stream(number, begun, begun, (ends or {}).get(number), digest=digest)
+            stream.begun = not begun
             self._streams.append(stream)
         self.position = position
         self.ahead = ahead
@@ -149,7 +171,7 @@ class StreamWindow:
     def _allows(self, stream: _Stream, holder: str) -> bool:
         """Whether a holder may be asked: what the program itself raised stays raised."""
         raised = any(failure.error for failure in stream.failures)
-        return holder not in stream.refused and not raised and stream.deaths < MAX_DEATHS
+        return holder not in stream.refused and not raised and not stream.deadly
 
     def claim(self, holder: str, number: int) -> None:
         """A stream that nobody holds is a holder's."""
@@ -196,6 +218,7 @@ class StreamWindow:
             return False  # a stream's batches come in their order
         self._ready[step] = batch
         stream.made += 1
+        stream.begun = True
         stream.digest = digest
         stream.times.popleft()
         if stream.returning and stream.made == stream.asked:
@@ -252,8 +275,7 @@ class StreamWindow:
             unmade = range(stream.made, stream.asked)
             returned += len(unmade)
             if crashed and unmade:
-                stream.deaths = stream.deaths + 1 if stream.died_at == stream.made else 1
-                stream.died_at = stream.made
+                stream.note_death()
             if self._guarantee is Guarantee.AT_MOST_ONCE and unmade:
                 self._gone |= {position * count + stream.number for position in unmade}
                 stream.made, stream.digest = stream.asked, UNKNOWN
@@ -295,10 +317,10 @@ class StreamWindow:
             return None, batch
         if position < stream.asked:
             return Need.WAIT, None
-        if stream.deaths >= MAX_DEATHS:
+        if stream.deadly:
             raise BadSampleError(
-                f"batch {position} of stream {stream.number} of {len(self._streams)}: {MAX_DEATHS} "
-                "workers died while they made it; look at their logs, a sample may crash the "
+                f"batch {position} of stream {stream.number} of {len(self._streams)}: "
+                f"{stream.deaths + stream.early} workers died while they made it; look at their logs, a sample may crash the "
                 "decoder or need more memory than a worker has"
             )
         raised = any(failure.error for failure in stream.failures)
