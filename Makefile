@@ -71,6 +71,10 @@ test-cluster: $(CONTROL_STAMP) ## The tests of the embedded cluster alone, witho
 test-fast: $(CONTROL_STAMP) ## The tests of decisions, under two minutes, without PyTorch
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m 'not slow' $(FAST)
 
+.PHONY: test-gpu
+test-gpu: $(STAMP) ## The tests marked gpu alone, where there is a CUDA device
+	@$(BIN)/python -m pytest -m gpu $(T)
+
 .PHONY: check
 check: $(STAMP) ## Lint, types, layer contracts, generated files
 	@$(MAKE) --no-print-directory -j 2 check-types check-rest

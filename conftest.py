@@ -2,11 +2,58 @@
 
 Property tests look for counterexamples, not for slowness: on a machine that is busy with something
 else an example may take any time, and drawing it too.
+
+Tests marked ``gpu`` are left out where there is no device, and counted: that is no skip, since no
+machine of the project's has to have one.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
+
+LEFT_OUT: Final = pytest.StashKey[int]()
+OUTPUT_NAME: Final = "gpu_tests_left_out"
+
+
+def has_cuda_device() -> bool:
+    """Whether there is a device; PyTorch is not asked, since loading it takes seconds."""
+    return any(path.name[6:].isdecimal() for path in Path("/dev").glob("nvidia*"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if has_cuda_device():
+        return
+    left_out = [item for item in items if item.get_closest_marker("gpu")]
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=left_out)
+    config.stash[LEFT_OUT] = len(left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:  # a process of pytest-xdist, which collects for itself
+        output[OUTPUT_NAME] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    told = getattr(node, "workeroutput", {}).get(OUTPUT_NAME, 0)
+    stash = node.config.stash
+    stash[LEFT_OUT] = max(stash.get(LEFT_OUT, 0), told)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(
+            f"{left_out} tests left out: they are marked gpu, and no CUDA device is here"
+        )
