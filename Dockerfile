@@ -41,14 +41,14 @@ FROM build AS runtime-environment
 RUN python -m venv --without-pip /opt/penstock \
  && set -- /wheels/*.whl \
  && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
-      "$1[runtime]" \
+      "$1[runtime,gpu]" \
  && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
 
 FROM build AS examples-environment
 RUN python -m venv --without-pip /opt/penstock \
  && set -- /wheels/*.whl \
  && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
-      "$1[runtime,examples]" \
+      "$1[runtime,gpu,examples]" \
  && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
 
 FROM ${PYTHON_IMAGE} AS base

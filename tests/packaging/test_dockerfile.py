@@ -74,8 +74,8 @@ def test_each_target_has_the_extras_of_its_roles() -> None:
     ]
     for target, expected in (
         ("control", ["controller", "brain", "scheduler"]),
-        ("runtime", ["runtime"]),
-        ("examples", ["runtime", "examples"]),
+        ("runtime", ["runtime", "gpu"]),
+        ("examples", ["runtime", "gpu", "examples"]),
     ):
         [(_, run)] = [one for one in stages()[f"{target}-environment"][1] if one[0] == "RUN"]
         [listed] = re.findall(r'"\$1\[([a-z,]+)\]"', run)

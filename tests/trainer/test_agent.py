@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,8 @@ import psutil
 import pytest
 
 from penstock.crds import environment
+from penstock.job.protocol import AgentReport
+from tests.trainer.gpu.fake_nvml import library_path
 
 ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
 
@@ -251,12 +254,13 @@ KNOWN_BEFORE = {
 class OldTrainer(BaseHTTPRequestHandler):
     """A trainer of the release before: it refuses what it does not know."""
 
+    known: ClassVar[set[str]] = KNOWN_BEFORE
     refused: ClassVar[list[dict[str, Any]]]
     taken: ClassVar[list[dict[str, Any]]]
 
     def do_POST(self) -> None:
         report = msgpack.unpackb(self.rfile.read(int(self.headers["Content-Length"])))
-        unknown = sorted(report.keys() - KNOWN_BEFORE)
+        unknown = sorted(report.keys() - self.known)
         (self.refused if unknown else self.taken).append(report)
         reply = msgpack.packb({"trainer": "t", "superseded": False, "hung_seconds": None})
         body = f"{unknown}: Extra inputs are not permitted".encode() if unknown else reply
@@ -285,6 +289,40 @@ def test_a_trainer_of_the_release_before_hears_usage_and_the_end() -> None:
     assert len(Heard.refused) == 1, "it was asked again and again"
     assert output.count(b"is of an older release") == 1
     assert b"did not take a report" not in output
+
+
+def test_the_devices_of_the_program_are_reported(tmp_path: Path) -> None:
+    class Heard(OldTrainer):
+        known: ClassVar[set[str]] = set(AgentReport.model_fields)
+        refused: ClassVar[list[dict[str, Any]]] = []
+        taken: ClassVar[list[dict[str, Any]]] = []
+
+    environ = {"PYTHONPATH": library_path(tmp_path), "CUDA_VISIBLE_DEVICES": "1"}
+    code = "import time\nwhile True: time.sleep(1)"
+    with ThreadingHTTPServer(("127.0.0.1", 0), Heard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environ[environment.TRAINER_ADDRESS] = f"127.0.0.1:{server.server_port}"
+        process = agent(code, environ=environ)
+        try:
+            with_devices = (report["usage"].get("gpus") for report in all_of(Heard.taken))
+            (device,) = next(gpus for gpus in with_devices if gpus)
+        finally:
+            process.terminate()
+            finish(process)
+            server.shutdown()
+    assert (device["uuid"], device["utilization"]) == ("GPU-b", 0.75)
+
+
+def all_of(reports: list[dict[str, Any]], timeout: float = 30) -> Iterator[dict[str, Any]]:
+    """Those that have come and those that will."""
+    deadline, index = time.monotonic() + timeout, 0
+    while time.monotonic() < deadline:
+        if index < len(reports):
+            yield reports[index]
+            index += 1
+        else:
+            time.sleep(0.05)
+    raise AssertionError(f"not among {index} reports")
 
 
 def test_a_malformed_address_is_refused_with_its_form() -> None:

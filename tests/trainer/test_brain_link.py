@@ -18,6 +18,7 @@ from penstock.data.protocol import ConsumerReport, QueueState, WorkerReport
 from penstock.job.protocol import (
     AgentReport,
     DataSpec,
+    GpuUsage,
     MemberId,
     Phase,
     SessionReport,
@@ -25,9 +26,11 @@ from penstock.job.protocol import (
 )
 from penstock.trainer.brain import brain_connection
 from penstock.trainer.brain.brain_connection import BrainConnection
+from penstock.trainer.brain.job_sampler import JobSampler
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
 from penstock.wire import JobEvent, JobRegistration, RoleDescription
+from penstock.wire.samples import GPU_FIELDS
 
 UID = "u-1"
 REGISTRATION = JobRegistration(
@@ -301,6 +304,68 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use(
     assert sample["roles"]["worker"]["0"]["wait_share"] == 0.75
     maker = sample["roles"]["dataWorker"]["3"]
     assert (maker["cpu_cores"], maker["memory_bytes"], maker["incarnation"]) == (0.9, 7, 1)
+
+
+def with_gpus() -> Coordinator:
+    found = Coordinator(JobFacts(), identity="t")
+    gpus = (
+        GpuUsage(uuid="GPU-a", utilization=0.25, memory_bytes=2, memory_total_bytes=8),
+        GpuUsage(uuid="GPU-b", utilization=0.75, memory_bytes=3, power_watts=400),
+        GpuUsage(uuid="MIG-c"),
+    )
+    usage = Usage(cpu_cores=1.5, memory_bytes=5, gpus=gpus)
+    now = time.monotonic()
+    for rank, used in enumerate((usage, usage.model_copy(update={"gpus": ()}))):
+        report = AgentReport(role="worker", rank=rank, incarnation=0, usage=used)
+        found.handle_agent_report(report, now)
+    return found
+
+
+def test_a_sample_sums_up_the_devices_of_each_pod_that_has_any() -> None:
+    ranks = JobSampler(with_gpus()).measure(1.0, time.monotonic()).roles[Role.WORKER]
+    own = ranks[0]
+    assert (own.gpus, own.gpu_utilization, own.gpu_power_watts) == (3, 0.5, 400)
+    assert (own.gpu_memory_bytes, own.gpu_memory_total_bytes) == (5, 8)
+    assert ranks[1].model_dump(include=set(GPU_FIELDS)) == dict.fromkeys(GPU_FIELDS)
+
+
+class OldBrain(FakeBrain):
+    """A Brain of the release before: it refuses what it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def _samples(self, request: httpx.Request) -> httpx.Response:
+        if b'"gpu' in request.content:
+            self.refused += 1
+            return _problem(422)
+        return super()._samples(request)
+
+
+def test_a_brain_of_the_release_before_hears_all_but_the_gpus(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = OldBrain()
+
+    async def work(link: BrainConnection) -> None:
+        tasks = [
+            asyncio.create_task(link.register(lambda: REGISTRATION)),
+            asyncio.create_task(link.send_samples()),
+        ]
+        await until(lambda: len(fake.samples) > 3)
+        assert fake.refused == 1, "it was asked again and again"
+        monkeypatch.setattr(brain_connection, "OLD_BRAIN_SECONDS", 0.0)
+        link._plain_until = 0.0
+        await until(lambda: fake.refused > 2)
+        for task in tasks:
+            task.cancel()
+
+    with caplog.at_level("WARNING"):
+        run(fake, work, with_gpus())
+    assert fake.samples[-1]["roles"]["worker"]["0"]["cpu_cores"] == 1.5
+    assert "does not hear of GPUs" in caplog.text
+    assert "trying on" not in caplog.text
 
 
 def test_a_death_is_told_once_while_its_pod_is_there_even_if_the_brain_was_away() -> None:

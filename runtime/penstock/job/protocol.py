@@ -25,6 +25,8 @@ CONTENT_TYPE: Final = "application/msgpack"
 MAX_MESSAGE_BYTES: Final = 4 << 20
 MAX_PROCESSES: Final = 64
 """Training processes of one pod that its agent reports."""
+MAX_GPUS: Final = 64
+"""Devices of one pod that its agent reports, MIG slices counted one by one."""
 
 SESSION_PATH: Final = "/v1/session"
 AGENT_PATH: Final = "/v1/agent"
@@ -204,11 +206,27 @@ class SessionReply(Message):
     message: Text = ""
 
 
+class GpuUsage(Message):
+    """What a program uses of one device, or of a MIG slice of one; None: the device does not tell.
+
+    Utilisation (0 to 1) and power are means over some seconds. Where several programs share a
+    device, utilisation and memory are this one's if the driver tells them apart.
+    """
+
+    uuid: Annotated[str, Field(max_length=96)] = ""
+    utilization: Annotated[float, Field(ge=0, le=1)] | None = None
+    memory_bytes: Count | None = None
+    memory_total_bytes: Count | None = None
+    power_watts: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
 class Usage(Message):
     """What a training process and its children use now."""
 
     cpu_cores: Seconds
     memory_bytes: Count
+    gpus: Annotated[tuple[GpuUsage, ...], Field(max_length=MAX_GPUS, exclude_if=_unsaid)] = ()
+    """Empty: none is measured, or the agent is of the release before."""
 
 
 class ProcessState(StrEnum):
@@ -258,7 +276,9 @@ class AgentReport(Message):
 
     def for_release_before(self) -> AgentReport:
         """The same for a trainer of the release before, which refuses fields it does not know."""
-        return self.model_copy(update={"life": "", "processes": None, "duplicates": ()})
+        usage = None if self.usage is None else self.usage.model_copy(update={"gpus": ()})
+        unsaid = {"life": "", "processes": None, "duplicates": (), "usage": usage}
+        return self.model_copy(update=unsaid)
 
 
 class AgentReply(Message):

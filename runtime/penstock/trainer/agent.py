@@ -44,6 +44,8 @@ from penstock.job.protocol import (
 from penstock.job.settings import PodIdentity
 from penstock.trainer import training_evidence
 from penstock.trainer.control.model.silent_copies import REFUSED, duplicate_rank, unattached
+from penstock.trainer.gpu.gpu_meter import GpuMeter
+from penstock.trainer.gpu.nvml import NvmlReader
 from penstock.trainer.process_meter import ProcessMeter
 from penstock.trainer.processes import Processes
 
@@ -91,10 +93,11 @@ class Agent:
             loop.add_signal_handler(number, self._draining.set)
         if self._processes.name:
             loop.add_reader(self._processes.fileno(), self._hear)
+        environment = self._child_environment(environ)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                env=self._child_environment(environ),
+                env=environment,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
@@ -104,7 +107,7 @@ class Agent:
         except OSError as error:  # no right to run it, a script without #!, a broken binary
             logger.error("%s: cannot be run: %s", command[0], error.strerror)
             return NOT_EXECUTABLE
-        reporting = asyncio.create_task(self._report(process.pid))
+        reporting = asyncio.create_task(self._report(process.pid, environment))
         watching = [
             reporting,
             asyncio.create_task(self._drain(process)),
@@ -167,14 +170,15 @@ class Agent:
         await event.wait()
         _kill_group(process.pid, signal.SIGKILL)
 
-    async def _report(self, pid: int) -> None:
+    async def _report(self, pid: int, environment: Mapping[str, str]) -> None:
         if self._trainer is None:
             return
-        meter = ProcessMeter(pid)
-        async with self._client() as client:
-            while True:
-                await self._send(client, ProcessState.RUNNING, None, meter.read())
-                await asyncio.sleep(REPORT_SECONDS)
+        with GpuMeter(NvmlReader(environment)) as gpus:
+            meter = ProcessMeter(pid, gpus.read)
+            async with self._client() as client:
+                while True:
+                    await self._send(client, ProcessState.RUNNING, None, meter.read())
+                    await asyncio.sleep(REPORT_SECONDS)
 
     async def _last_report(self, code: int) -> None:
         """Say how it ended; and stay where that is not for the program alone to say."""

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable, Collection
 from typing import Final
 
 import psutil
 
-from penstock.job.protocol import Usage
+from penstock.job.protocol import GpuUsage, Usage
 
 SHARES_SECONDS: Final = 5.0
 """How often the memory of a tree of processes is measured: the kernel walks through all of it."""
 
 
 class ProcessMeter:
-    """CPU and memory of a process and all its descendants.
+    """CPU, memory and GPUs of a process and all its descendants.
 
     Memory that several of them share counts once: the workers of a loader are forks of the program,
     and hold its batches too, so that the sum of what each of them has would be many times as much.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(
+        self, pid: int, gpus: Callable[[Collection[int]], tuple[GpuUsage, ...]] = lambda _: ()
+    ) -> None:
+        """``gpus``: what processes of these ids use of each device; it does not wait."""
         self._root = psutil.Process(pid)
+        self._gpus = gpus
         self._cpu_seconds: dict[int, float] = {}
         self._measured = time.monotonic()
         self._shares: tuple[float, int] | None = None
@@ -47,7 +52,11 @@ class ProcessMeter:
             memory = max(memory, self._shares[1])
         span, self._measured = now - self._measured, now
         self._cpu_seconds = seconds
-        return Usage(cpu_cores=max(0.0, spent) / span if span > 0 else 0.0, memory_bytes=memory)
+        return Usage(
+            cpu_cores=max(0.0, spent) / span if span > 0 else 0.0,
+            memory_bytes=memory,
+            gpus=self._gpus({process.pid for process in tree}),
+        )
 
 
 def _proportional_bytes(process: psutil.Process) -> int:

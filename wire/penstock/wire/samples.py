@@ -41,10 +41,30 @@ class RankSample(WireModel):
     """Mean time of the worker's steps."""
     wait_share: Annotated[float, Field(ge=0, le=1)] | None = None
     """Part of the time spent waiting for input."""
+    gpus: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """GPUs measured, MIG slices counted one by one; absent where none is."""
+    gpu_utilization: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Mean utilisation of its GPUs, where they tell it."""
+    gpu_memory_bytes: Bytes | None = None
+    """Memory used on its GPUs, all together."""
+    gpu_memory_total_bytes: Bytes | None = None
+    """Memory that these GPUs have."""
+    gpu_power_watts: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    """Power drawn by its GPUs, all together."""
     node: Name = ""
     """The node it runs on."""
     incarnation: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Incarnation of the pod."""
+
+
+GPU_FIELDS: Final = (
+    "gpus",
+    "gpu_utilization",
+    "gpu_memory_bytes",
+    "gpu_memory_total_bytes",
+    "gpu_power_watts",
+)
+"""What a `RankSample` says of GPUs: new in this release."""
 
 
 class QueueSample(WireModel):
@@ -106,6 +126,27 @@ class SampleBatch(WireModel):
     sent: Seconds | None = None
     """The sender's clock as it sent the batch, by which a clock that is off is known."""
 
+    def for_release_before(self) -> SampleBatch:
+        """The same for a Brain of the release before, which refuses fields it does not know."""
+        unsaid = dict.fromkeys(GPU_FIELDS)
+        return self.model_copy(
+            update={
+                "samples": [
+                    sample.model_copy(
+                        update={
+                            "roles": {
+                                role: {
+                                    rank: of.model_copy(update=unsaid) for rank, of in ranks.items()
+                                }
+                                for role, ranks in sample.roles.items()
+                            }
+                        }
+                    )
+                    for sample in self.samples
+                ]
+            }
+        )
+
 
 class SampleReceipt(WireModel):
     """What became of a batch."""
@@ -139,6 +180,16 @@ class RoleUse(WireModel):
     """Largest peak of one pod."""
     wait_share: Annotated[float, Field(ge=0, le=1)] | None = None
     """Mean share of the time that they waited for input; absent in roll-ups, or unknown."""
+    gpus: Annotated[int, Field(ge=1)] | None = None
+    """GPUs measured, of all pods; absent where none is."""
+    gpu_utilization: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Mean utilisation of these GPUs, where they tell it."""
+    gpu_memory_bytes: Bytes | None = None
+    """Memory used on them, all together; in roll-ups the peak."""
+    gpu_memory_total_bytes: Bytes | None = None
+    """Memory that they have."""
+    gpu_power_watts: Annotated[float, Field(ge=0)] | None = None
+    """Power that they draw, all together."""
 
 
 class SampleView(WireModel):

@@ -17,6 +17,7 @@ from penstock.base.enums import Role
 from penstock.client import (
     AsyncBrainClient,
     BrainError,
+    BrainRefusedError,
     NotFoundError,
     RetryPolicy,
     SampleBuffer,
@@ -28,7 +29,7 @@ from penstock.trainer.brain.ledger_copies import LedgerCopies
 from penstock.trainer.cluster.job_view import PodLimits
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire import JobRegistration, Plan
-from penstock.wire.samples import JobEvent
+from penstock.wire.samples import JobEvent, SampleBatch
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ LEDGER_SECONDS: Final = 3.0
 REGISTER_RETRY_SECONDS: Final = 3.0
 UNKNOWN_JOB_SECONDS: Final = 0.2
 FAREWELL_SECONDS: Final = 8.0
+OLD_BRAIN_SECONDS: Final = 600.0
+"""A Brain that did not know the words of this release may have been upgraded after this."""
+UNREADABLE: Final = frozenset({400, 422})
 SHORT: Final = RetryPolicy(total_seconds=4.0, attempt_seconds=3.0)
 
 
@@ -59,6 +63,7 @@ class BrainConnection:
         self._buffer = SampleBuffer()
         self._told: set[JobEvent] = set()  # of pods that are still there
         self._registered = asyncio.Event()
+        self._plain_until = 0.0  # the Brain is of the release before, as far as is known
 
     def note_pods(
         self, limits: Mapping[tuple[Role, int], PodLimits], events: Iterable[JobEvent]
@@ -156,7 +161,7 @@ class BrainConnection:
     async def _send_waiting(self) -> None:
         while (batch := self._buffer.batch()) is not None:
             try:
-                await self._client.send_samples(self._uid, batch)
+                await self._send_batch(batch)
                 self._failures.note_success("samples")
             except NotFoundError:
                 self._registered.clear()  # the Brain lost its store: register again
@@ -165,3 +170,25 @@ class BrainConnection:
                 self._failures.note_failure("samples", error)
                 return
             self._buffer.confirm(batch)
+
+    async def _send_batch(self, batch: SampleBatch) -> None:
+        """Send samples in words that the Brain knows, which may be of the release before.
+
+        Raises:
+            BrainError: it was not there, or refused them for something else.
+        """
+        plain = batch.for_release_before()
+        if plain == batch:
+            await self._client.send_samples(self._uid, batch)
+            return
+        if time.monotonic() < self._plain_until:
+            await self._client.send_samples(self._uid, plain)
+            return
+        try:
+            await self._client.send_samples(self._uid, batch)
+        except BrainRefusedError as error:
+            if error.problem.status not in UNREADABLE:
+                raise
+            await self._client.send_samples(self._uid, plain)
+            logger.warning("the Brain is of an older release: it does not hear of GPUs")
+            self._plain_until = time.monotonic() + OLD_BRAIN_SECONDS

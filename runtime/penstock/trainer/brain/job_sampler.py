@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.data.dispatcher import Dispatcher
+from penstock.job.protocol import GpuUsage
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
 from penstock.trainer.cluster.job_view import PodLimits
@@ -102,6 +104,7 @@ class JobSampler:
                 steps_per_second=1 / own if own else None,
                 step_seconds=step_seconds,
                 wait_share=waits.get(rank) if trains else None,
+                **_sum_up(usage.gpus),
                 node=report.node,
                 incarnation=report.incarnation,
             )
@@ -154,3 +157,20 @@ class JobSampler:
             return {}
         cpu = limits.milli_cpu / 1000 if limits.milli_cpu else None
         return {"cpu_limit_cores": cpu, "memory_limit_bytes": limits.memory_bytes or None}
+
+
+def _sum_up(gpus: Sequence[GpuUsage]) -> dict[str, Any]:
+    """The devices of one pod as fields of its sample; none where no device is measured."""
+    if not gpus:
+        return {}
+    busy = [each.utilization for each in gpus if each.utilization is not None]
+    used = [each.memory_bytes for each in gpus if each.memory_bytes is not None]
+    total = [each.memory_total_bytes for each in gpus if each.memory_total_bytes is not None]
+    power = [each.power_watts for each in gpus if each.power_watts is not None]
+    return {
+        "gpus": len(gpus),
+        "gpu_utilization": min(1.0, math.fsum(busy) / len(busy)) if busy else None,
+        "gpu_memory_bytes": sum(used) if used else None,
+        "gpu_memory_total_bytes": sum(total) if total else None,
+        "gpu_power_watts": math.fsum(power) if power else None,
+    }
