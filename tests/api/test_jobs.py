@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.api.service import REGISTRATION, api, run
+from tests.api.service import REGISTRATION, api, run, sample
 from tests.brain.brains import Clock
 
 
@@ -72,6 +72,50 @@ def test_the_ledger_goes_through_as_bytes(sqlite_url: str) -> None:
             )
             kind = await service.http.put(url, params={"sequence": 8}, content=b"x")
             assert kind.status_code == 415
+
+    run(main)
+
+
+def test_what_gpus_do_goes_in_by_pod_and_comes_out_by_role_and_as_metrics(
+    sqlite_url: str,
+) -> None:
+    seen = {"gpus": 2, "gpu_utilization": 0.25, "gpu_memory_bytes": 30, "gpu_power_watts": 300.5}
+    blind = {"cpu_cores": 1.0, "memory_bytes": 5}  # an agent of the release before
+
+    async def main() -> None:
+        clock = Clock()
+        async with api(sqlite_url, clock=clock) as service:
+            await service.register(name="digits")
+            for job_roles in ({"0": blind}, {"0": blind, "1": {**blind, **seen}}):
+                clock.advance(15)
+                batch = {"samples": [sample(clock.now, roles={"worker": job_roles})]}
+                answer = await service.http.post("/v1/jobs/uid-1/samples", json=batch)
+                assert answer.status_code == 200, answer.text
+            query = {"ranks": "true"}
+            before, newest = (
+                await service.http.get("/v1/jobs/uid-1/samples", params=query)
+            ).json()["items"]
+            assert before["roles"]["worker"]["gpus"] is None
+            use, ranks = newest["roles"]["worker"], newest["ranks"]["worker"]
+            assert (use["gpus"], use["gpu_utilization"], use["gpu_memory_bytes"]) == (2, 0.25, 30)
+            assert (use["gpu_power_watts"], use["gpu_memory_total_bytes"]) == (300.5, None)
+            assert ranks["0"]["gpus"] is None
+            assert {name: ranks["1"][name] for name in seen} == seen
+
+            labels = '{job="digits",namespace="default",role="worker"}'
+            metrics = (await service.http.get("/metrics")).text
+            assert f"penstock_job_gpu_utilization_ratio{labels} 0.25" in metrics
+            assert f"penstock_job_gpus{labels} 2.0" in metrics
+            assert "penstock_job_gpu_memory_capacity_bytes{" not in metrics
+            clock.advance(61)
+            assert labels not in (await service.http.get("/metrics")).text, "it fell silent"
+
+            await service.brain.sweeper.sweep()
+            (minute, *_) = (
+                await service.http.get("/v1/jobs/uid-1/samples", params={"resolution": "1m"})
+            ).json()["items"]
+            use = minute["roles"]["worker"]
+            assert (use["gpus"], use["gpu_utilization"], use["gpu_memory_bytes"]) == (2, 0.25, 30)
 
     run(main)
 

@@ -85,6 +85,7 @@ class Brain:
         self.metrics.executors.labels("busy").set(self.executor.busy)
         self.metrics.executors.labels("idle").set(self.executor.size - self.executor.busy)
         self.metrics.watchers.set(len(self.watchers))
+        await self.samples.observe()
 
 
 def check_algorithms(settings: BrainSettings) -> Registry:

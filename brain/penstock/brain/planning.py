@@ -157,7 +157,8 @@ class RankSample:
 
     `milli_cpu` and `memory_bytes` are used, the `_limit` fields are granted (None: unknown).
     `steps_per_second` is a worker's own speed, `step_seconds` the mean time of its steps;
-    `node` names its node. `wait_share` is the part of the time spent waiting for input (0 to 1).
+    `node` names its node. `wait_share` is the part of the time spent waiting for input (0 to 1),
+    `gpu_utilization` the mean utilisation of the pod's GPUs (0 to 1; None: none is measured).
     """
 
     milli_cpu: float
@@ -167,6 +168,7 @@ class RankSample:
     steps_per_second: float | None = None
     step_seconds: float | None = None
     wait_share: float | None = None
+    gpu_utilization: float | None = None
     node: str = ""
 
     def __post_init__(self) -> None:
@@ -174,7 +176,7 @@ class RankSample:
         _finite("memory_bytes", self.memory_bytes)
         _positive("milli_cpu_limit", self.milli_cpu_limit)
         _positive("memory_limit_bytes", self.memory_limit_bytes)
-        for name in ("steps_per_second", "step_seconds", "wait_share"):
+        for name in ("steps_per_second", "step_seconds", "wait_share", "gpu_utilization"):
             value = getattr(self, name)
             if value is not None:
                 _finite(name, value)

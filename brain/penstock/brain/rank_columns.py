@@ -18,7 +18,8 @@ RankColumns = dict[str, list[Any]]
 """Column "rank" and one column for each figure, all of the same length; None is unknown.
 
 Columns: rank, milli_cpu, memory_bytes; where any rank has it: milli_cpu_limit, memory_limit_bytes,
-steps_per_second, step_seconds, wait_share, node, incarnation.
+steps_per_second, step_seconds, wait_share, node, incarnation, and of the rank's GPUs: gpus (how
+many), gpu_utilization (their mean), gpu_memory_bytes, gpu_memory_total_bytes, gpu_power_watts.
 """
 
 _VERSION: Final = b"\x01"
@@ -30,6 +31,7 @@ _SAMPLE_COLUMNS: Final = (
     "steps_per_second",
     "step_seconds",
     "wait_share",
+    "gpu_utilization",
     "node",
 )
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.base.enums import Stage, Strategy, Trigger
+from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.assembly import check_algorithms
 from penstock.brain.configuration import BrainSettings, ExecutorSettings
+from penstock.brain.control.optimizer import with_gpu_figures
 from penstock.brain.executor import Executor, Outcome
+from penstock.brain.planning import Evidence, Plan, RolePlan
 from penstock.brain.registry import Registry
-from tests.brain.brains import Clock, open_brain, registration
+from tests.brain.brains import Clock, open_brain, reading, registration
 from tests.brain.executor.plugins import registered
 
 ONLY_BAD = BrainSettings(policies={Strategy.ALL_REDUCE: dict.fromkeys(Stage, ("bad",))})
@@ -74,6 +77,36 @@ def test_whatever_a_plugin_does_is_recorded_and_the_last_good_plan_stays(
             assert [row.outcome for row in rows[:-1]] == [
                 str(outcome) for outcome, _ in reversed(wanted.values())
             ]
+
+    asyncio.run(run())
+
+
+def test_a_plan_says_what_the_gpus_did_before_it(sqlite_url: str) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(sqlite_url, clock=clock) as brain:
+            await brain.jobs.register(registration())
+            first = await brain.plans.current("uid-1")
+            assert "gpu_utilization" not in first.row.content, "nothing is measured yet"
+            for share in (0.2, 0.4):
+                clock.advance(15)
+                measured = reading(clock.now)
+                columns = measured.roles[Role.WORKER] | {"gpus": [1], "gpu_utilization": [share]}
+                await brain.samples.add("uid-1", [replace(measured, roles={Role.WORKER: columns})])
+            record = (await brain.planner.load("uid-1", Trigger.INTERVAL)).case.record
+            plan = Plan(
+                stage=Stage.ADJUST,
+                algorithm="a",
+                roles={Role.WORKER: RolePlan(replicas=2)},
+                reason="Because",
+                message="of it",
+            )
+            said = with_gpu_figures(plan, record).evidence.figures
+            assert said == {"worker_gpu_utilization": pytest.approx(0.3)}
+            own = replace(plan, evidence=Evidence(figures={"worker_gpu_utilization": 1.0}))
+            assert with_gpu_figures(own, record) == own
+            bare = replace(record, samples=())
+            assert with_gpu_figures(plan, bare) is plan
 
     asyncio.run(run())
 

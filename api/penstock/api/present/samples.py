@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.brain import planning
+from penstock.brain.model import gpu_use
+from penstock.brain.model.gpu_use import GpuUse
 from penstock.brain.model.rollups import load_roles
 from penstock.brain.rank_columns import RankColumns, unpack
 from penstock.brain.service.samples import Reading
 from penstock.brain.store.tables import RollupRow, SampleRow
 from penstock.wire.samples import (
+    GPU_FIELDS,
     JobEvent,
     QueueSample,
     RankSample,
@@ -26,6 +30,7 @@ _OPTIONAL: Final[tuple[tuple[str, str, float], ...]] = (
     ("steps_per_second", "steps_per_second", 1),
     ("step_seconds", "step_seconds", 1),
     ("wait_share", "wait_share", 1),
+    *((name, name, 1) for name in GPU_FIELDS),
 )
 
 
@@ -71,10 +76,19 @@ def sample_view(row: SampleRow, with_ranks: bool) -> SampleView:
         steps_per_second=row.steps_per_second,
         samples_per_second=row.samples_per_second,
         world_size=row.world_size,
-        roles={role: _use(columns) for role, columns in roles.items() if columns["rank"]},
+        roles=_uses(roles),
         queue=_queue(row),
         ranks=({role: _ranks(columns) for role, columns in roles.items()} if with_ranks else None),
     )
+
+
+def role_uses(ranks: bytes) -> dict[Role, RoleUse]:
+    """What the pods of each role used in a sample, of which these are the packed ranks."""
+    return _uses(unpack(ranks))
+
+
+def _uses(roles: Mapping[Role, RankColumns]) -> dict[Role, RoleUse]:
+    return {role: _use(columns) for role, columns in roles.items() if columns["rank"]}
 
 
 def _queue(row: SampleRow) -> QueueSample | None:
@@ -120,7 +134,25 @@ def _use(columns: RankColumns) -> RoleUse:
         hottest_cpu_cores=max(columns["milli_cpu"]) / 1000,
         peak_memory_bytes=max(columns["memory_bytes"]),
         wait_share=sum(waits) / len(waits) if waits else None,
+        **_gpus(gpu_use.of_columns(columns)),
     )
+
+
+def _gpus(use: GpuUse | None) -> dict[str, Any]:
+    """The fields of a `RoleUse` that are about GPUs; none where none is measured."""
+    if use is None:
+        return {}
+    return {
+        "gpus": max(1, round(use.gpus)),
+        "gpu_utilization": None if use.utilization is None else min(1.0, use.utilization),
+        "gpu_memory_bytes": _whole(use.memory_bytes),
+        "gpu_memory_total_bytes": _whole(use.memory_total_bytes),
+        "gpu_power_watts": use.power_watts,
+    }
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _ranks(columns: RankColumns) -> dict[int, RankSample]:
@@ -142,6 +174,7 @@ def _ranks(columns: RankColumns) -> dict[int, RankSample]:
 
 def rollup_view(row: RollupRow) -> SampleView:
     """A stored roll-up on the wire."""
+    gpus = gpu_use.load(row.gpus)
     return SampleView(
         time=row.start_seconds,
         received_seconds=row.received_seconds,
@@ -156,6 +189,7 @@ def rollup_view(row: RollupRow) -> SampleView:
                 cpu_cores=use.milli_cpu / 1000,
                 hottest_cpu_cores=use.hottest_milli_cpu / 1000,
                 peak_memory_bytes=round(use.peak_memory_bytes),
+                **_gpus(gpus.get(name)),
             )
             for name, use in load_roles(row.roles).items()
         },

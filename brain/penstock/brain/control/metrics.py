@@ -75,6 +75,26 @@ class BrainMetrics:
             registry=self.registry,
         )
 
+        self.gpu_gauges = {
+            "gpus": self._of_jobs("penstock_job_gpus", "GPUs that a job's pods report."),
+            "utilization": self._of_jobs(
+                "penstock_job_gpu_utilization_ratio", "Mean utilisation of these GPUs, 0 to 1."
+            ),
+            "memory_bytes": self._of_jobs(
+                "penstock_job_gpu_memory_bytes", "Memory used on these GPUs, all together."
+            ),
+            "memory_total_bytes": self._of_jobs(
+                "penstock_job_gpu_memory_capacity_bytes", "Memory that these GPUs have."
+            ),
+            "power_watts": self._of_jobs(
+                "penstock_job_gpu_power_watts", "Power that these GPUs draw, all together."
+            ),
+        }
+        """By figure of `GpuUse`, of the jobs that this Brain heard from in the last minute."""
+
+    def _of_jobs(self, name: str, meaning: str) -> Gauge:
+        return Gauge(name, meaning, ["job", "namespace", "role"], registry=self.registry)
+
     def decided(self, decision: Decision, trigger: Trigger) -> None:
         """Count one optimization."""
         for run in decision.runs:

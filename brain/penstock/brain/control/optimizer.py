@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.base.enums import Stage, Trigger
 from penstock.brain.executor.task import Outcome, Task, TaskRunner
 from penstock.brain.history import HistoryRecord
+from penstock.brain.model import gpu_use
 from penstock.brain.plan_check import PlanRefusedError, check
 from penstock.brain.planning import AppliedPlan, History, JobDescription, Limits, Plan
 from penstock.brain.registry import Registered, Registry
 from penstock.brain.sizes import in_force
 from penstock.brain.stages import Policy, names_to_ask, stages_to_ask
+
+GPU_SAMPLES: Final = 20
+"""Over so many of the latest samples a plan's evidence says what the GPUs did: a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +130,27 @@ class Optimizer:
             detail=result.detail,
             plan=result.plan,
         )
-        return run if result.plan is None else _checked(run, result.plan, case)
+        if result.plan is None:
+            return run
+        plan = with_gpu_figures(result.plan, case.record)
+        return _checked(replace(run, plan=plan), plan, case)
+
+
+def with_gpu_figures(plan: Plan, record: HistoryRecord) -> Plan:
+    """The plan with what the GPUs did before it, beside the figures that decided it.
+
+    So whoever reads why a plan was made sees whether the GPUs were idle then. Nothing is added
+    where no GPU is measured; what the algorithm says of them itself stands.
+    """
+    packed = [sample.ranks for sample in record.samples[-GPU_SAMPLES:]]
+    seen = {
+        f"{role.in_names.replace('-', '_')}_gpu_utilization": round(value, 4)
+        for role, value in gpu_use.mean_utilization(packed).items()
+    }
+    if not seen:
+        return plan
+    figures = {**seen, **plan.evidence.figures}
+    return replace(plan, evidence=replace(plan.evidence, figures=figures))
 
 
 def _in_order(stages: Iterable[Stage], policy: Policy) -> Iterable[tuple[Stage, str]]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.brain.model import gpu_use
+from penstock.brain.model.gpu_use import GpuUse
 from penstock.brain.rank_columns import unpack
 
 MINUTE: Final = 60
@@ -43,6 +45,8 @@ class Rollup:
     world_size: int
     received_seconds: float
     roles: Mapping[str, RoleUse]
+    gpus: Mapping[str, GpuUse] = field(default_factory=dict)
+    """By role; empty where none is measured."""
 
 
 def start_of(at_seconds: float, resolution: int) -> float:
@@ -62,6 +66,7 @@ def of_sample(
     ranks: bytes,
 ) -> Rollup:
     """One sample, in the form in which samples are summed up."""
+    columns_of = unpack(ranks)
     return Rollup(
         samples=1,
         seconds=seconds,
@@ -79,9 +84,10 @@ def of_sample(
                 peak_memory_bytes=max(columns["memory_bytes"]),
                 total_memory_bytes=sum(columns["memory_bytes"]),
             )
-            for role, columns in unpack(ranks).items()
+            for role, columns in columns_of.items()
             if columns["rank"]
         },
+        gpus={role.value: use for role, use in gpu_use.of_roles(columns_of).items()},
     )
 
 
@@ -96,6 +102,7 @@ def merge(parts: Iterable[Rollup]) -> Rollup:
         raise ValueError("merge needs at least one roll-up")
     newest = max(rows, key=lambda row: row.step)
     names = sorted({name for row in rows for name in row.roles})
+    with_gpus = sorted({name for row in rows for name in row.gpus})
     return Rollup(
         samples=sum(row.samples for row in rows),
         seconds=math.fsum(row.seconds for row in rows),
@@ -108,6 +115,12 @@ def merge(parts: Iterable[Rollup]) -> Rollup:
         roles={
             name: _uses([(row.roles[name], row.seconds) for row in rows if name in row.roles])
             for name in names
+        },
+        gpus={
+            name: gpu_use.merged(
+                [(row.gpus[name], row.seconds) for row in rows if name in row.gpus]
+            )
+            for name in with_gpus
         },
     )
 

@@ -9,8 +9,10 @@ from typing import Any, Final
 from penstock.base.enums import EventKind, Role
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.history import SampleRecord
+from penstock.brain.model import gpu_use
 from penstock.brain.planning import JobEvent
 from penstock.brain.rank_columns import RankColumns, pack
+from penstock.brain.service.gpu_gauges import GpuGauges
 from penstock.brain.service.sample_writer import Batch, SampleWriter
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import JobProgress, Jobs
@@ -65,6 +67,11 @@ class SampleService:
         self._writer = SampleWriter(database)
         self._symptoms = symptoms
         self._clock = clock
+        self._gpus = GpuGauges(database, metrics)
+
+    async def observe(self) -> None:
+        """Bring the gauges of the jobs' GPUs up to date."""
+        await self._gpus.show(self._clock())
 
     async def close(self) -> None:
         """Wait until everything that came in is written."""
@@ -125,6 +132,8 @@ class SampleService:
         written = await self._writer.write(
             Batch(uid, rows, [_event_row(uid, event, offset) for event in events], progress)
         )
+        if newest is not None:
+            self._gpus.note(uid, gpu_use.of_roles(newest.roles), now)
         accepted = written.accepted
         self._metrics.samples.labels("accepted").inc(accepted)
         self._metrics.samples.labels("repeated").inc(len(rows) - accepted)

@@ -112,6 +112,19 @@ class Jobs:
         )
         return {row[0]: (JobPhase(row[1]), row[2]) for row in rows}
 
+    async def active_names(self, uids: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Namespace and name of those of the jobs that have not ended."""
+        found: dict[str, tuple[str, str]] = {}
+        for start in range(0, len(uids), 500):
+            rows = await self._session.execute(
+                select(col(JobRow.uid), col(JobRow.namespace), col(JobRow.name)).where(
+                    col(JobRow.uid).in_(uids[start : start + 500]),
+                    col(JobRow.phase) == JobPhase.ACTIVE.value,
+                )
+            )
+            found |= {row[0]: (row[1], row[2]) for row in rows}
+        return found
+
     async def revisions(self, uids: Sequence[str]) -> dict[str, int]:
         """The revision of each of the jobs that exists."""
         found: dict[str, int] = {}

@@ -9,6 +9,7 @@ from sqlalchemy import Result, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
+from penstock.brain.model import gpu_use
 from penstock.brain.model.rollups import MINUTE, Rollup, dump_roles, load_roles, of_sample
 from penstock.brain.store.database import Database
 from penstock.brain.store.tables import RollupRow, SampleRow
@@ -89,6 +90,7 @@ class Rollups:
                 "samples_per_second": rollup.samples_per_second,
                 "world_size": rollup.world_size,
                 "roles": dump_roles(rollup.roles),
+                "gpus": gpu_use.dump(rollup.gpus),
             }
             for uid, start, rollup in rows
         ]
@@ -142,6 +144,7 @@ def rollup_of(row: RollupRow) -> Rollup:
         world_size=row.world_size,
         received_seconds=row.received_seconds,
         roles=load_roles(row.roles),
+        gpus=gpu_use.load(row.gpus),
     )
 
 

@@ -125,7 +125,8 @@ class SampleRow(Table, table=True):
 
 
 class RollupRow(Table, table=True):
-    """Samples of one interval, summed up; `roles` is JSON of `RoleUse` by role."""
+    """Samples of one interval, summed up; `roles` is JSON of `RoleUse` by role, and `gpus` of
+    `GpuUse` where any was measured."""
 
     __tablename__ = "rollups"
     __table_args__ = (
@@ -145,6 +146,7 @@ class RollupRow(Table, table=True):
     samples_per_second: float = Field(sa_type=Float(53))
     world_size: int
     roles: str = Field(sa_type=Text)
+    gpus: str | None = Field(default=None, sa_type=Text, nullable=True)
 
 
 class EventRow(Table, table=True):
