@@ -96,6 +96,32 @@ def test_the_page_shows_jobs_the_timeline_and_the_nodes(sqlite_url: str) -> None
     run(main)
 
 
+def test_gpus_are_on_the_page_of_a_job_that_reports_them(sqlite_url: str) -> None:
+    async def main() -> None:
+        clock = Clock()
+        async with api(sqlite_url, clock=clock) as service:
+            await populated(service, clock)
+            text = (await service.http.get("/", params={"job": "uid-1"})).text
+            assert "What its pods use" in text
+            assert "GPU" not in text.replace("accelerators", "")
+            rank = {"cpu_cores": 1, "gpus": 2, "gpu_utilization": 0.37, "gpu_power_watts": 812.4}
+            memory = {"gpu_memory_bytes": 40 * 2**30, "gpu_memory_total_bytes": 160 * 2**30}
+            for index in range(3):
+                clock.advance(15)
+                batch = {"samples": [sample(clock.now, roles={"worker": {"0": rank | memory}})]}
+                batch["samples"][0]["step"] = index
+                answer = await service.http.post("/v1/jobs/uid-1/samples", json=batch)
+                assert answer.status_code == 200, answer.text
+            text = (await service.http.get("/", params={"job": "uid-1"})).text
+            for words in ("37%", "40.0 GiB of 160.0 GiB", "812 W", "with its GPUs 37% busy"):
+                assert words in text, words
+            paths = [one for one in Page(text).all("path") if one.get("class") == "gpus"]
+            assert len(paths) == 1
+            assert (paths[0]["d"] or "").count("L") == 2
+
+    run(main)
+
+
 def test_it_needs_no_script_and_nothing_from_elsewhere(sqlite_url: str) -> None:
     async def main() -> None:
         clock = Clock()

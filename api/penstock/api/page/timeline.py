@@ -1,10 +1,14 @@
-"""The timeline of one job as shapes: speed over time, workers below it, plans as marks. Pure."""
+"""The timeline of one job as shapes: speed over time, workers below it, plans as marks. Pure.
+
+Below these, where any is measured, the utilisation of its GPUs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Final
 
 from penstock.api.page.axis import Scale, Tick, figure, time_label, time_ticks, value_ticks
@@ -18,6 +22,10 @@ _SPEED_TOP: Final = 34
 _SPEED_BOTTOM: Final = 190
 _WORKERS_TOP: Final = 214
 _WORKERS_BOTTOM: Final = 264
+_GPUS_TOP: Final = 282
+_GPUS_BOTTOM: Final = 332
+_GPUS_ROOM: Final = 68
+"""By which the chart is higher with the GPUs."""
 _MOST_POINTS: Final = 600
 _GAP_INTERVALS: Final = 6.0
 """A silence of so many median intervals breaks the line: nothing was measured there."""
@@ -30,6 +38,7 @@ class Point:
     time_seconds: float
     steps_per_second: float
     workers: int
+    gpu_utilization: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ class Timeline:
     worker_ticks: Sequence[Tick]
     time_ticks: Sequence[Tick]
     summary: str
+    gpus: str = ""
+    gpu_ticks: Sequence[Tick] = ()
     width: int = WIDTH
     height: int = HEIGHT
     left: int = _LEFT
@@ -86,8 +97,12 @@ def timeline(points: Sequence[Point], plans: Sequence[PlanMark]) -> Timeline | N
     up = Scale(0, speeds[-1], _SPEED_BOTTOM, _SPEED_TOP)
     most = max((point.workers for point in points), default=0)
     crowd = Scale(0, max(most, 1), _WORKERS_BOTTOM, _WORKERS_TOP)
+    share = Scale(0, 1, _GPUS_BOTTOM, _GPUS_TOP)
+    busy = [
+        (point.time_seconds, one) for point in points if (one := point.gpu_utilization) is not None
+    ]
     return Timeline(
-        speed=_line(points, across, up),
+        speed=_line([(each.time_seconds, each.steps_per_second) for each in points], across, up),
         workers=_steps(points, across, crowd),
         marks=[Mark(plan, across.at(plan.time_seconds)) for plan in plans],
         speed_ticks=[Tick(up.at(value), figure(value)) for value in speeds],
@@ -97,6 +112,9 @@ def timeline(points: Sequence[Point], plans: Sequence[PlanMark]) -> Timeline | N
             for moment in time_ticks(low, high)
         ],
         summary=_summary(points, plans, low, high),
+        gpus=_line(busy, across, share),
+        gpu_ticks=[Tick(share.at(value), f"{value:.0%}") for value in (0, 1)] if busy else (),
+        height=HEIGHT + (_GPUS_ROOM if busy else 0),
     )
 
 
@@ -108,21 +126,19 @@ def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
     return [points[round(index * stride)] for index in range(most)]
 
 
-def _line(points: Sequence[Point], across: Scale, up: Scale) -> str:
-    gap = _gap(points)
+def _line(values: Sequence[tuple[float, float]], across: Scale, up: Scale) -> str:
+    gap = _gap([time for time, _ in values])
     parts = []
     before: float | None = None
-    for point in points:
-        new = before is None or point.time_seconds - before > gap
-        parts.append(
-            f"{'M' if new else 'L'}{across.at(point.time_seconds)} {up.at(point.steps_per_second)}"
-        )
-        before = point.time_seconds
+    for time, value in values:
+        new = before is None or time - before > gap
+        parts.append(f"{'M' if new else 'L'}{across.at(time)} {up.at(value)}")
+        before = time
     return " ".join(parts)
 
 
 def _steps(points: Sequence[Point], across: Scale, up: Scale) -> str:
-    gap = _gap(points)
+    gap = _gap([point.time_seconds for point in points])
     parts = []
     before: Point | None = None
     for point in points:
@@ -137,8 +153,8 @@ def _steps(points: Sequence[Point], across: Scale, up: Scale) -> str:
     return " ".join(parts)
 
 
-def _gap(points: Sequence[Point]) -> float:
-    pauses = sorted(after.time_seconds - before.time_seconds for before, after in pairwise(points))
+def _gap(times: Sequence[float]) -> float:
+    pauses = sorted(after - before for before, after in pairwise(times))
     return max(60.0, _GAP_INTERVALS * pauses[len(pauses) // 2]) if pauses else 60.0
 
 
@@ -147,9 +163,12 @@ def _summary(points: Sequence[Point], plans: Sequence[PlanMark], low: float, hig
     if not points:
         return f"No samples; {len(plans)} plans from {span}."
     first, last = points[0], points[-1]
+    busy = [one for point in points if (one := point.gpu_utilization) is not None]
+    gpus = f" with its GPUs {fmean(busy):.0%} busy" if busy else ""
     people = sum(1 for plan in plans if plan.by_person)
     return (
         f"{span}: from {figure(first.steps_per_second)} steps per second on {first.workers} "
-        f"worker{'s' * (first.workers != 1)} to {figure(last.steps_per_second)} on {last.workers}; "
+        f"worker{'s' * (first.workers != 1)} to {figure(last.steps_per_second)} on {last.workers}"
+        f"{gpus}; "
         f"{len(plans)} plan{'s' * (len(plans) != 1)}, {people} by people."
     )

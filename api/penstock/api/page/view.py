@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from penstock.api.page.axis import figure
 from penstock.api.page.node_map import HeatMap, NodeMap, NodeState, heat_map, node_map
+from penstock.api.page.pod_use import UseLine, use_lines
 from penstock.api.page.timeline import PlanMark, Point, Timeline, timeline
 from penstock.api.present.plans import plan as present_plan
+from penstock.api.present.samples import role_uses
 from penstock.base.enums import Source
 from penstock.base.targets import RoleTarget
 from penstock.brain.assembly import Brain
+from penstock.brain.model import gpu_use
+from penstock.brain.model.gpu_use import GpuUse
+from penstock.brain.rank_columns import unpack
 from penstock.brain.store.tables import JobRow, PlanRow
 from penstock.wire.plans import Plan
 
 JOBS_PER_PAGE: Final = 25
 _MOST_PLANS: Final = 200
 _MOST_POINTS: Final = 2000
+_MOST_UNPACKED: Final = 150
+"""Of so many samples the GPUs are drawn: a sample of thousands of ranks takes long to unpack."""
 _HEAT_SECONDS: Final = 6 * 3600.0
 _MOST_MOMENTS: Final = 72
 
@@ -68,6 +75,9 @@ class JobView:
     line: JobLine
     message: str
     chart: Timeline | None
+    uses: Sequence[UseLine]
+    """By role, of the newest sample."""
+    shows_gpus: bool
     plans: Sequence[PlanLine]
     plans_left_out: int
 
@@ -125,11 +135,15 @@ async def job_view(brain: Brain, row: JobRow) -> JobView:
     points = await _points(brain, row)
     measured = measured_speeds(rows, points)
     chart = timeline(points, [_mark(plan) for plan in plans])
+    newest = await brain.samples.newest(row.uid, 1)
+    uses = use_lines(role_uses(newest[-1].ranks)) if newest else []
     now = brain.clock()
     return JobView(
         line=job_line(row, now, row.uid),
         message=row.message,
         chart=chart,
+        uses=uses,
+        shows_gpus=any(line.gpus for line in uses),
         plans=[
             _plan_line(plan, measured.get(plan.id), plan.id == row.current_plan)
             for plan in reversed(plans)
@@ -276,7 +290,16 @@ async def _points(brain: Brain, row: JobRow) -> list[Point]:
     span = end - row.registered_seconds
     if span <= 7200:
         found = await brain.samples.newest(row.uid, _MOST_POINTS)
-        return [Point(each.at_seconds, each.steps_per_second, each.world_size) for each in found]
+        stride = -(-len(found) // _MOST_UNPACKED)
+        return [
+            Point(
+                each.at_seconds,
+                each.steps_per_second,
+                each.world_size,
+                _gpu_utilization(each.ranks) if index % stride == 0 else None,
+            )
+            for index, each in enumerate(found)
+        ]
     sums = await brain.samples.rollups(
         row.uid,
         60 if span <= _MOST_POINTS * 60 else 600,
@@ -285,4 +308,21 @@ async def _points(brain: Brain, row: JobRow) -> list[Point]:
         after=None,
         limit=_MOST_POINTS,
     )
-    return [Point(each.start_seconds, each.steps_per_second, each.world_size) for each in sums]
+    return [
+        Point(
+            each.start_seconds,
+            each.steps_per_second,
+            each.world_size,
+            _of_all_roles(gpu_use.load(each.gpus)),
+        )
+        for each in sums
+    ]
+
+
+def _gpu_utilization(ranks: bytes) -> float | None:
+    return _of_all_roles(gpu_use.of_roles(unpack(ranks)))
+
+
+def _of_all_roles(uses: Mapping[Any, GpuUse]) -> float | None:
+    """The mean utilisation of all GPUs of a job; None where none is measured."""
+    return gpu_use.merged([(use, 1.0) for use in uses.values()]).utilization
