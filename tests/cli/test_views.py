@@ -190,6 +190,43 @@ def test_servers_have_a_column_where_a_job_has_servers() -> None:
     assert " PS " not in drawn(jobs_table([plain], 0.0))
 
 
+def test_gpus_have_columns_where_a_job_reports_any() -> None:
+    document = {**job("digits"), "status": {"state": "Running", "workers": "3/3"}}
+    document["metadata"]["namespace"] = "team"
+    role = {"replicas": 1, "cpu_cores": 2.5, "hottest_cpu_cores": 1.0, "peak_memory_bytes": 2**30}
+    seen = {"gpus": 3, "gpu_utilization": 0.5, "gpu_memory_bytes": 20 * 2**30}
+    other = {"gpus": 1, "gpu_utilization": 0.1}
+    found = [
+        usage(
+            document,
+            [
+                SampleView.model_validate(
+                    {
+                        "time": 1,
+                        "received_seconds": 1,
+                        "step": 123_456,
+                        "steps_per_second": 12.5,
+                        "roles": roles,
+                    }
+                )
+            ],
+            2.0,
+        )
+        for roles in (
+            {"worker": {**role, **seen}, "ps": {**role, **other}, "dataWorker": role},
+            {"worker": role},
+        )
+    ]
+    assert (found[0].gpu_utilization, found[0].gpu_memory_bytes) == (0.4, 20 * 2**30)
+    assert (found[1].gpu_utilization, found[1].gpu_memory_bytes) == (None, None)
+    text = drawn(top_table(found, namespaces=False))
+    assert "GPU %" in text
+    assert "GPU MEM" in text
+    assert "40%" in text
+    assert "20 GiB" in text
+    assert "GPU" not in drawn(top_table(found[1:], namespaces=False)), "no job reports any"
+
+
 def test_the_doctors_report_needs_no_colour() -> None:
     text = drawn(report([ok("nodes", "fine"), fault("CRDs", "[old]", "upgrade [them]")]))
     assert "✓ ok" in text

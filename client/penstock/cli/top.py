@@ -40,6 +40,10 @@ class Usage:
     cpu_cores: float | None = None
     memory_bytes: int | None = None
     """Peak of the largest pod."""
+    gpu_utilization: float | None = None
+    """Mean over the job's GPUs, 0 to 1."""
+    gpu_memory_bytes: int | None = None
+    """On all of the job's GPUs together."""
     wait_share: float | None = None
     """Part of their time that the workers waited for input."""
     age_seconds: float | None = None
@@ -62,6 +66,11 @@ def usage(job: Json, samples: list[SampleView], now: float) -> Usage:
         return Usage(**common)
     newest = samples[-1]
     roles = newest.roles.values()
+    busy = [
+        (use.gpu_utilization, use.gpus or 0) for use in roles if use.gpu_utilization is not None
+    ]
+    gpus = sum(count for _, count in busy)
+    held = [use.gpu_memory_bytes for use in roles if use.gpu_memory_bytes is not None]
     waits = [use.wait_share for use in roles if use.wait_share is not None]
     return Usage(
         **common,
@@ -70,6 +79,8 @@ def usage(job: Json, samples: list[SampleView], now: float) -> Usage:
         samples_per_second=newest.samples_per_second,
         cpu_cores=sum(use.cpu_cores for use in roles),
         memory_bytes=max((use.peak_memory_bytes for use in roles), default=None),
+        gpu_utilization=sum(each * count for each, count in busy) / gpus if gpus else None,
+        gpu_memory_bytes=sum(held) if held else None,
         wait_share=max(waits, default=None),
         age_seconds=max(0.0, now - newest.received_seconds),
         speeds=[sample.steps_per_second for sample in samples],
@@ -154,9 +165,12 @@ def look(session: Session, name: str, everywhere: bool) -> tuple[list[Usage], in
 
 
 def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
-    """One line per job, in 80 columns."""
+    """One line per job, in 80 columns; GPUs have columns where some job reports any."""
     rows = []
     servers = any(each.parameter_servers for each in found)
+    gpus = any(
+        each.gpu_utilization is not None or each.gpu_memory_bytes is not None for each in found
+    )
     for each in found:
         stale = (each.age_seconds or 0.0) > 60
         known = each.steps_per_second is not None
@@ -173,14 +187,28 @@ def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
                 if known
                 else None,
                 f"{each.cpu_cores or 0.0:.1f}" if known else None,
-                wording.amount(each.memory_bytes) if each.memory_bytes is not None else None,
-                f"{each.wait_share:.0%}" if each.wait_share is not None else None,
-                wording.spark(each.speeds, SPARK // 2 if servers else SPARK),
+                _amount(each.memory_bytes),
+                *([_share(each.gpu_utilization), _amount(each.gpu_memory_bytes)] if gpus else []),
+                _share(each.wait_share),
+                wording.spark(each.speeds, SPARK // 2 if servers or gpus else SPARK),
             ]
         )
     right: list[output.Column] = [
-        (name, "right") for name in ("STEP", "STEPS/S", "CPU", "MEMORY", "WAIT")
+        (name, "right")
+        for name in (
+            *("STEP", "STEPS/S", "CPU", "MEMORY"),
+            *(("GPU %", "GPU MEM") if gpus else ()),
+            "WAIT",
+        )
     ]
     many: list[output.Column] = ["WORK", *(["PS"] if servers else []), "DATA"]
     head: list[output.Column] = ["NAME", ("STATE", "whole"), *many, *right, "SPEED"]
     return output.table([*(["NAMESPACE"] if namespaces else []), *head], rows)
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0%}"
+
+
+def _amount(count: int | None) -> str | None:
+    return None if count is None else wording.amount(count)
