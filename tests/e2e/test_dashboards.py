@@ -12,20 +12,28 @@ from penstock.scheduler.dashboards.brain import BRAIN
 from penstock.scheduler.dashboards.jobs import JOBS
 from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kubectl, script
 from tests.scheduler.prometheus import answered, needs_prometheus, scraping
+from tests.trainer.gpu.fake_nvml import library_path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl, needs_prometheus]
 
 
-def job(name: str) -> Json:
-    """A job with a data worker of its own command, which runs on until it is deleted."""
+def job(name: str, python_path: str) -> Json:
+    """A job with a data worker of its own command, which runs on until it is deleted.
+
+    Its agents find a library that shows GPUs.
+    """
     made = job_manifest(name, script("import time; time.sleep(300)"))
     template = made["spec"]["replicaSpecs"]["worker"]["template"]
+    template["spec"]["containers"][0]["env"] = [
+        {"name": "PYTHONPATH", "value": python_path},
+        {"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"},
+    ]
     made["spec"]["replicaSpecs"]["dataWorker"] = {"replicas": 1, "template": template}
     return made
 
 
 def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
-    components = plane.state.components
+    components, path = plane.state.components, library_path(tmp_path)
     targets = {
         name: components[name].url.removeprefix("http://")
         for name in ("brain", "controller", "scheduler")
@@ -34,10 +42,10 @@ def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
     async def story() -> None:
         async with scraping(tmp_path, targets) as prometheus:
             await answered(prometheus, ["up"])
-            await asyncio.to_thread(plane.apply, job("watched"))
+            await asyncio.to_thread(plane.apply, job("watched", path))
             # A rate needs something to happen between two scrapes: an algorithm asked once more.
             await answered(prometheus, ["penstock_brain_algorithm_duration_seconds_count"])
-            await asyncio.to_thread(plane.apply, job("watched-too"))
+            await asyncio.to_thread(plane.apply, job("watched-too", path))
             await answered(prometheus, chain(JOBS.queries(), BRAIN.queries()))
 
     try:

@@ -14,6 +14,9 @@ from penstock.scheduler.service import metrics
 BRAIN_JOBS: Final = "penstock_brain_jobs"
 BRAIN_PLANS: Final = "penstock_brain_plans"
 _CONTROLLER: Final = "penstock_controller"
+_EACH_JOB: Final = "{{namespace}}/{{job}} {{role}}"
+_OF_EACH_JOB: Final = "max by (namespace, job, role)"
+"""Of several Brains two may have heard from a job within the minute."""
 
 JOBS: Final = Dashboard(
     "penstock-jobs",
@@ -76,6 +79,37 @@ JOBS: Final = Dashboard(
             "Controller: objects in its caches",
             "timeseries",
             {"{{kind}}": f"sum by (kind) ({_CONTROLLER}_objects)"},
+        ),
+        Panel(
+            "GPU utilisation by job",
+            "timeseries",
+            {_EACH_JOB: f"{_OF_EACH_JOB} (penstock_job_gpu_utilization_ratio)"},
+            unit="percentunit",
+            defaults={"min": 0, "max": 1},
+            description="Mean over the GPUs that a job's pods report: its own share where the"
+            " driver tells programs apart. Jobs whose image lacks penstock[gpu] are not here.",
+        ),
+        Panel(
+            "GPU memory by job",
+            "timeseries",
+            {
+                _EACH_JOB: f"{_OF_EACH_JOB} (penstock_job_gpu_memory_bytes)",
+                f"{_EACH_JOB}, capacity": (
+                    f"{_OF_EACH_JOB} (penstock_job_gpu_memory_capacity_bytes)"
+                ),
+            },
+            unit="bytes",
+        ),
+        Panel(
+            "GPUs by job",
+            "timeseries",
+            {_EACH_JOB: f"{_OF_EACH_JOB} (penstock_job_gpus)"},
+        ),
+        Panel(
+            "GPU power by job",
+            "timeseries",
+            {_EACH_JOB: f"{_OF_EACH_JOB} (penstock_job_gpu_power_watts)"},
+            unit="watt",
         ),
     ),
 )
