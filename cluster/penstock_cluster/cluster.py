@@ -23,6 +23,7 @@ from penstock_cluster.faults.catalogue import Faults
 from penstock_cluster.faults.clock import SkewableClock
 from penstock_cluster.faults.endpoint import PREFIX as FAULTS_PREFIX
 from penstock_cluster.faults.endpoint import build_endpoint
+from penstock_cluster.gpus import machine_gpus
 from penstock_cluster.kubelet.container.context import REFRESH_SECONDS, KubeletOptions
 from penstock_cluster.kubelet.kubelet import Kubelet
 from penstock_cluster.kubelet.state.backoff import BackoffOptions
@@ -58,6 +59,8 @@ class ClusterOptions:
     heartbeat_seconds: float = 10.0
     enforces_cpu_limits: bool = False
     """Containers get no more CPU than their limits; off, they get whole cores."""
+    gpus: Sequence[str] | None = None
+    """The devices of this machine that pods may use, as CUDA names them; None: all that it has."""
     strict_signals: bool = False
     """Processes without a handler for SIGTERM ignore it, as PID 1 of a container does."""
 
@@ -128,6 +131,7 @@ class EmbeddedCluster:
             runs_processes=options.runs_processes,
             enforces_cpu_limits=options.enforces_cpu_limits,
             strict_signals=options.strict_signals,
+            gpus=machine_gpus() if options.gpus is None else tuple(options.gpus),
             refresh_seconds=_refresh_seconds(options.longest_token_seconds),
         )
         kubelet = Kubelet(

@@ -12,7 +12,8 @@ The nodes file is YAML, a list under ``nodes``::
       - {name: cpu, count: 3, cpu: "32", memory: 128Gi}   # cpu-1, cpu-2, cpu-3
 
 What is declared need not be there: it is what the scheduler counts with. Accelerators are counted,
-not handed out. Everything else in the file is refused with the field, the value and the rule.
+and of ``nvidia.com/gpu`` the kubelet hands out those that the machine has. Everything else in the
+file is refused with the field, the value and the rule.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import psutil
 import yaml
 
+from penstock_cluster.gpus import GPU, machine_gpus
 from penstock_cluster.quantity import format_bytes, parse_bytes, parse_milli_cpu
 
 Json = dict[str, Any]
@@ -168,7 +170,13 @@ def this_machine(name: str = "node-1") -> NodeDeclaration:
     """A node with what this machine has."""
     cores = len(os.sched_getaffinity(0))
     memory = psutil.virtual_memory().total >> 20
-    return NodeDeclaration(name, cpu=str(cores), memory=format_bytes(memory << 20))
+    gpus = len(machine_gpus())
+    return NodeDeclaration(
+        name,
+        cpu=str(cores),
+        memory=format_bytes(memory << 20),
+        accelerators={GPU: gpus} if gpus else {},
+    )
 
 
 def read_nodes_file(path: Path) -> list[NodeDeclaration]:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from penstock_cluster.events import EventRecorder
 from penstock_cluster.kubelet.container.context import KubeletOptions, Services
 from penstock_cluster.kubelet.container.cores import CoreAllocator
+from penstock_cluster.kubelet.container.devices import DeviceAllocator
 from penstock_cluster.kubelet.container.disturbances import Disturbances
 from penstock_cluster.kubelet.container.logs import read_log
 from penstock_cluster.kubelet.container.runtime import Runtime
@@ -83,6 +84,7 @@ class Kubelet:
             options=self.options,
             runtime=self.runtime,
             cores=CoreAllocator(self.options.cores),
+            devices=DeviceAllocator(self.options.gpus),
             addresses=addresses,
             events=EventRecorder(self.api, "kubelet", self.engine.timestamp),
             disturbances=self.disturbances,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock_cluster.events import EventRecorder
+from penstock_cluster.gpus import machine_gpus
 from penstock_cluster.kubelet.container.cores import CoreAllocator
+from penstock_cluster.kubelet.container.devices import DeviceAllocator
 from penstock_cluster.kubelet.container.disturbances import Disturbances
 from penstock_cluster.kubelet.container.runtime import Runtime
 from penstock_cluster.kubelet.container.sources import PodSources
@@ -71,6 +73,8 @@ class KubeletOptions:
     end at once: kinder than a cluster, and no waiting for ``sleep`` to use up its grace period."""
     cores: tuple[int, ...] = field(default_factory=lambda: tuple(sorted(os.sched_getaffinity(0))))
     """The cores of this machine that containers may use."""
+    gpus: tuple[str, ...] = field(default_factory=machine_gpus)
+    """The GPUs of this machine that pods may use."""
 
     def image_environment(self) -> dict[str, str]:
         """The variables that stand for those of an image."""
@@ -89,6 +93,7 @@ class Services:
     options: KubeletOptions
     runtime: Runtime
     cores: CoreAllocator
+    devices: DeviceAllocator
     addresses: AddressBlock
     events: EventRecorder
     disturbances: Disturbances
@@ -115,6 +120,8 @@ class PodContext:
     machine_percent: Callable[[], int | None] = lambda: None
     """The speed of the pod's node as a fault has it; None: that of this machine."""
     volumes: PodVolumes = field(default_factory=lambda: PodVolumes({}))
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The GPUs of each container, by its name; those without are left out."""
 
     async def event(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event on the pod."""

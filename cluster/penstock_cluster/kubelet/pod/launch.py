@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_cluster.kubelet.container.context import KubeletOptions, PodContext
+from penstock_cluster.kubelet.container.devices import device_variables
 from penstock_cluster.kubelet.container.environment import (
     container_environment,
     expand,
@@ -141,6 +142,7 @@ def _given(context: PodContext, container: Json) -> dict[str, str]:
         "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
         "GLOO_SOCKET_IFNAME": "lo",
         "PENSTOCK_POD_NETWORK": str(context.folder / "network"),
+        **device_variables(context.devices.get(container["name"], ())),
     }
     mounted = {mount["name"] for mount in container.get("volumeMounts") or ()}
     for name, folder in context.volumes.folders.items():

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_cluster.kubelet.container.context import PodContext, Services
+from penstock_cluster.kubelet.container.devices import container_devices
 from penstock_cluster.kubelet.container.sources import PodSources
 from penstock_cluster.kubelet.container.volumes import VolumeError, VolumeManager
 from penstock_cluster.kubelet.network.blocklist import Blocklist
@@ -162,6 +163,8 @@ class PodWorker:
                 self.record.verdict = refused
                 await self.reporter.report()
                 return
+            held = self.services.devices.assign(self.uid, self.pod)
+            self.context.devices = container_devices(self.pod["spec"], held)
             await self._run_admitted()
         except Exception as error:
             # A fault of the kubelet's own: whoever waits for the pod must learn of it.
@@ -172,6 +175,7 @@ class PodWorker:
             await self.reporter.report()
         finally:
             self.node.discharge(self.uid)
+            self.services.devices.release(self.uid)
             self.services.addresses.release(self.uid)
             self.blocklist.close()
             self.is_finished = True
