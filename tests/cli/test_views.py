@@ -224,6 +224,9 @@ def test_gpus_have_columns_where_a_job_reports_any() -> None:
     assert "GPU MEM" in text
     assert "40%" in text
     assert "20 GiB" in text
+    assert "digits" in text
+    assert "SPEED" not in text, "80 columns do not hold it as well"
+    assert "SPEED" in drawn(top_table(found, namespaces=False, width=100), width=100)
     assert "GPU" not in drawn(top_table(found[1:], namespaces=False)), "no job reports any"
 
 

@@ -22,6 +22,8 @@ Json = dict[str, Any]
 LOOK_BACK_SECONDS: Final = 150.0
 MOST_JOBS: Final = 50
 SPARK: Final = 12
+WITH_SPEEDS: Final = 100
+"""Columns that a terminal needs for GPUs and the line of speeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,10 @@ def top_(
         if not found and session.output is output.Format.TABLE:
             session.note("no job runs")
             return
-        session.show([asdict(each) for each in found], lambda: top_table(found, all_namespaces))
+        session.show(
+            [asdict(each) for each in found],
+            lambda: top_table(found, all_namespaces, session.console.width),
+        )
         return
     _live(session, job, all_namespaces, interval)
 
@@ -122,7 +127,7 @@ def _live(session: Session, job: str, everywhere: bool, interval: float) -> None
         while True:
             try:
                 found, left_out = look(session, job, everywhere)
-                shown = top_table(found, everywhere)
+                shown = top_table(found, everywhere, session.console.width)
                 trouble = f"\n{_left_out(left_out)}" if left_out else ""
             except (errors.ClusterUnreachableError, errors.BrainUnavailableError) as error:
                 trouble = f"\nas it was; {error}"
@@ -164,13 +169,18 @@ def look(session: Session, name: str, everywhere: bool) -> tuple[list[Usage], in
     return found, max(0, len(jobs) - MOST_JOBS)
 
 
-def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
-    """One line per job, in 80 columns; GPUs have columns where some job reports any."""
+def top_table(found: list[Usage], namespaces: bool, width: int = 80) -> RenderableType:
+    """One line per job, in 80 columns.
+
+    GPUs have columns where some job reports any; the line of speeds makes room for them where less
+    than `WITH_SPEEDS` is left.
+    """
     rows = []
     servers = any(each.parameter_servers for each in found)
     gpus = any(
         each.gpu_utilization is not None or each.gpu_memory_bytes is not None for each in found
     )
+    speeds = not gpus or width >= WITH_SPEEDS
     for each in found:
         stale = (each.age_seconds or 0.0) > 60
         known = each.steps_per_second is not None
@@ -190,7 +200,7 @@ def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
                 _amount(each.memory_bytes),
                 *([_share(each.gpu_utilization), _amount(each.gpu_memory_bytes)] if gpus else []),
                 _share(each.wait_share),
-                wording.spark(each.speeds, SPARK // 2 if servers or gpus else SPARK),
+                *([wording.spark(each.speeds, SPARK // 2 if servers else SPARK)] if speeds else []),
             ]
         )
     right: list[output.Column] = [
@@ -201,8 +211,9 @@ def top_table(found: list[Usage], namespaces: bool) -> RenderableType:
             "WAIT",
         )
     ]
+    speed: list[output.Column] = ["SPEED"] if speeds else []
     many: list[output.Column] = ["WORK", *(["PS"] if servers else []), "DATA"]
-    head: list[output.Column] = ["NAME", ("STATE", "whole"), *many, *right, "SPEED"]
+    head: list[output.Column] = ["NAME", ("STATE", "whole"), *many, *right, *speed]
     return output.table([*(["NAMESPACE"] if namespaces else []), *head], rows)
 
 
