@@ -83,7 +83,7 @@ class FakeNvml:
         return len(self.devices)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
-        return self.devices[index]
+        return self._told(self.devices[index], self.devices[index])
 
     def nvmlDeviceGetUUID(self, device: Device) -> str:
         return device.uuid

@@ -117,6 +117,21 @@ def test_a_lost_device_is_told_once_and_looked_for_again_ever_less_often(
     assert len(warnings(caplog)) == 2, "it came back in between: that is news"
 
 
+def test_a_device_that_is_lost_from_the_start_keeps_its_index(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lost, clock = Device("GPU-a", error=FakeNvml.NVML_ERROR_GPU_IS_LOST), Clock()
+    nvml = FakeNvml(lost, Device("GPU-b"))
+    others = reader(nvml, clock, CUDA_VISIBLE_DEVICES="1")
+    assert [each.uuid for each in others.read(())] == ["GPU-b"]
+    assert warnings(caplog) == [], "it is none of the program's"
+    own = reader(nvml, clock, CUDA_VISIBLE_DEVICES="0")
+    assert own.read(()) == ()
+    assert (len(warnings(caplog)), own.is_absent) == (1, False)
+    lost.error, clock.now = None, FIRST_RETRY_SECONDS
+    assert [each.uuid for each in own.read(())] == ["GPU-a"]
+
+
 def test_a_driver_that_fails_is_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     nvml = FakeNvml(Device("GPU-a"), init_error=999)

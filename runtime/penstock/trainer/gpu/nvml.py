@@ -67,6 +67,7 @@ class NvmlReader:
         self._clock = clock
         self._library: Any = None
         self._handles: dict[str, Any] = {}  # by UUID
+        self._uuids: dict[int, str] = {}  # by index, as they were when they worked
         self._is_open = False
         self._is_absent = False
         self._retry_at: float | None = None  # something failed: NVML is opened anew then
@@ -132,9 +133,9 @@ class NvmlReader:
             self.close()
             return False
         if not self._handles:
-            if again:
+            if again and self._retry_at is None:
                 self._note_failure("NVML", LookupError("no device is left"))
-            else:
+            elif self._retry_at is None:
                 logger.debug("no GPU is measured: none is visible to the program")
                 self._is_absent = True
             self.close()
@@ -142,14 +143,23 @@ class NvmlReader:
 
     def _find_devices(self) -> dict[str, Any]:
         nvml, listed, handles = self._library, [], {}
+        failed: dict[str, Exception] = {}
         for index in range(nvml.nvmlDeviceGetCount()):
-            device = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(nvml.nvmlDeviceGetUUID(device))
-            slices = self._find_slices(device)
+            try:
+                device = nvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = _text(nvml.nvmlDeviceGetUUID(device))
+                slices = self._find_slices(device)
+            except nvml.NVMLError as error:  # the others work, and keep their indices
+                uuid, slices = self._uuids.get(index, f"number {index}"), {}
+                failed[uuid] = error
+            else:
+                self._uuids[index] = uuid
+                handles.update({uuid: device, **slices})
             listed.append(ListedDevice(uuid, tuple(slices)))
-            handles.update({uuid: device, **slices})
         chosen = visible_devices(self._environ, listed)[:MAX_GPUS]
-        return {uuid: handles[uuid] for uuid in chosen}
+        for uuid in failed.keys() & set(chosen):
+            self._note_failure(uuid, failed[uuid])
+        return {uuid: handles[uuid] for uuid in chosen if uuid in handles}
 
     def _find_slices(self, device: Any) -> dict[str, Any]:
         nvml = self._library
