@@ -320,8 +320,8 @@ class StreamWindow:
         if stream.deadly:
             raise BadSampleError(
                 f"batch {position} of stream {stream.number} of {len(self._streams)}: "
-                f"{stream.deaths + stream.early} workers died while they made it; look at their logs, a sample may crash the "
-                "decoder or need more memory than a worker has"
+                f"{stream.deaths + stream.early} workers died while they made it; look at their "
+                "logs, a sample may crash the decoder or need more memory than a worker has"
             )
         raised = any(failure.error for failure in stream.failures)
         return (Need.WAIT if elsewhere and not raised else Need.MAKE), None
