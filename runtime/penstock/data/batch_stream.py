@@ -26,10 +26,10 @@ from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_o
 from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
 from penstock.data.queue.batch_queue import Delivery, QueueOptions
-from penstock.data.queue.reorder_buffer import Failure, Need
 from penstock.data.seeding import preserved
 from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport.raised import unpack_raised
+from penstock.data.window.reorder_buffer import Failure, Need
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class BatchStream:
     @property
     def finished(self) -> bool:
         """Whether the program has got every step."""
-        return bool(self._window.finished)
+        return bool(self._window.ended and self._window.position >= self._window.fed)
 
     @property
     def ends(self) -> dict[int, int]:

@@ -2,9 +2,9 @@
 
 The dispatcher introduces them to each other and knows how each is doing; no batch, index or
 pipeline passes through it. Which steps are leased to whom is in each training process (see
-`penstock.data.queue.reorder_buffer`), because only the process that trains knows what its model has
-seen, and dies with it. So a dispatcher that is killed stops nothing but the joining of new workers,
-and has nothing to recover: everybody reports again.
+`penstock.data.window.reorder_buffer`), because only the process that trains knows what its model
+has seen, and dies with it. So a dispatcher that is killed stops nothing but the joining of new
+workers, and has nothing to recover: everybody reports again.
 
 `Dispatcher` is pure; `routes` serves it over HTTP in the trainer, or under ``penstock run``.
 """

@@ -29,6 +29,11 @@ class IterableStream(BatchStream):
         self._host = StreamHost()
         super().__init__(*arguments, **options)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the program has got every batch."""
+        return bool(self._window.finished)
+
     def _tend(self) -> bool:
         there = super()._tend()
         return self._pool.request_streams(self.queue) or there
@@ -68,8 +73,11 @@ class IterableStream(BatchStream):
         if not self._skip_bad:
             raise error
         name = self._batch._replace(step=self._window.position)
-        number, position, _ = self._window.skip()
-        self._leave_out(BadSample(name, f"stream {number} from batch {position} on", str(error)))
+        address, _ = self.queue.make_here()
+        self.queue.end_here("")
+        self.queue.made_here()
+        what = f"stream {address[0]} from batch {address[1]} on"
+        self._leave_out(BadSample(name, what, str(error)))
 
 
 def _unknown(before: int, batch: Any) -> int:

@@ -32,7 +32,6 @@ from penstock.data.seeding import (
 )
 from penstock.data.signature import sign, signed
 from penstock.data.stages import seed_stages
-from penstock.data.streams.pipeline import StreamPipeline
 
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
@@ -60,8 +59,12 @@ class Stage:
     device: str = "cpu"
 
 
+class AnyPipeline:
+    """What makes batches, and may be packed: of a dataset that is indexed, or iterated."""
+
+
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(AnyPipeline):
     """What makes a batch of some indices.
 
     ``dataset[index]`` gives a sample (``dataset.__getitems__(indices)``, if there is one, gives all
@@ -193,7 +196,7 @@ class PackedPipeline:
     blob: bytes
 
 
-def pack_pipeline(pipeline: Pipeline | StreamPipeline, token: str) -> PackedPipeline:
+def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
     """Pack and sign.
 
     Raises:
@@ -216,9 +219,7 @@ def pack_pipeline(pipeline: Pipeline | StreamPipeline, token: str) -> PackedPipe
     return PackedPipeline(hashlib.sha256(blob).digest(), sign(token, blob), blob)
 
 
-def open_pipeline(
-    blob: bytes | memoryview, signature: object, token: str
-) -> Pipeline | StreamPipeline:
+def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> AnyPipeline:
     """Check and unpack, in the place it comes from as far as that exists here.
 
     Raises:
@@ -236,7 +237,7 @@ def open_pipeline(
         raise NotPortableError(
             f"the pipeline cannot be opened here: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(pipeline, Pipeline | StreamPipeline):
+    if not isinstance(pipeline, AnyPipeline):
         raise NotPortableError(f"a {type(pipeline).__name__} where a pipeline was due")
     return pipeline
 

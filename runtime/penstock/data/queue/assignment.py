@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.credits import credits_of, has_room
-from penstock.data.queue.stream_window import StreamWindow
 from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.window.stream_window import StreamWindow
 
 MISSING_SECONDS: Final = 3.0
 OPENING_SECONDS: Final = 10.0

@@ -20,10 +20,10 @@ from penstock.base.enums import Guarantee
 from penstock.data.memory import Memory, room_for_batches
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.queue.reorder_buffer import HERE, Failure, Need, ReorderBuffer
-from penstock.data.queue.stream_window import StreamWindow
-from penstock.data.queue.window_bound import Limit, WindowBound, bound_window
 from penstock.data.streams.digest import UNKNOWN, chain_digest
+from penstock.data.window.reorder_buffer import HERE, Failure, Need, ReorderBuffer
+from penstock.data.window.stream_window import StreamWindow
+from penstock.data.window.window_bound import Limit, WindowBound, bound_window
 
 logger = logging.getLogger(__name__)
 

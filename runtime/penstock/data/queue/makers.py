@@ -19,9 +19,9 @@ from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
 from penstock.data.queue.assignment import assign_steps, assign_streams, expected_workers
 from penstock.data.queue.batch_queue import BatchQueue, Counts
-from penstock.data.queue.stream_window import StreamWindow
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport.blocks import SharedPool
+from penstock.data.window.stream_window import StreamWindow
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.data.errors import DataError, FrameError, NotPortableError
-from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.streams.digest import UNKNOWN
@@ -123,7 +122,9 @@ class _Receiver:
             failure = error
         else:
             try:
-                batch = _finish(arrived, queue, pickled=pickled)
+                batch = _finish(
+                    arrived, queue.finish if queue is not None else None, pickled=pickled
+                )
             except Exception as error:  # noqa: BLE001 - the program's classes, or its device
                 failure = error
             del arrived
@@ -189,7 +190,7 @@ class _Receiver:
             makers.lock.notify_all()
 
 
-def _finish(batch: Any, queue: BatchQueue | None, *, pickled: bool) -> Any:
+def _finish(batch: Any, finish: Callable[[Any], Any] | None, *, pickled: bool) -> Any:
     """What has arrived, as the program gets it.
 
     Raises:
@@ -197,6 +198,4 @@ def _finish(batch: Any, queue: BatchQueue | None, *, pickled: bool) -> Any:
     """
     if pickled:
         batch = put_together(batch)
-    if queue is not None and queue.finish is not None:
-        batch = queue.finish(batch)
-    return batch
+    return batch if finish is None else finish(batch)

@@ -90,7 +90,7 @@ class WorkerPool:
             if (queue := makers.queues.pop(number, None)) is None:
                 return
             for link in makers.links.values():
-                if queue.window.involves(link.name):
+                if queue.streams or queue.window.unmade_by(link.name):
                     link.drop(number)
             if not makers.queues:
                 makers.shared.trim()

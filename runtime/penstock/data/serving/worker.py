@@ -33,7 +33,7 @@ from penstock.data.errors import (
     NotPortableError,
     TooLargeError,
 )
-from penstock.data.pipeline import Pipeline, open_pipeline, position_of
+from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline, position_of
 from penstock.data.protocol import (
     REPORT_SECONDS,
     WORKER_PATH,
@@ -86,7 +86,7 @@ class ConsumerConnection:
     name: str
     sock: socket.socket
     shares_memory: bool = False
-    pipelines: dict[bytes, Pipeline | StreamPipeline] = field(default_factory=dict)
+    pipelines: dict[bytes, AnyPipeline] = field(default_factory=dict)
     local: bool = False  # to the program whose child this process is
     streams: StreamHost = field(default_factory=StreamHost)
     on_end: Callable[[], None] | None = None
@@ -195,7 +195,7 @@ class DataWorker:
             opened = open_pipeline(blob, signature, self._token)
             if isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
                 opened = replace(opened, fresh=_reopening(opened, blob, signature, self._token))
-            else:
+            elif isinstance(opened, Pipeline):
                 _prepare(opened, self._rank)
             line.pipelines[digest] = opened
             if (torch := sys.modules.get("torch")) is not None:
@@ -213,10 +213,7 @@ class DataWorker:
             return
         kind = messages.BATCH
         try:
-            if isinstance(pipeline, StreamPipeline):
-                batch = self._stream_batch(request, pipeline)
-            else:
-                batch = pipeline.make(request.seed, request.indices)
+            batch = _make(pipeline, request, self._packer, lambda: self._leaving)
             try:
                 packed = self._packer.pack(batch)
             except NotPortableError:
@@ -257,24 +254,6 @@ class DataWorker:
             self._fail(request, str(error), "")
         except FrameError as error:
             self._lost(line, error)
-
-    def _stream_batch(self, request: _Request, pipeline: StreamPipeline) -> Any:
-        return request.line.streams.make(
-            request.stream,
-            pipeline,
-            request.seed,
-            Address(*request.indices),
-            self._chain,
-            lambda: self._leaving,
-        )
-
-    def _chain(self, before: int, batch: Any) -> int:
-        """The digest of a batch that is passed over, as its consumer has it of what it got."""
-        try:
-            packed = self._packer.pack(batch)
-        except NotPortableError:
-            return UNKNOWN
-        return chain_digest(before, packed.structure, packed.parts, packed.size)
 
     def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
@@ -525,6 +504,28 @@ def _memory_bytes() -> int:
 
 def _naming(request: _Request) -> list[Any]:
     return [request.stream, request.step, request.block]
+
+
+def _make(
+    pipeline: AnyPipeline, request: _Request, packer: Packer, leaving: Callable[[], bool]
+) -> Any:
+    """The batch that was asked for; raises whatever the user's code raises."""
+    if not isinstance(pipeline, StreamPipeline):
+        maker: Any = pipeline
+        return maker.make(request.seed, request.indices)
+
+    def chain(before: int, batch: Any) -> int:
+        """The digest of a batch that is passed over, as its consumer has it of what it got."""
+        try:
+            packed = packer.pack(batch)
+        except NotPortableError:
+            return UNKNOWN
+        return chain_digest(before, packed.structure, packed.parts, packed.size)
+
+    address = Address(*request.indices)
+    return request.line.streams.make(
+        request.stream, pipeline, request.seed, address, chain, leaving
+    )
 
 
 def _reopening(

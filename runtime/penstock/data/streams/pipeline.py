@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from penstock.data.errors import DataError
+from penstock.data.pipeline import AnyPipeline
 from penstock.data.seeding import generator_states, set_generator_states
 from penstock.data.streams.digest import NOTHING, UNKNOWN
 
@@ -71,7 +72,7 @@ Chain = Callable[[int, Any], int]
 
 
 @dataclass(frozen=True)
-class StreamPipeline:
+class StreamPipeline(AnyPipeline):
     """What makes the batches of all streams of a loader.
 
     Attributes:

@@ -167,15 +167,6 @@ class ReorderBuffer:
         """
         return self._asked.count_unmade(holder)
 
-    def involves(self, holder: str) -> bool:
-        """Whether a holder has anything of this epoch in hand."""
-        return self.unmade_by(holder) > 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether the program has got every step."""
-        return self._ended and self.position >= self._fed
-
     @property
     def starved(self) -> bool:
         """Whether nobody has been asked for the very step that the program is to get next."""

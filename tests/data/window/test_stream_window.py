@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
-from penstock.data.queue.reorder_buffer import Failure, Need
-from penstock.data.queue.stream_window import StreamWindow
+from penstock.data.window.reorder_buffer import Failure, Need
+from penstock.data.window.stream_window import StreamWindow
 
 HOLDERS = st.sampled_from(["a", "b", "c"])
 Batch = tuple[int, int]
@@ -141,7 +141,9 @@ class Machine(RuleBasedStateMachine):
         try:
             need, batch = self.window.take()
         except BadSampleError:
-            number, position, _ = self.window.skip()
+            (number, position, _), _ = self.window.make_here(0.0)
+            assert self.window.ended("training", self.window.position)
+            self.window.made_here()
             self.expected = [b for b in self.expected if b[0] != number or b[1] < position]
             self.lengths = [n if w != number else position for w, n in enumerate(self.lengths)]
             return

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
-from penstock.data.queue.reorder_buffer import Failure, Need, ReorderBuffer
+from penstock.data.window.reorder_buffer import Failure, Need, ReorderBuffer
 
 HOLDERS = st.sampled_from(["a", "b", "c"])
 STEPS = 12

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.queue.window_bound import (
+from penstock.data.window.window_bound import (
     ASSUMED_BYTES,
     HELD_BATCHES,
     MAKING_COPIES,

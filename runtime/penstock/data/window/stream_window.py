@@ -1,6 +1,6 @@
 """The batches of one epoch of a dataset that is iterated, on their way: from streams in turn.
 
-A pure state machine like `penstock.data.queue.reorder_buffer`, with the same methods for whoever
+A pure state machine like `penstock.data.window.reorder_buffer`, with the same methods for whoever
 takes and brings batches: it knows no socket and reads no clock. There are ``count`` streams
 (`penstock.data.streams.pipeline`); batch ``position`` of stream ``number`` is step ``position *
 count + number``, and the program gets the steps in their order, as it gets the batches of PyTorch's
@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from penstock.base.enums import Guarantee
 from penstock.data.errors import BadSampleError
-from penstock.data.queue.reorder_buffer import HERE, Failure, Need
 from penstock.data.streams.digest import NOTHING, UNKNOWN
+from penstock.data.window.reorder_buffer import HERE, Failure, Need
 
 MAX_DEATHS: Final = 3
 """So many makers may die on the same batch."""
@@ -79,6 +79,19 @@ class _Stream:
         else:
             self.early += 1
 
+    def allows(self, holder: str) -> bool:
+        """Whether a holder may be asked: what the program itself raised stays raised."""
+        return holder not in self.refused and not self.raised and not self.deadly
+
+    def awaits(self, holder: str, position: int) -> bool:
+        """Whether a holder was asked for a batch, and it has not come."""
+        return self.holder == holder and self.made <= position < self.asked
+
+    @property
+    def raised(self) -> bool:
+        """Whether the program's own code raised on its next batch."""
+        return any(failure.error for failure in self.failures)
+
     @property
     def deadly(self) -> bool:
         """Whether its next batch is to be tried no more."""
@@ -89,6 +102,7 @@ class StreamWindow:
     """See the module's docstring.
 
     Attributes:
+        count: streams, ended or not.
         position: the step that the program gets next.
         ahead: batches that may be under way.
         lost: batches that were lost, as far as they are known.
@@ -103,6 +117,7 @@ class StreamWindow:
         ends: dict[int, int] | None = None,
     ) -> None:
         """``ends``: of streams that had ended when the program was at ``position``: batches."""
+        self.count = count
         self._guarantee = guarantee
         self._streams = []
         for number in range(count):
@@ -120,14 +135,9 @@ class StreamWindow:
 
     def _of(self, step: int) -> tuple[_Stream, int]:
         """The stream of a step, and which of its batches it is."""
-        return self._streams[step % len(self._streams)], step // len(self._streams)
+        return self._streams[step % self.count], step // self.count
 
     # ------------------------------------------------------------------ what there is to do
-
-    @property
-    def count(self) -> int:
-        """Streams, ended or not."""
-        return len(self._streams)
 
     @property
     def ends(self) -> dict[int, int]:
@@ -137,9 +147,8 @@ class StreamWindow:
     @property
     def finished(self) -> bool:
         """Whether the program has got every batch."""
-        count = len(self._streams)
         return all(
-            one.end is not None and (one.end - 1) * count + one.number < self.position
+            one.end is not None and (one.end - 1) * self.count + one.number < self.position
             for one in self._streams
         )
 
@@ -156,22 +165,13 @@ class StreamWindow:
         """Streams that are a holder's, and have not ended."""
         return sum(not one.over for one in self._streams if one.holder == holder)
 
-    def involves(self, holder: str) -> bool:
-        """Whether a holder has anything of these streams."""
-        return any(one.holder == holder for one in self._streams)
-
     def free_for(self, holder: str) -> list[int]:
         """Streams that nobody holds and that a holder could."""
         return [
             one.number
             for one in self._streams
-            if not one.holder and not one.over and self._allows(one, holder)
+            if not one.holder and not one.over and one.allows(holder)
         ]
-
-    def _allows(self, stream: _Stream, holder: str) -> bool:
-        """Whether a holder may be asked: what the program itself raised stays raised."""
-        raised = any(failure.error for failure in stream.failures)
-        return holder not in stream.refused and not raised and not stream.deadly
 
     def claim(self, holder: str, number: int) -> None:
         """A stream that nobody holds is a holder's."""
@@ -184,11 +184,10 @@ class StreamWindow:
 
         See `penstock.data.streams.pipeline.Address`; None if there is none now.
         """
-        count = len(self._streams)
         live = sum(not one.over for one in self._streams) or 1
-        limit = self.position + max(1, self.ahead // live) * count
+        limit = self.position + max(1, self.ahead // live) * self.count
         steps = [
-            one.asked * count + one.number
+            one.asked * self.count + one.number
             for one in self._streams
             if one.holder == holder and not one.over and not one.returning
         ]
@@ -202,19 +201,13 @@ class StreamWindow:
 
     # ------------------------------------------------------------------ what came of it
 
-    def _outstanding(self, step: int, holder: str) -> _Stream | None:
-        """The stream of a step that a holder was asked for and that has not come."""
-        stream, position = self._of(step)
-        held = stream.holder == holder and stream.made <= position < stream.asked
-        return stream if held else None
-
     def arrived(self, holder: str, step: int, batch: Any, digest: int = UNKNOWN) -> bool:
         """A batch has come; False when it is not wanted (any more) from this holder.
 
         ``digest``: of all batches of the stream up to this one.
         """
-        stream = self._outstanding(step, holder)
-        if stream is None or step // len(self._streams) != stream.made:
+        stream, position = self._of(step)
+        if not stream.awaits(holder, position) or position != stream.made:
             return False  # a stream's batches come in their order
         self._ready[step] = batch
         stream.made += 1
@@ -236,8 +229,8 @@ class StreamWindow:
         Not ``repeatable``: it was begun again and is another than before, so what is left of it
         cannot be had without giving samples twice.
         """
-        stream = self._outstanding(step, holder)
-        if stream is None:
+        stream, position = self._of(step)
+        if not stream.awaits(holder, position):
             return False
         if not repeatable:
             self.lost += stream.asked - stream.made
@@ -247,18 +240,18 @@ class StreamWindow:
 
     def failed(self, step: int, failure: Failure) -> None:
         """A holder could not make a batch: somebody else is the next to try."""
-        stream = self._outstanding(step, failure.holder)
-        if stream is not None:
+        stream, position = self._of(step)
+        if stream.awaits(failure.holder, position):
             stream.release()
             stream.refused.add(failure.holder)
             stream.failures.append(failure)
 
     def given_back(self, holder: str, step: int) -> bool:
         """A holder returns a batch unmade, and with it all that come after it in the stream."""
-        stream = self._outstanding(step, holder)
-        if stream is None:
+        stream, position = self._of(step)
+        if not stream.awaits(holder, position):
             return False
-        stream.asked = step // len(self._streams)
+        stream.asked = position
         while len(stream.times) > stream.asked - stream.made:
             stream.times.pop()
         stream.returning = True
@@ -268,7 +261,7 @@ class StreamWindow:
 
     def gone(self, holder: str, *, crashed: bool) -> int:
         """A holder is no more; says how many batches are to be made by others."""
-        returned, count = 0, len(self._streams)
+        returned = 0
         for stream in self._streams:
             if stream.holder != holder:
                 continue
@@ -277,7 +270,7 @@ class StreamWindow:
             if crashed and unmade:
                 stream.note_death()
             if self._guarantee is Guarantee.AT_MOST_ONCE and unmade:
-                self._gone |= {position * count + stream.number for position in unmade}
+                self._gone |= {position * self.count + stream.number for position in unmade}
                 stream.made, stream.digest = stream.asked, UNKNOWN
             stream.release()
         return returned
@@ -285,7 +278,7 @@ class StreamWindow:
     def overdue(self, since: float) -> list[tuple[str, int]]:
         """Holders and steps that were asked for before ``since`` and have not come."""
         return [
-            (one.holder, one.made * len(self._streams) + one.number)
+            (one.holder, one.made * self.count + one.number)
             for one in self._streams
             if one.times and one.times[0] < since
         ]
@@ -319,20 +312,11 @@ class StreamWindow:
             return Need.WAIT, None
         if stream.deadly:
             raise BadSampleError(
-                f"batch {position} of stream {stream.number} of {len(self._streams)}: "
+                f"batch {position} of stream {stream.number} of {self.count}: "
                 f"{stream.deaths + stream.early} workers died while they made it; look at their "
                 "logs, a sample may crash the decoder or need more memory than a worker has"
             )
-        raised = any(failure.error for failure in stream.failures)
-        return (Need.WAIT if elsewhere and not raised else Need.MAKE), None
-
-    def skip(self) -> Any:
-        """Leave out what is left of the stream for which `take` has just raised; its address."""
-        stream, position = self._of(self.position)
-        stream.end = stream.asked = stream.made = position
-        stream.failures.clear()
-        self.position += 1
-        return [stream.number, position, UNKNOWN]
+        return (Need.WAIT if elsewhere and not stream.raised else Need.MAKE), None
 
     def make_here(self, now: float) -> tuple[list[int], list[Failure]]:
         """The program makes the batch at its position itself: its address and who failed on it.
@@ -353,7 +337,7 @@ class StreamWindow:
             stream.made += 1
             stream.times.clear()
             stream.digest = UNKNOWN
-        if any(failure.error for failure in stream.failures):
+        if stream.raised:
             stream.end = position + 1  # what raised in an iterator has ended it
             stream.failures.clear()
         self.position += 1
