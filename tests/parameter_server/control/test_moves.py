@@ -168,3 +168,25 @@ def test_a_worker_that_dies_between_two_servers_is_made_up_for() -> None:
     world.run()
     world.check_end()
     assert world.trainer.servers.state.restores == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_workers_that_are_all_drained_at_the_end_leave_the_save_to_others(restarts: bool) -> None:
+    world = running()
+    ledger = world.trainer.state.ledger
+    assert ledger is not None
+    while not ledger.finished:
+        world.round()
+    for worker in world.live_workers():
+        worker.leaving = True
+    while world.live_workers():
+        world.round()
+    if restarts:
+        world.restart_trainer(with_journal=True)
+    for _ in range(100):
+        world.round()
+    assert not world.trainer.servers.at_end
+    assert max(world.files) < world.slots
+    world.add_worker(0, incarnation=1)
+    world.run()
+    world.check_end()

@@ -68,5 +68,6 @@ def _validate_registries(state: State) -> None:
         assert rank == worker.id.rank, f"{worker.id} under {rank}"
     if state.workers.any_closed is False:
         assert not any(worker.closed for worker in state.workers.workers.values())
+        assert not state.workers.any_completed, "completed by nobody"
     assert not state.workers_done or state.phase is Phase.DONE or state.final_slots is not None
     assert not state.informed or state.phase is Phase.DONE, "told of an end that has not come"

@@ -122,8 +122,8 @@ def _choose_goal(decision: Decision, ledger: Ledger) -> Goal | None:
 
 
 def _may_end(decision: Decision) -> bool:
-    """At the end; where all workers died just before it, others will come and save."""
-    there = decision.chief is not None or decision.state.workers.any_closed
+    """At the end; where all workers died or were drained before it, others will come and save."""
+    there = decision.chief is not None or decision.state.workers.any_completed
     return there and decision.state.final_slots is None
 
 

@@ -35,6 +35,7 @@ class WorkerState:
     report: WorkerReport
     seen: float
     ended: bool = False
+    drained: bool = False  # it was asked to go before its loop had ended: another one is to come
 
     @property
     def id(self) -> MemberId:
@@ -53,6 +54,7 @@ class WorkerRegistry:
 
     chief_id: MemberId | None = None
     any_closed: bool = False
+    any_completed: bool = False  # somebody closed who was not drained
     workers: dict[int, WorkerState] = field(default_factory=dict)
     _replaced: dict[MemberId, None] = field(default_factory=dict)
     _dropped: Counter[str] = field(default_factory=Counter)  # by workers that are gone
@@ -70,10 +72,15 @@ class WorkerRegistry:
                 self._replace(known)
             elif len(self.workers) >= MAX_WORKERS:
                 return False
-            self.workers[member.rank] = WorkerState(report, now)
+            known = self.workers[member.rank] = WorkerState(report, now)
+            # Of one that only says that it goes, another trainer knew why.
+            known.drained = report.phase in (WorkerPhase.LEAVING, WorkerPhase.CLOSED)
         else:
+            left = known.report.phase is WorkerPhase.RUNNING
+            known.drained |= left and report.phase is WorkerPhase.LEAVING
             known.report, known.seen, known.ended = report, now, False
-        self.any_closed |= report.phase is WorkerPhase.CLOSED
+        self.any_closed |= known.closed
+        self.any_completed |= known.closed and not known.drained
         return True
 
     def keep_alive(self, rank: int, incarnation: int, now: float) -> None:
