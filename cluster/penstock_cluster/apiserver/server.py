@@ -26,6 +26,8 @@ from penstock_cluster.registry import Engine
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
 _BACKLOG = 2048
+_TURNS_TO_CONNECT = 3
+"""Of the loop, from accepting a connection until uvicorn knows of it, without TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,26 @@ def build_app(engine: Engine, *, mounts: Mapping[str, AsgiApp] | None = None) ->
 
 
 class _Server(uvicorn.Server):
-    """uvicorn inside a loop that belongs to somebody else: it leaves signals alone."""
+    """uvicorn inside a loop that belongs to somebody else: it leaves signals alone.
+
+    Nor does it leave connections behind. uvicorn ends those that it knows as it begins to stop; one
+    that was accepted in the same turn of the loop would hold it up, or be lost, and outlive it.
+    """
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in [each for server in self.servers for each in server.sockets]:
+            loop.remove_reader(listener.fileno())  # nobody new; a closed server loses who just came
+        for _ in range(_TURNS_TO_CONNECT):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in which they are closed
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import threading
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 import yaml
 
 from cluster.tests.registry.samples import config_map, pod
@@ -75,6 +77,30 @@ def test_stopping_ends_open_watches_at_once() -> None:
     reply.close()
     assert seen == [0]
     assert time.monotonic() - begun < 4
+
+
+def test_a_connection_that_comes_as_the_server_stops_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[socket.socket] = []
+    goes_on = uvicorn.Server.main_loop
+
+    async def stops(self: uvicorn.Server) -> None:
+        await goes_on(self)
+        address = self.servers[0].sockets[0].getsockname()
+        late.append(socket.create_connection(address, 5.0))
+        for _ in range(2):  # in which it is accepted, and no protocol has it yet
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(uvicorn.Server, "main_loop", stops)
+
+    async def scenario() -> None:
+        async with serve():
+            pass
+        with late[0] as client:
+            assert client.recv(1) == b""
+
+    asyncio.run(scenario())
 
 
 def test_an_expired_token_is_401(strict: RunningCluster) -> None:
