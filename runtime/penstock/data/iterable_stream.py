@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.data.batch_stream import BadSample, BatchStream, explain
 from penstock.data.errors import BadSampleError
-from penstock.data.seeding import preserved
+from penstock.data.seeding import one_thread
 from penstock.data.streams.digest import UNKNOWN
 from penstock.data.streams.pipeline import (
     Address,
@@ -64,7 +64,7 @@ class IterableStream(BatchStream):
     def _make_batch(self, address: Address) -> Any:
         pipeline = self._source.pipeline
         assert isinstance(pipeline, StreamPipeline), "a stream's pipeline"
-        with preserved():
+        with one_thread():
             batch = self._host.make(0, pipeline, self.queue.seed, address, _unknown)
         return batch if self.queue.finish is None else self.queue.finish(batch)
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.data.generator_states import generator_states, set_generator_states
 from penstock.data.ledger import derive_seed
 
 _MASK32: Final = (1 << 32) - 1
@@ -148,35 +149,29 @@ class Draws:
         return bool(drawn)
 
 
-def generator_states() -> list[Any]:
-    """Where the process's generators stand, for `set_generator_states`."""
-    torch = sys.modules.get("torch")
-    states: list[Any] = [random.getstate(), np.random.get_state()]
-    return states if torch is None else [*states, torch.get_rng_state()]
-
-
-def set_generator_states(states: list[Any]) -> None:
-    """Put the process's generators where they stood."""
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    if len(states) > 2:  # PyTorch was there
-        sys.modules["torch"].set_rng_state(states[2])
-
-
 @contextmanager
 def preserved() -> Iterator[None]:
     """Leave the process's generators, and PyTorch's number of threads, as they were.
 
     A data worker computes with one thread, and sums may round differently with more.
     """
-    torch = sys.modules.get("torch")
     states = generator_states()
-    if torch is not None:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
+    try:
+        with one_thread():
+            yield
+    finally:
+        set_generator_states(states)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have PyTorch compute with one thread, as in a data worker."""
+    torch = sys.modules.get("torch")
+    if torch is None or (threads := torch.get_num_threads()) == 1:
+        yield
+        return
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        set_generator_states(states)
-        if torch is not None:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads)

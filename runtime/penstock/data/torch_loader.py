@@ -44,6 +44,7 @@ from penstock.data.batch_stream import (
 )
 from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
+from penstock.data.generator_states import generator_states, set_generator_states
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
@@ -51,7 +52,6 @@ from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in, pool_of_process
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.seeding import generator_states, set_generator_states
 from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.torch_streams import is_iterable, pack_streams, stream_pipeline
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from penstock.data.errors import DataError
+from penstock.data.generator_states import generator_states, set_generator_states
 from penstock.data.pipeline import AnyPipeline
-from penstock.data.seeding import generator_states, set_generator_states
 from penstock.data.streams.digest import NOTHING, UNKNOWN
 
 RANKS: Final = (
@@ -216,9 +216,11 @@ class _Hosted:
             self._prepare()
             yield
             return
-        before, info, environ = generator_states(), _worker_info(), dict(os.environ)
+        before, info = generator_states(), _worker_info()
+        environ = {name: os.environ.get(name) for name in self._pipeline.environ}
         try:
-            os.environ.update(self._pipeline.environ)
+            if environ:
+                os.environ.update(self._pipeline.environ)
             if self._states is not None:
                 set_generator_states(self._states)
                 _set_worker_info(self._info)
@@ -228,11 +230,11 @@ class _Hosted:
         finally:
             set_generator_states(before)
             _set_worker_info(info)
-            for name in self._pipeline.environ:
-                if name in environ:
-                    os.environ[name] = environ[name]
-                else:
+            for name, value in environ.items():
+                if value is None:
                     os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
     def _prepare(self) -> None:
         if not self._prepared and self._pipeline.setup is not None:
