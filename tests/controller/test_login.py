@@ -6,10 +6,12 @@ import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from penstock.controller import framework
 from penstock.controller.framework import login
 from penstock.controller.metrics import Metrics
 from penstock.controller.operator import Operator, Options
@@ -52,25 +54,40 @@ def server() -> Iterator[RunningCluster]:
         yield cluster
 
 
-def renew(server: RunningCluster, account: Account) -> None:
+def refuse(server: RunningCluster) -> None:
     """The account is made anew, so that tokens of the earlier one are refused from here on."""
     if server.find("serviceaccounts", "controller", "system"):
         server.delete("serviceaccounts", "controller", "system")
     server.create("serviceaccounts", {"metadata": {"name": "controller"}}, "system")
+
+
+def renew(server: RunningCluster, account: Account) -> None:
+    """A token of the account as it is now is where the controller finds it."""
     authority = server.server.ca_pem
     assert authority is not None
     account.authority = authority
     account.write(server.account_token("system", "controller"))
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
 def test_the_controller_works_on_when_its_token_is_refused_and_another_is_there(
-    server: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
+    """Or comes to be there: what was refused is tried again until then."""
     place = urlsplit(server.url)
     assert place.hostname
     assert place.port
     account = mounted(tmp_path / "account", monkeypatch, (place.hostname, place.port))
+    refuse(server)
     renew(server, account)
+    logins = 0
+
+    async def count(configuration: Any) -> Any:
+        nonlocal logins
+        logins += 1
+        return await login(configuration)
+
+    monkeypatch.setattr(framework, "login", count)
 
     async def cut_off() -> None:
         server.engine.close_watches()
@@ -87,6 +104,11 @@ def test_the_controller_works_on_when_its_token_is_refused_and_another_is_there(
         try:
             make_job(server, "jobs", replicas=1)
             await until("a worker", lambda: task.done() or len(workers(server, "jobs")) == 1)
+            await asyncio.to_thread(refuse, server)
+            if late:
+                server.run(cut_off())
+                before = logins
+                await until("login in vain", lambda: task.done() or logins >= before + 4)
             await asyncio.to_thread(renew, server, account)
             account.wait(61)
             server.run(cut_off())

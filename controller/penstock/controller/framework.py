@@ -8,9 +8,10 @@ was broken, so the controller also compares complete lists now and then (`Operat
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import kopf
 from kubernetes.aio.client import Configuration
@@ -18,6 +19,11 @@ from kubernetes.aio.client import Configuration
 from penstock.controller.store import Store
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL, VERSION
 from penstock.kube.connection import bearer_token
+
+logger = logging.getLogger(__name__)
+
+REFUSED_PAUSE_SECONDS: Final = 2.0
+"""How long after a token was refused it is tried again, or the one in its place."""
 
 
 def make_registry(
@@ -53,13 +59,45 @@ def make_registry(
         if event["type"] is None:
             listed()
 
+    credentials = Credentials(configuration)
+
     async def on_login(**_: Any) -> kopf.ConnectionInfo:
-        return await login(configuration)
+        return await credentials.renew()
 
     kopf.on.event(GROUP, VERSION, ELASTICJOB_PLURAL, registry=registry)(on_job)
     kopf.on.event(GROUP, VERSION, SCALE_PLURAL, registry=registry)(on_scale)
     kopf.on.login(registry=registry)(on_login)
     return registry
+
+
+class Credentials:
+    """What kopf is given to log in with, for as long as the API server takes none.
+
+    A token may be refused some time before the one that replaces it is there, or by a server that
+    cannot check it just now. kopf takes no credentials again that were refused once: it gives up
+    its watches for ever. So what it is given is always another one, after a pause if the token is
+    the same.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._given: kopf.ConnectionInfo | None = None
+
+    async def renew(self) -> kopf.ConnectionInfo:
+        """The credentials of the moment, different from those before."""
+        found, given = await login(self._configuration), self._given
+        if given is not None and found.token == given.token:
+            logger.warning(
+                "the API server refused our credentials, and there are no others: trying again "
+                "in %g s",
+                REFUSED_PAUSE_SECONDS,
+            )
+            await asyncio.sleep(REFUSED_PAUSE_SECONDS)
+            found = await login(self._configuration)
+        # Of one set of credentials the priority means nothing.
+        times = 0 if given is None else given.priority + 1
+        self._given = dataclasses.replace(found, priority=times)
+        return self._given
 
 
 async def login(configuration: Configuration) -> kopf.ConnectionInfo:
