@@ -276,9 +276,8 @@ class SimWorker:
         if reply.lease.fence is not None:
             fence = reply.lease.fence
             self.ahead += [(fence, slot) for slot in range(reply.lease.start, reply.lease.stop)]
-        if reply.lease.finished and self.phase is WorkerPhase.RUNNING:
-            assert not self.ahead
-            assert self.working is None
+        through = self.working is None and not self.ahead  # a lease that has ended is worked off
+        if reply.lease.finished and self.phase is WorkerPhase.RUNNING and through:
             self.phase = WorkerPhase.FINISHED
         elif self.phase is WorkerPhase.FINISHED or (self.leaving and not reply.stay):
             self.phase = WorkerPhase.CLOSED

@@ -51,7 +51,9 @@ class Chaos:
             old = self.world.servers[pick % len(self.world.servers)]
             newest = max(s.id.incarnation for s in self.world.servers if s.id.rank == old.id.rank)
             if old.id.incarnation == newest:
-                old.alive = False
+                for server in self.world.servers:  # a pod has one process at a time
+                    if (server.id.rank, server.id.incarnation) == (old.id.rank, newest):
+                        server.alive = False
                 self.world.add_server(old.id.rank, newest + pick % 2)
 
     def server_is_replaced(self, pick: int) -> None:
