@@ -30,12 +30,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -46,6 +44,7 @@ from penstock.job import settings
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.job.work_source import Part
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
+from penstock.trainer.drain_signal import DrainSignal
 from penstock.trainer.group.collective import Gradients
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.membership import Membership
@@ -118,13 +117,12 @@ class Session:
         self._gradients = Gradients(model)
         self._step: Step | None = None
         self._seconds_per_slot: float | None = None
-        self._drain = False
+        self._drain = DrainSignal()
         self._leads = True  # whether it was the first of the group that made the last step
         self._began = time.monotonic()
         self._link: TrainerConnection | None = None
         self._listener: Listener | None = None
         self._membership: Membership | None = None
-        self._old_handler: Any = None
         self._finished = False
         self.result: dict[str, Any] | None = None
         self.order = data.order(data.slots_per_step or SLOTS_PER_STEP_ALONE)
@@ -202,7 +200,7 @@ class Session:
             if not step.closed:
                 raise SessionError(f"step {step.number} was not committed: call step.commit()")
             self._save_if_due(step.number)
-        if self._drain and not self._complete:
+        if self._drain.received and not self._complete:
             raise DrainedError
         self._conclude()
 
@@ -218,7 +216,7 @@ class Session:
         if self._membership is not None:
             try:
                 verdict = self._membership.agree(
-                    step.number, step.filled_slots, consumed, leave=self._drain
+                    step.number, step.filled_slots, consumed, leave=self._drain.received
                 )
                 weight = sum(micro.weight for micro in step.micros)
                 self._membership.sum_gradients(self._gradients, weight)
@@ -281,7 +279,7 @@ class Session:
 
         def waits_on() -> bool:
             self._tell_troubles()
-            return not self._drain
+            return not self._drain.received
 
         self._checkpoints.wait(waits_on)
         self._tell_troubles()
@@ -307,7 +305,7 @@ class Session:
                 self._state,
                 lambda: self._state.committed,
                 self._gradients,
-                lambda: self._drain,
+                lambda: self._drain.received,
             )
             if not joined:
                 return False
@@ -331,7 +329,7 @@ class Session:
         return self._membership.slots
 
     def _conclude(self) -> None:
-        self._restore_handler()
+        self._drain.release()
         self._finished = self._complete
         if self._link is not None:
             self._link.publish(phase=Phase.FINISHED, audits=self._unreported_audits())
@@ -343,13 +341,13 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         announce(Part.CLOSED)
-        self._restore_handler()
+        self._drain.release()
         if self._step_log is not None:
             self._step_log.close()
         if self._membership is not None:
             self._membership.leave()
         try:
-            if self._checkpoints is not None and (error is not None or self._drain):
+            if self._checkpoints is not None and (error is not None or self._drain.received):
                 self._checkpoints.abandon(DRAIN_SAVE_SECONDS)
             else:
                 self._settle_checkpoints()
@@ -396,16 +394,7 @@ class Session:
         self._link = TrainerConnection(address, pod.token, report)
         self._link.start()
         self._membership = Membership(self._link, self._listener, member, pod.ip, pod.token)
-        if threading.current_thread() is threading.main_thread():
-            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        self._drain = True
-
-    def _restore_handler(self) -> None:
-        if self._old_handler is not None:
-            signal.signal(signal.SIGTERM, self._old_handler)
-            self._old_handler = None
+        self._drain.await_signal()
 
     def _unreported_audits(self) -> tuple[Any, ...]:
         orders = self._link.orders if self._link else None
