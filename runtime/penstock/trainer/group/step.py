@@ -17,6 +17,7 @@ import torch
 
 from penstock.data.ledger import SampleOrder, Slot, derive_seed
 from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.group.step_slots import filled_slots
 
 
 class Committer(Protocol):
@@ -75,7 +76,8 @@ class Step:
 
     def __init__(self, session: Committer, number: int, slots: range) -> None:
         self._session = session
-        self._slots = slots
+        self.slots = slots
+        """Those of the step that are this worker's, whether or not they hold samples."""
         self._began = time.perf_counter()
         self.number = number
         """The step, counted over all epochs, from 0."""
@@ -92,7 +94,7 @@ class Step:
         total = sum(size for _, size in self._filled)
         first = self.in_epoch * order.global_batch
         for micro, size in self._filled:
-            if micro not in self._slots:
+            if micro not in self.slots:
                 continue
             if self._session.interrupted:
                 return  # a step that cannot be committed is not worth finishing
@@ -120,14 +122,7 @@ class Step:
 
     @cached_property
     def _filled(self) -> list[tuple[int, int]]:
-        """Slot and samples: a small last step leaves some empty, and some are in quarantine."""
-        order = self._session.order
-        spans = (
-            (micro, order.positions(Slot(self.epoch, self.in_epoch, micro)))
-            for micro in range(order.slots_per_step)
-            if not self._session.skips(self._number_of(micro))
-        )
-        return [(micro, stop - start) for micro, (start, stop) in spans if start < stop]
+        return filled_slots(self._session.order, self.number, self._session.skips)
 
     def _number_of(self, micro: int) -> int:
         return self.number * self._session.order.slots_per_step + micro
@@ -141,7 +136,7 @@ class Step:
         if self.closed:
             raise SessionError(f"step {self.number} was committed already")
         missed = [micro.slot.micro for micro in self.micros if micro.loss is None]
-        left = sum(micro in self._slots for micro in self.filled_slots) - len(self.micros)
+        left = sum(micro in self.slots for micro in self.filled_slots) - len(self.micros)
         if left and not self._session.interrupted:
             raise SessionError(
                 f"step {self.number}: {left} of its micro-batches were not taken: iterate over the "
