@@ -34,7 +34,7 @@ import time
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ from penstock.trainer.logs import configure
 from penstock.trainer.results import published
 from penstock.trainer.step_log import StepLog
 from penstock.trainer.training_evidence import announce
-from penstock.trainer.training_state import Stateful, TrainingState
+from penstock.trainer.training_state import Scheduler, Stateful, TrainingState
 
 __all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
 
@@ -71,13 +71,6 @@ After an error of the script it gets no more either."""
 
 _SMOOTHING: Final = 0.3
 _MAX_REPORTED_AUDITS: Final = 64
-
-
-class Scheduler(Stateful, Protocol):
-    """A schedule of the learning rate, as torch.optim.lr_scheduler has them."""
-
-    def step(self) -> None:
-        """Go on by one step."""
 
 
 class DrainedError(SystemExit):
@@ -403,12 +396,8 @@ class Session:
 
     def _measure(self, seconds_per_slot: float) -> None:
         before = self._seconds_per_slot
-        mixed = (
-            seconds_per_slot
-            if before is None
-            else (_SMOOTHING * seconds_per_slot + (1 - _SMOOTHING) * before)
-        )
-        self._seconds_per_slot = mixed
+        kept = seconds_per_slot if before is None else before
+        self._seconds_per_slot = kept + _SMOOTHING * (seconds_per_slot - kept)
 
 
 def _step_log() -> StepLog | None:

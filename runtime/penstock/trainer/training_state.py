@@ -31,6 +31,13 @@ class Stateful(Protocol):
         """Take over a state."""
 
 
+class Scheduler(Stateful, Protocol):
+    """A schedule of the learning rate, as torch.optim.lr_scheduler has them."""
+
+    def step(self) -> None:
+        """Go on by one step."""
+
+
 class TrainingState:
     """The state of one worker, equal on all members of a group between two steps."""
 
