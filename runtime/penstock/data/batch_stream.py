@@ -117,11 +117,12 @@ class BatchStream:
         *,
         keeps_local: bool = False,
         streams: Streams | None = None,
+        describe: Callable[[BatchId], str] = str,
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets.
 
         ``local``: end with the stream, unless ``keeps_local``. ``streams``: of a dataset that is
-        iterated.
+        iterated. ``describe``: what the program's user knows a batch by.
         """
         self._consumer = consumer
         self._source = source
@@ -131,6 +132,7 @@ class BatchStream:
         self._quarantine = quarantine
         self._local = local
         self._keeps_local = keeps_local
+        self._describe = describe
         self._closed = False
         self._pool = pool_of_process() if consumer is None else consumer.pool
         expected = consumer is not None and (source.at_once or consumer.expects_workers)
@@ -246,7 +248,7 @@ class BatchStream:
             if self.queue.finish is not None:
                 batch = self.queue.finish(batch)
         except Exception as error:
-            explain(error, name, indices, failures)
+            explain(error, self._describe(name), indices, failures)
             raise
         finally:
             self.queue.made_here()
@@ -327,7 +329,7 @@ class Batches:
             stream.abandon()
 
 
-def explain(error: Exception, name: BatchId, indices: Any, failures: list[Failure]) -> None:
+def explain(error: Exception, name: str, indices: Any, failures: list[Failure]) -> None:
     """Say which sample it was; the error itself stays what the user's code raised."""
     index = position_of(error)
     where = f"sample {index!r}" if index is not None else f"samples {str(indices)[:500]}"

@@ -55,7 +55,7 @@ class IterableStream(BatchStream):
         except Exception as error:
             if not raised:
                 name = self._batch._replace(step=self._window.position)
-                explain(error, name, f"stream {address[0]}", failures)
+                explain(error, self._describe(name), f"stream {address[0]}", failures)
             self.queue.end_here("")
             raise
         finally:

@@ -115,7 +115,8 @@ class TorchBatches(Batches):
         return self._length()
 
 
-def _finisher(loader: Any) -> Callable[[Any], Any] | None:
+def finisher(loader: Any) -> Callable[[Any], Any] | None:
+    """What is done with a loader's batches where they arrive: they are pinned, if it says so."""
     if not loader.pin_memory or not torch.accelerator.is_available():
         return None
     from torch.utils.data._utils import pin_memory
@@ -285,7 +286,7 @@ class Epochs:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
         if not _is_known(loader):
             ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
-        return Delivery(prefetch, ahead, self.batch_bytes, _finisher(loader), loader.timeout)
+        return Delivery(prefetch, ahead, self.batch_bytes, finisher(loader), loader.timeout)
 
     @property
     def batch_bytes(self) -> int:
