@@ -24,6 +24,7 @@ data-parallel, and keeps these promises while workers come, go and die:
 
 ``loss`` is the mean over the micro-batch; `MicroBatch.backward` weighs it by its part of the step.
 PyTorch's random numbers in a micro-batch depend on (seed, slot) only, not on the worker.
+`Session.loader` has the samples fetched ahead, by processes of this worker and data workers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import time
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import numpy as np
 import torch
@@ -51,13 +52,22 @@ from penstock.trainer.group.membership import Membership
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
 from penstock.trainer.group.trainer_connection import TrainerConnection, TrainerConnectionError
+from penstock.trainer.loader.session_loader import LoaderOptions, SessionLoader
 from penstock.trainer.logs import configure
 from penstock.trainer.results import published
 from penstock.trainer.step_log import StepLog
 from penstock.trainer.training_evidence import announce
 from penstock.trainer.training_state import Scheduler, Stateful, TrainingState
 
-__all__ = ["DrainedError", "MicroBatch", "Session", "SessionError", "Step", "session"]
+__all__ = [
+    "DrainedError",
+    "MicroBatch",
+    "Session",
+    "SessionError",
+    "SessionLoader",
+    "Step",
+    "session",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +116,7 @@ class Session:
         self._state = TrainingState(holders, data, checkpoints)
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every_steps
-        self._step_log = _step_log()
+        self._step_log = StepLog.of_process()
         self._gradients = Gradients(model)
         self._step: Step | None = None
         self._seconds_per_slot: float | None = None
@@ -117,6 +127,7 @@ class Session:
         self._listener: Listener | None = None
         self._membership: Membership | None = None
         self._finished = False
+        self._loaders: list[SessionLoader] = []
         self.result: dict[str, Any] | None = None
         self.order = data.order(data.slots_per_step or SLOTS_PER_STEP_ALONE)
 
@@ -156,6 +167,19 @@ class Session:
         """Whether a slot, counted over all epochs, is in quarantine."""
         ranges = self._membership.skipped if self._membership else ()
         return any(start <= slot < stop for start, stop in ranges)
+
+    def loader(self, dataset: Any, **options: Unpack[LoaderOptions]) -> SessionLoader:
+        """Batches of the session's steps, made ahead: ``for micro, batch in loader.load(step)``.
+
+        Args:
+            dataset: ``dataset[index]`` gives a sample, of the length that the session was given.
+            options: as of `torch.utils.data.DataLoader`, as far as `LoaderOptions` has them.
+
+        Raises:
+            TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
+        """
+        self._loaders.append(SessionLoader(self, dataset, options))
+        return self._loaders[-1]
 
     def report(self, **figures: float) -> None:
         """Publish the final figures, with the counts of samples: on the chief, once.
@@ -334,6 +358,8 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         announce(Part.CLOSED)
+        for loader in self._loaders:
+            loader.close()
         self._drain.release()
         if self._step_log is not None:
             self._step_log.close()
@@ -398,11 +424,6 @@ class Session:
         before = self._seconds_per_slot
         kept = seconds_per_slot if before is None else before
         self._seconds_per_slot = kept + _SMOOTHING * (seconds_per_slot - kept)
-
-
-def _step_log() -> StepLog | None:
-    folder, pod = settings.step_log(), settings.pod_identity()
-    return StepLog(folder, pod.rank, pod.incarnation) if folder is not None else None
 
 
 def _blames_data(error: BaseException) -> bool:

@@ -23,9 +23,10 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from penstock.crds.conditions import JobReason
+from penstock.job import settings
 from penstock.job.protocol import MAX_TEXT, Trouble
 from penstock.job.storage import RETRY_SECONDS, Backoff, cause
 
@@ -69,6 +70,12 @@ class StepLog:
         self._descriptor: int | None = None  # the writer's
         self.trouble = ""
         """Why nothing is written at present; empty: it is."""
+
+    @classmethod
+    def of_process(cls) -> Self | None:
+        """The log that the environment asks for; None where it asks for none."""
+        folder, pod = settings.step_log(), settings.pod_identity()
+        return None if folder is None else cls(folder, pod.rank, pod.incarnation)
 
     def write(self, step: int, world_size: int, losses: Mapping[int, float]) -> None:
         """Note a committed step; ``losses``: by slot, each weighed by its part of the step."""

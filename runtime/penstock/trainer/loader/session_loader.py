@@ -1,0 +1,268 @@
+"""``session.loader(dataset, num_workers=2)``: the batches of a session's steps, made ahead of them.
+
+Which slots are a worker's is agreed step by step, so the loader predicts: in later steps they are
+those of the same range. The step is the one truth: where it hands out another slot than was
+predicted, because members came, went or became slower, or because a step is done again, what is
+under way is dropped, and a new prediction begins at that slot. Batches that are made and are still
+this worker's are kept. What is made ahead is counted by nobody: a slot counts when its step is
+committed.
+
+A batch depends on (the session's seed, epoch, indices) alone, not on who made it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypedDict
+
+from torch.utils import data as torch_data
+
+from penstock.data.batch_stream import Source
+from penstock.data.consumer import Consumer
+from penstock.data.errors import NotPortableError
+from penstock.data.ledger import SampleOrder, derive_seed
+from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
+from penstock.data.process import consumer_of_process, job_token, pool_of_process
+from penstock.data.queue.batch_queue import Delivery
+from penstock.data.queue.credits import PREFETCH
+from penstock.data.torch_loader import WorkerSetup, finisher
+from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.group.step import MicroBatch, Step
+from penstock.trainer.group.step_slots import predict_slots
+from penstock.trainer.loader.local_worker import SessionWorkerSetup
+from penstock.trainer.loader.slot_stream import SlotStream, StreamSource
+
+
+class LoaderOptions(TypedDict, total=False):
+    """What a loader may be told: as `torch.utils.data.DataLoader`, with its defaults.
+
+    Attributes:
+        collate_fn: makes a batch of the list of a micro-batch's samples.
+        num_workers: processes of this worker that make batches, beside the job's data workers;
+            without either the training process makes them itself.
+        pin_memory: whether batches are copied to page-locked memory.
+        timeout: seconds after which the wait for a batch is an error; 0: none is.
+        worker_init_fn: called in each process that makes batches, with its number.
+        prefetch_factor: batches that each of them is asked for ahead.
+        multiprocessing_context: how processes are started.
+    """
+
+    collate_fn: Callable[[list[Any]], Any] | None
+    num_workers: int
+    pin_memory: bool
+    timeout: float
+    worker_init_fn: Callable[[int], Any] | None
+    prefetch_factor: int | None
+    multiprocessing_context: Any
+
+
+_SESSIONS: Final = {
+    "batch_size": "global_batch and slots_per_step of elastic.session say how large a batch is",
+    "shuffle": "shuffle and seed of elastic.session say in which order samples come",
+    "sampler": "the session's steps say which samples come",
+    "batch_sampler": "the session's steps say which samples come",
+    "drop_last": "a session trains on every sample",
+    "generator": "seed of elastic.session is what random numbers depend on",
+    "persistent_workers": "a session's workers live as long as the session",
+}
+"""What PyTorch's loader is told and a session's is not."""
+
+
+class SlotSession(Protocol):
+    """The session that a loader belongs to."""
+
+    order: SampleOrder
+
+    def skips(self, slot: int) -> bool:
+        """Whether a slot, counted over all epochs, is in quarantine."""
+
+
+class SessionLoader:
+    """See the module's docstring; made by `Session.loader`."""
+
+    def __init__(self, session: SlotSession, dataset: Any, options: LoaderOptions) -> None:
+        """Nothing is started before the first step.
+
+        Raises:
+            TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
+        """
+        _check(dataset, session.order.dataset_size, options)
+        self._session = session
+        # PyTorch's own checks and defaults; it is never iterated.
+        self._loader: Any = torch_data.DataLoader(dataset, batch_size=1, **options)
+        self._source: StreamSource | None = None
+        self._plan: tuple[SampleOrder, range] | None = None
+        self._streams: deque[SlotStream] = deque()
+        self._kept: dict[int, Any] = {}
+        self._batch_bytes = 0
+        self._closed = False
+
+    def load(self, step: Step) -> Iterator[tuple[MicroBatch, Any]]:
+        """This worker's micro-batches of a step, each with its batch: what ``collate_fn`` returns.
+
+        Raises:
+            SessionError: the step was begun already, or the session is over.
+            Exception: whatever the dataset raises, with a note that names the micro-batch.
+        """
+        if self._closed:
+            raise SessionError("the session is over: its loader gives no more batches")
+        if step.micros:
+            raise SessionError(
+                f"step {step.number} was begun already: iterate over loader.load(step) once, "
+                "instead of over the step"
+            )
+        if self._plan != (self._session.order, step.slots):
+            self._predict(step, step.slots.start)
+        for micro in step:
+            yield micro, self._take(step, micro.slot.micro)
+
+    def close(self) -> None:
+        """Nothing more is wanted: its processes end."""
+        self._closed = True
+        self._drop()
+        self._kept.clear()
+        if self._source is not None and self._source.local is not None:
+            self._source.local.stop()
+
+    # ------------------------------------------------------------------ inside
+
+    def _take(self, step: Step, micro: int) -> Any:
+        slot = step.number * self._session.order.slots_per_step + micro
+        if slot not in self._kept:
+            while self._streams and self._streams[0].next_slot is None:
+                self._streams.popleft().close()
+            if not self._streams or self._streams[0].next_slot != slot:
+                self._predict(step, micro)
+        if slot in self._kept:
+            return self._kept.pop(slot)
+        stream = self._streams[0]
+        try:
+            batch = stream.take()
+        except BaseException:
+            self._drop()  # whoever goes on after an error goes on from the step's next slot
+            raise
+        self._batch_bytes = max(self._batch_bytes, stream.queue.batch_bytes)
+        self._look_ahead()
+        return batch
+
+    def _predict(self, step: Step, micro: int) -> None:
+        """Have batches made from a slot of a step on; what is made already is kept."""
+        order, first = self._session.order, step.number * self._session.order.slots_per_step + micro
+        self._kept.update(self._drop())
+        self._kept = {
+            slot: batch
+            for slot, batch in self._kept.items()
+            if slot >= first and slot % order.slots_per_step in step.slots
+        }
+        self._plan = order, step.slots
+        self._open(step.epoch, first)
+        self._look_ahead()
+
+    def _drop(self) -> dict[int, Any]:
+        """End all streams; the batches that were made, by slot."""
+        made: dict[int, Any] = {}
+        while self._streams:
+            made.update(self._streams.popleft().withdraw())
+        return made
+
+    def _look_ahead(self) -> None:
+        """Begin the next epoch when all of this one is under way."""
+        last = self._streams[-1]
+        if (
+            len(self._streams) == 1
+            and last.under_way
+            and last.epoch + 1 < self._session.order.epochs
+        ):
+            self._open(last.epoch + 1, 0)
+
+    def _open(self, epoch: int, first: int) -> None:
+        """A stream of an epoch's slots from number ``first`` on, without those that are kept."""
+        assert self._plan is not None
+        order, own = self._plan
+        begin = max(epoch * order.steps_per_epoch, first // order.slots_per_step)
+        steps = range(begin, (epoch + 1) * order.steps_per_epoch)
+        kept = frozenset(self._kept)
+        predicted = (
+            slot
+            for slot in predict_slots(order, own, self._session.skips, steps)
+            if slot.number >= first and slot.number not in kept
+        )
+        loader = self._loader
+        delivery = Delivery(
+            loader.prefetch_factor or PREFETCH,
+            batch_bytes=self._batch_bytes,
+            finish=finisher(loader),
+            timeout_seconds=loader.timeout,
+        )
+        self._source = self._source or self._begin()
+        self._streams.append(SlotStream(self._source, order, epoch, predicted, delivery))
+
+    def _begin(self) -> StreamSource:
+        """Start the local workers; they have the dataset as it is now."""
+        loader, consumer = self._loader, consumer_of_process()
+        seed = derive_seed(self._session.order.seed, 0)
+        setup = WorkerSetup(loader.dataset, loader.num_workers, seed, loader.worker_init_fn)
+        pipeline = Pipeline(
+            loader.dataset,
+            loader.collate_fn,
+            prepare=setup if loader.worker_init_fn is not None else None,
+        )
+        local = _local_workers(loader, consumer, pipeline, setup)
+        packed = _PackedOnce(pipeline, consumer.token if consumer else job_token())
+        return StreamSource(consumer, Source(pipeline, local.key if local else b"", packed), local)
+
+
+class _PackedOnce:
+    """Packs a pipeline for data workers, as it is when the first of them comes."""
+
+    def __init__(self, pipeline: Pipeline, token: str) -> None:
+        self._pipeline = pipeline
+        self._token = token
+        self._packed: PackedPipeline | NotPortableError | None = None
+
+    def __call__(self) -> PackedPipeline:
+        if self._packed is None:
+            try:
+                self._packed = pack_pipeline(self._pipeline, self._token)
+            except NotPortableError as error:
+                self._packed = error
+        if isinstance(self._packed, NotPortableError):
+            raise self._packed
+        return self._packed
+
+
+def _local_workers(
+    loader: Any, consumer: Consumer | None, pipeline: Pipeline, setup: WorkerSetup
+) -> LocalWorkers | None:
+    if not loader.num_workers:
+        return None
+    context = loader.multiprocessing_context or multiprocessing.get_context()
+    prepare = SessionWorkerSetup(setup, context.get_start_method() == "fork")
+    pool = pool_of_process() if consumer is None else consumer.pool
+    forget = pool.forget_in_child if consumer is None else consumer.forget_in_child
+    asked = LocalOptions(loader.num_workers, context, prepare)
+    return LocalWorkers(pool, pipeline, secrets.token_bytes(16), asked, forget)
+
+
+def _check(dataset: Any, size: int, options: LoaderOptions) -> None:
+    for name in options:
+        if name in _SESSIONS:
+            raise TypeError(f"{name}: not for a session's loader: {_SESSIONS[name]}")
+        if name not in LoaderOptions.__annotations__:
+            known = ", ".join(sorted(LoaderOptions.__annotations__))
+            raise TypeError(f"{name}: not an argument of a session's loader; it has {known}")
+    kind = type(dataset).__qualname__
+    if isinstance(dataset, torch_data.IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise TypeError(
+            f"dataset: a {kind} cannot be indexed; a session names the samples of each step by "
+            "index: give a dataset with dataset[index]"
+        )
+    if hasattr(dataset, "__len__") and len(dataset) != size:
+        raise ValueError(
+            f"dataset: {len(dataset)} samples; the session has dataset_size {size}, and names "
+            "samples by their index in that"
+        )
