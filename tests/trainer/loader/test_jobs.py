@@ -1,0 +1,171 @@
+"""Jobs of real processes whose batches are made ahead: each sample is trained on once, as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.elastic.processes import RESULT, TOKEN, Job, run_alone, running_job
+from penstock.crds import environment as names
+from tests.patience import patient
+
+PROGRAM = (sys.executable, str(Path("tests/trainer/programs/loading.py")))
+SAMPLES, EPOCHS = 480, 4
+
+pytestmark = pytest.mark.slow
+
+
+@cache
+def drawn_alone() -> float:
+    """What all samples drew, by one process that makes its batches itself."""
+    result = json.loads(RESULT.findall(run_alone(*PROGRAM))[-1])
+    assert result["wrong_rows"] == 0
+    drawn: float = result["drawn"]
+    return drawn
+
+
+def assert_trained_exactly_once(job: Job) -> None:
+    assert set(job.exit_codes(patient(15)).values()) == {0}, job.logs()
+    result = job.result()
+    assert result["samples_seen"] == SAMPLES * EPOCHS, job.logs()
+    assert result["samples_lost"] == result["samples_repeated"] == 0
+    assert result["wrong_rows"] == 0, "the model itself was trained on each sample once per epoch"
+    assert result["drawn"] == pytest.approx(drawn_alone(), abs=1e-5), "samples drew other numbers"
+
+
+def children(job: Job, rank: int) -> list[psutil.Process]:
+    """The local workers of a worker's program."""
+    return [one for one in job.training_process(rank).children() if one.is_running()]
+
+
+@contextmanager
+def data_worker(job: Job) -> Iterator[subprocess.Popen[bytes]]:
+    """A data worker of a job, once it is known to the trainer."""
+    environ = {
+        names.JOB_TOKEN: TOKEN,
+        names.TRAINER_ADDRESS: job.address,
+        names.ROLE: "data-worker",
+        names.POD_IP: "127.0.8.1",
+    }
+    with (job.folder / "data-worker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.cli", "data-worker"],
+            env={**os.environ, **environ},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        job.wait_for_summary(lambda summary: summary["data_workers"] == 1, patient(10))
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_worker_is_killed_and_another_joins(tmp_path: Path, workers: int) -> None:
+    hurry = tmp_path / "hurry"
+    command = (*PROGRAM, f"--num-workers={workers}", "--step-seconds=0.2", f"--hurry={hurry}")
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=2")
+        for rank in range(2):
+            job.start_worker(rank, *command)
+        job.wait_for_world(2, patient(10))
+        at = job.wait_for_step(2)["committed_steps"]
+        assert len(children(job, 1)) == workers
+        job.kill(0)
+        job.wait_for_summary(
+            lambda one: one["world_size"] == 1 and one["committed_steps"] > at, patient(10)
+        )
+        job.start_worker(0, *command)
+        joined = job.wait_for_world(2, patient(10))["committed_steps"]
+        job.wait_for_step(joined + 1, patient(10))
+        hurry.touch()
+        assert_trained_exactly_once(job)
+
+
+def test_a_local_worker_is_killed(tmp_path: Path) -> None:
+    hurry = tmp_path / "hurry"
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=1")
+        command = (*PROGRAM, "--num-workers=2", "--step-seconds=0.2", f"--hurry={hurry}")
+        job.start_worker(0, *command)
+        job.wait_for_step(2)
+        first, _ = children(job, 0)
+        first.kill()
+        hurry.touch()
+        assert_trained_exactly_once(job)
+        assert "another one takes its place" in job.log_path(0).read_text()
+
+
+def test_a_drained_worker_finishes_its_step_with_its_local_workers(tmp_path: Path) -> None:
+    hurry = tmp_path / "hurry"
+    command = (*PROGRAM, "--num-workers=2", "--step-seconds=0.2", f"--hurry={hurry}")
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=2")
+        for rank in range(2):
+            job.start_worker(rank, *command)
+        job.wait_for_world(2, patient(10))
+        job.wait_for_step(2)
+        job.drain(0)
+        assert job.workers.pop(0).wait(patient(5)) == 143, job.logs()
+        hurry.touch()
+        assert_trained_exactly_once(job)
+        assert "takes its place" not in job.logs(), "SIGTERM reached its workers"
+        assert "done again" not in job.logs()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_data_workers_make_batches_of_a_session_and_may_be_lost(
+    tmp_path: Path, workers: int
+) -> None:
+    hurry, fed = tmp_path / "hurry", tmp_path / "fed"
+    command = (*PROGRAM, f"--num-workers={workers}", f"--hurry={hurry}", f"--fed={fed}")
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=2")
+        with data_worker(job) as maker:
+            for rank in range(2):
+                job.start_worker(rank, *command, "--sample-seconds=0.002", "--step-seconds=0.3")
+            job.wait_for(fed.exists, patient(10), "a batch of the data worker's")
+            maker.kill()
+            maker.wait(10)
+            hurry.touch()
+            assert_trained_exactly_once(job)
+
+
+def test_what_a_dataset_raises_ends_the_program_with_its_own_error_once(tmp_path: Path) -> None:
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=1")
+        job.start_worker(0, *PROGRAM, "--num-workers=2", "--bad=7")
+        assert job.workers[0].wait(patient(10)) == 1, job.logs()
+        log = job.log_path(0).read_text()
+        assert log.count("LookupError: no picture 7") == 1, log
+        assert "LookupError: Caught LookupError in DataLoader worker process" in log
+        assert log.count("Penstock: micro-batch ") == 1
+
+
+def test_a_slot_on_which_three_workers_crash_is_skipped_and_the_rest_is_trained_on(
+    tmp_path: Path,
+) -> None:
+    command = (*PROGRAM, "--num-workers=1", "--bad=7", "--epochs=1")
+    with running_job(tmp_path) as job:
+        job.start_trainer("--workers=3", "--skip-bad")
+        for rank in range(3):
+            job.start_worker(rank, *command)
+        assert set(job.exit_codes(patient(10)).values()) == {1}, "each of them met the sample"
+        job.workers.clear()
+        job.start_worker(0, *command)
+        assert job.exit_codes(patient(10)) == {0: 0}, job.logs()
+        result = job.result()
+        assert result["samples_lost"] == 4, "the 4 samples of one slot"
+        assert result["samples_seen"] == SAMPLES - 4
+        assert result["samples_repeated"] == 0
