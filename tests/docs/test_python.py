@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from penstock.client import BrainClient
 from penstock.crds import environment
+from penstock.trainer import elastic
 from penstock.wire import JobRegistration
 from penstock_cluster.testing import RunningCluster
 from tests.api.service import REGISTRATION
@@ -29,7 +31,7 @@ BLOCKS = {
     "docs/data-workers.md": 1,
     "docs/embedded-cluster.md": 1,
     "docs/sdk.md": 2,
-    "docs/training.md": 2,
+    "docs/training.md": 4,
 }
 JOBS = "elasticjobs.penstock.dev"
 
@@ -137,12 +139,41 @@ def test_an_elastic_session_trains(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on one core
+def test_a_session_with_a_loader_trains_and_clips() -> None:
+    images = torch.randn(432, 4, generator=torch.Generator().manual_seed(0))
+    dataset = torch.utils.data.TensorDataset(images, (images.sum(1) > 0).long())
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    run("docs/training.md", 2, torch=torch, model=model, optimizer=optimizer)
+    norms: list[float] = []
+
+    def note_norm(*_: object) -> None:
+        gradients = [one.grad for one in model.parameters() if one.grad is not None]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+    optimizer.register_step_pre_hook(note_norm)
+    found = run(
+        "docs/training.md",
+        1,
+        elastic=elastic,
+        model=model,
+        optimizer=optimizer,
+        dataset=dataset,
+        loss_function=lambda output, labels: 9 * functional.cross_entropy(output, labels),
+    )
+    assert found["session"].finished
+    assert len(norms) == 60
+    assert norms[0] == pytest.approx(1.0, abs=1e-3)
+    assert max(norms) < 1.001
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on one core
 def test_shards_and_batches_are_leased_by_a_program_on_its_own() -> None:
     batches: list[torch.Tensor] = []
     records = Counter[str]()
     run(
         "docs/training.md",
-        1,
+        3,
         dataset=torch.arange(100),
         DataLoader=torch.utils.data.DataLoader,
         train=batches.append,
