@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.data.planes import SCRIPT
-from tests.e2e.control_plane import ControlPlane, job_manifest, needs_kubectl, script, until
+from tests.e2e.control_plane import ROOT, ControlPlane, job_manifest, needs_kubectl, script, until
+from tests.e2e.digits import final_result
+
+DATA_WORKER = ["penstock", "data-worker"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
@@ -36,7 +39,7 @@ def test_batches_made_on_other_nodes_are_the_same(plane: ControlPlane) -> None:
         "template": {
             "spec": {
                 "nodeSelector": {"kubernetes.io/hostname": "cpu-1"},
-                "containers": [{**container, "command": ["penstock", "data-worker"]}],
+                "containers": [{**container, "command": DATA_WORKER}],
             }
         },
     }
@@ -53,3 +56,32 @@ def test_batches_made_on_other_nodes_are_the_same(plane: ControlPlane) -> None:
     lines = [line for line in printed.splitlines() if line.startswith(("order ", "all "))]
     assert lines == made_alone().splitlines()
     plane.kubectl("delete", "ej", "fed")
+
+
+def test_an_elastic_job_has_its_batches_made_by_a_data_worker(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Both at once: two workers share the steps, and neither makes all batches itself."""
+    fed, hurry = tmp_path / "fed", tmp_path / "hurry"
+    program = [sys.executable, str(ROOT / "tests/trainer/programs/loading.py")]
+    options = [f"--fed={fed}", f"--hurry={hurry}", "--sample-seconds=0.002", "--step-seconds=0.3"]
+    job = job_manifest(
+        "elastic-fed",
+        ["penstock", "run", "--", *program, *options],
+        worker={"replicas": 2, "minReplicas": 1, "maxReplicas": 2},
+        optimize="Manual",
+    )
+    job["spec"]["strategy"] = "AllReduce"
+    container = {"name": "main", "image": "penstock/examples"}
+    job["spec"]["replicaSpecs"]["dataWorker"] = {
+        "replicas": 1,
+        "template": {"spec": {"containers": [{**container, "command": DATA_WORKER}]}},
+    }
+    plane.apply(job)
+    until(fed.exists)
+    hurry.touch()
+    plane.wait_for("elastic-fed", "Succeeded", 55)
+    result = final_result(plane, "elastic-fed")
+    assert result["samples_seen"] == 4 * 480
+    assert result["samples_lost"] == result["samples_repeated"] == result["wrong_rows"] == 0
+    plane.kubectl("delete", "ej", "elastic-fed")

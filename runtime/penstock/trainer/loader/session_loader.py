@@ -151,8 +151,11 @@ class SessionLoader:
 
     def _predict(self, step: Step, micro: int) -> None:
         """Have batches made from a slot of a step on; what is made already is kept."""
-        order, first = self._session.order, step.number * self._session.order.slots_per_step + micro
+        order = self._session.order
+        first = step.number * order.slots_per_step + micro
         self._kept.update(self._drop())
+        if self._plan is not None and self._plan[0] != order:
+            self._kept.clear()  # numbers of slots mean others now
         self._kept = {
             slot: batch
             for slot, batch in self._kept.items()
