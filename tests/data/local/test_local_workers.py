@@ -291,7 +291,7 @@ def fail_for_want_of_memory(batch: Any) -> Any:
 def test_a_device_that_is_full_is_the_programs_error(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr(torch_loader, "_finisher", lambda loader: fail_for_want_of_memory)
+    monkeypatch.setattr(torch_loader, "finisher", lambda loader: fail_for_want_of_memory)
     process = spawn(consumer) if place == "data worker" else None
     try:
         if process is not None:
