@@ -21,6 +21,7 @@ from torch.utils import data as torch_data
 from penstock.base.enums import Guarantee
 from penstock.data import torch_loader
 from penstock.data.consumer import Consumer
+from penstock.data.queue.assignment import MISSING_SECONDS
 from penstock.data.torch_loader import DataLoader
 from tests.data import planes
 from tests.data.planes import end, same, spawn
@@ -323,6 +324,21 @@ def test_what_no_data_worker_can_host_stays_local_and_one_line_says_why(
     assert consumer.counts.arrived == 0
     [line] = [text for text in caplog.messages if "not served by data workers" in text]
     assert why in line
+
+
+def test_data_workers_that_do_not_come_are_waited_for_but_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with planes.consumer() as consumer:
+        monkeypatch.setattr(torch_loader, "consumer_of_process", lambda: consumer)
+        consumer.pool.makers.workers_of_job = 2
+        loader, took = make(DataLoader, Numbers()), []
+        for _ in range(3):
+            began = time.monotonic()
+            assert makers(loader) == {os.getpid()}
+            took.append(time.monotonic() - began)
+        assert took[0] > MISSING_SECONDS - 0.1
+        assert max(took[1:]) < MISSING_SECONDS - 0.1
 
 
 def shards(folder: Path) -> list[str]:

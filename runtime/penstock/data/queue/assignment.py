@@ -113,15 +113,15 @@ def _give_out(window: StreamWindow, usable: list[WorkerConnection], expected: in
             window.claim(link.name, link.number)
 
 
-def expected_workers(queue: BatchQueue, *, missing: int, opening: int) -> int:
+def expected_workers(queue: BatchQueue, age: float, *, missing: int, opening: int) -> int:
     """Data workers that streams are kept for: on their way, and not for long.
 
     Args:
         queue: of a dataset that is iterated.
+        age: of its epoch, in seconds.
         missing: data workers that the job has and that are not connected.
         opening: such as are opening the pipeline, for which they import what the program did.
     """
-    age = time.monotonic() - queue.opened_at
     if not queue.portable:
         return 0
     return missing * (age < MISSING_SECONDS) + opening * (age < OPENING_SECONDS)

@@ -13,11 +13,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 
 from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
-from penstock.data.queue.assignment import assign_steps, assign_streams, expected_workers
+from penstock.data.queue.assignment import (
+    MISSING_SECONDS,
+    assign_steps,
+    assign_streams,
+    expected_workers,
+)
 from penstock.data.queue.batch_queue import BatchQueue, Counts
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport.blocks import SharedPool
@@ -48,6 +54,7 @@ class Makers:
         self.complaints = Complaints()
         self.closing = False
         self.workers_of_job = 0
+        self._given_up = 0  # data workers that were waited for and did not come
         self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._meter = meter or MemoryMeter()
 
@@ -84,7 +91,10 @@ class Makers:
         data = [link for link in self.links.values() if not link.local]
         opening = sum(link.opens(digest) for link in data)
         missing = max(0, self.workers_of_job - len(data))
-        return expected_workers(queue, missing=missing, opening=opening)
+        age = time.monotonic() - queue.opened_at
+        # Those who did not come while one epoch waited for them keep no other waiting.
+        self._given_up = missing if age >= MISSING_SECONDS else min(self._given_up, missing)
+        return expected_workers(queue, age, missing=missing - self._given_up, opening=opening)
 
     def request_all(self) -> None:
         """`request` for each queue; with the lock held."""
