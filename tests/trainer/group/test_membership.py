@@ -19,9 +19,11 @@ from penstock.job.protocol import (
     SessionReport,
 )
 from penstock.trainer.group.collective import Gradients
+from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.membership import Membership
+from penstock.trainer.group.regrouping import MAX_BREAKS
 from penstock.trainer.group.state_codec import PackedState
-from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
+from penstock.trainer.group.step_barrier import GroupBrokenError, GroupEndedError, Listener
 from penstock.trainer.group.trainer_connection import Orders
 
 MEMBER = MemberId(rank=0, incarnation=0, nonce="n")
@@ -163,3 +165,36 @@ def test_a_step_beyond_the_lease_waits_until_the_trainer_extends_it(
     membership.agree(10, [0, 1], consumed(0, 1), leave=False)
     assert waits == 3
     assert link.report.committed == 10, "the trainer was not told how far we are"
+
+
+def test_groups_that_break_without_a_step_in_between_are_given_up(
+    joined: tuple[Membership, FakeLink],
+) -> None:
+    membership, link = joined
+    gradients = Gradients(torch.nn.Linear(1, 1))
+    for _ in range(MAX_BREAKS - 1):
+        membership.leave(GroupBrokenError("no way"))
+    membership.sum_gradients(gradients, 1.0)  # a step, after which the count begins anew
+    for _ in range(MAX_BREAKS):
+        membership.leave(GroupBrokenError("no way"))
+    link.directive = Directive.JOIN
+    with pytest.raises(SessionError, match=f"broke {MAX_BREAKS} times in a row.*no way"):
+        membership.join(Holder(), lambda: 0, gradients, lambda: False)
+
+
+def test_groups_that_the_trainer_ended_do_not_count(joined: tuple[Membership, FakeLink]) -> None:
+    membership, link = joined
+    for _ in range(MAX_BREAKS):
+        membership.leave(GroupEndedError("the trainer ended this group"))
+    link.directive = Directive.JOIN
+    link.group = link.group.model_copy(update={"number": 2})
+    gradients = Gradients(torch.nn.Linear(1, 1))
+    assert membership.join(Holder(), lambda: 0, gradients, lambda: False)
+
+
+def test_who_drains_does_not_wait_for_the_next_group(joined: tuple[Membership, FakeLink]) -> None:
+    membership, _ = joined
+    for _ in range(MAX_BREAKS - 1):
+        membership.leave(GroupBrokenError("no way"))
+    gradients = Gradients(torch.nn.Linear(1, 1))
+    assert not membership.join(Holder(), lambda: 0, gradients, lambda: True)

@@ -2,9 +2,11 @@
 
 A group owns its process group and store instead of the framework's global default, so that it can
 be left and another one formed within the same process, as often as the membership changes. gloo
-carries everything on CPUs; gradients on CUDA devices go through NCCL. A collective is only entered
-when all members are known to have arrived (see `penstock.trainer.group.step_barrier`); what still
-fails in it, because a member died at that very moment, is reported as `GroupBrokenError`.
+carries everything on CPUs; gradients on GPUs go through NCCL where the group can use it (see
+`penstock.trainer.group.backend_choice`). A collective is only entered when all members are known to
+have arrived (see `penstock.trainer.group.step_barrier`); what still fails in it, because a member
+died at that very moment, is reported as `GroupBrokenError`, and what would fail in every further
+group as well as `CollectiveError`.
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ from typing import Any, Final
 import torch
 from torch import distributed
 
+from penstock.trainer.group.backend_choice import Backend, Equipment
+from penstock.trainer.group.collective_errors import Cause, cause_of, first_words
+from penstock.trainer.group.devices import equipment
 from penstock.trainer.group.step_barrier import GroupBrokenError
 
 RENDEZVOUS_TIMEOUT_SECONDS: Final = 15.0
 
 dist: Any = distributed  # its stub declares neither stores nor options
+
+
+class CollectiveError(Exception):
+    """The members cannot add up as they are configured: another group would fail alike."""
 
 
 def serve_store(host: str, size: int) -> Any:
@@ -47,14 +56,22 @@ def join_store(host: str, port: int, size: int) -> Any:
             wait_for_workers=False,
         )
     except RuntimeError as error:
-        raise GroupBrokenError(f"the store at {host}:{port} cannot be reached: {error}") from error
+        why = first_words(str(error))
+        raise GroupBrokenError(f"the store at {host}:{port} cannot be reached: {why}") from error
 
 
 class Collective:
     """The process group of one membership; ``host`` is the address of this member."""
 
     def __init__(
-        self, store: Any, host: str, rank: int, size: int, *, cuda: bool, timeout_seconds: float
+        self,
+        store: Any,
+        host: str,
+        rank: int,
+        size: int,
+        *,
+        backend: Backend,
+        timeout_seconds: float,
     ) -> None:
         self._store = store
         timeout = timedelta(seconds=timeout_seconds)
@@ -64,33 +81,41 @@ class Collective:
             options._timeout = timeout
             self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, options)
             self._gradients = self._gloo
-            if cuda and dist.is_nccl_available():
+            if backend is Backend.NCCL:
                 nccl = dist.ProcessGroupNCCL.Options()
                 nccl._timeout = timeout
                 self._gradients = dist.ProcessGroupNCCL(
                     dist.PrefixStore("nccl", store), rank, size, nccl
                 )
         except RuntimeError as error:
-            raise GroupBrokenError(f"the members cannot connect: {error}") from error
+            raise _failed(
+                error, lost="the members cannot connect", otherwise="the members cannot connect"
+            ) from error
 
     def sum(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Add each tensor up over the members, in place. Raises GroupBrokenError."""
+        """Add each tensor up over the members, in place.
+
+        Raises:
+            GroupBrokenError: a member was lost, or it is not known what happened.
+            CollectiveError: every further group would fail alike.
+        """
         try:
             for work in [self._gradients.allreduce([tensor]) for tensor in tensors]:
                 work.wait()
         except RuntimeError as error:
-            raise GroupBrokenError(f"a member was lost in a sum: {_first_words(error)}") from error
+            lost, otherwise = "a member was lost in a sum", "a sum failed"
+            raise _failed(error, lost=lost, otherwise=otherwise) from error
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Copy a CPU tensor of the first member to all, in place. Raises GroupBrokenError."""
+        """Copy a CPU tensor of the first member to all, in place. Raises as `sum` does."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.rootTensor = 0
         try:
             self._gloo.broadcast([tensor], options).wait()
         except RuntimeError as error:
-            raise GroupBrokenError(
-                f"a member was lost in a broadcast: {_first_words(error)}"
+            raise _failed(
+                error, lost="a member was lost in a broadcast", otherwise="a broadcast failed"
             ) from error
 
     def close(self) -> None:
@@ -100,9 +125,12 @@ class Collective:
         del self._gradients, self._gloo, self._store
 
 
-def _first_words(error: RuntimeError) -> str:
-    """The cause, without gloo's source lines before it and its advice behind it."""
-    return str(error).rpartition("] ")[2].partition(". ")[0]
+def _failed(error: RuntimeError, *, lost: str, otherwise: str) -> Exception:
+    """What to raise for an error of a process group: ``lost`` says that a member is gone."""
+    cause, words = cause_of(error), first_words(str(error))
+    if cause is Cause.CONFIGURATION:
+        return CollectiveError(f"{otherwise}: {words}")
+    return GroupBrokenError(f"{lost if cause is Cause.LOST_MEMBER else otherwise}: {words}")
 
 
 class Gradients:
@@ -136,9 +164,16 @@ class Gradients:
         return sum(flat.numel() for flat in self._flat.values())
 
     @property
-    def cuda(self) -> bool:
-        """Whether the gradients are on CUDA devices."""
-        return any(device.type == "cuda" for _, device in self._flat)
+    def layout(self) -> list[tuple[str, int]]:
+        """Type and numbers of each buffer, in the order in which they are summed: the same on all.
+
+        gloo ends the process, and NCCL hangs, where two members sum buffers of different lengths.
+        """
+        return [(str(dtype), flat.numel()) for (dtype, _), flat in self._flat.items()]
+
+    def equipment(self) -> Equipment:
+        """What this worker sums them with."""
+        return equipment(device for _, device in self._flat)
 
     @torch.no_grad()
     def reduce(self, collective: Collective, weight: float) -> None:

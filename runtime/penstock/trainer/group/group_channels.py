@@ -6,6 +6,7 @@ the collective and, where anybody is behind, its model.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -13,9 +14,18 @@ from typing import Any, Final, Protocol
 import torch
 
 from penstock.job.protocol import Group, Restore
-from penstock.trainer.group.collective import Collective, Gradients, join_store, serve_store
+from penstock.trainer.group.backend_choice import Backend, Choice, Equipment, choose
+from penstock.trainer.group.collective import (
+    Collective,
+    CollectiveError,
+    Gradients,
+    join_store,
+    serve_store,
+)
 from penstock.trainer.group.state_codec import PackedState, payload_bytes
 from penstock.trainer.group.step_barrier import Channel, Leader, Listener, connect
+
+logger = logging.getLogger(__name__)
 
 FORMING_TIMEOUT_SECONDS: Final = 15.0
 ARRIVAL_TIMEOUT_SECONDS: Final = 24 * 3600.0  # the trainer ends a group long before
@@ -60,6 +70,7 @@ class GroupChannels:
         self._leader: Leader | None = None
         self._channel: Channel | None = None
         self._collective: Collective | None = None
+        self._warned = ""  # of the backend; said once, not with every group
 
     def form(
         self,
@@ -72,18 +83,24 @@ class GroupChannels:
 
         Raises:
             GroupBrokenError: a member did not come, or the trainer called it off.
-            SessionError: the members do not train the same model.
+            SessionError: the members do not train the same model, or cannot sum as they are.
         """
+        own = gradients.equipment()
         hello = {
             "generation": call.group.number,
             "index": call.index,
             "committed": -1 if call.committed is None else call.committed,
             "elements": gradients.elements,
+            "layout": [list(part) for part in gradients.layout],
+            "equipment": own.as_message(),
         }
-        if call.index == 0:
-            self._lead(call, hello, holder, gradients, interrupted)
-        else:
-            self._follow(call, hello, holder, gradients, interrupted)
+        try:
+            if call.index == 0:
+                self._lead(call, hello, holder, own, interrupted)
+            else:
+                self._follow(call, hello, holder, own, interrupted)
+        except CollectiveError as error:
+            raise SessionError(str(error)) from error
         assert len(call.group.members) == 1 or self._collective is not None
 
     def exchange(
@@ -113,9 +130,14 @@ class GroupChannels:
 
         Raises:
             GroupBrokenError: a member is gone.
+            SessionError: the members cannot sum as they are configured.
         """
-        if self._collective is not None:
+        if self._collective is None:
+            return
+        try:
             gradients.reduce(self._collective, weight)
+        except CollectiveError as error:
+            raise SessionError(str(error)) from error
 
     def close(self) -> None:
         """Let go of everything, whatever its state."""
@@ -131,7 +153,7 @@ class GroupChannels:
         call: Call,
         hello: dict[str, Any],
         holder: ModelHolder,
-        gradients: Gradients,
+        own: Equipment,
         interrupted: Callable[[], bool],
     ) -> None:
         group, timeout = call.group, FORMING_TIMEOUT_SECONDS
@@ -148,14 +170,17 @@ class GroupChannels:
         behind = any(h["committed"] != group.start_step for h in self._leader.hellos.values())
         state = holder.export_state() if behind or group.restore is not Restore.LIVE else None
         store = serve_store(self._host, size)
-        welcome = {"port": store.port, "header": state.header if state else None}
+        choice = _choose(group, own, self._leader.hellos)
+        self._warn_once(choice)
+        header = state.header if state else None
+        welcome = {"port": store.port, "header": header, "backend": choice.backend.value}
         self._leader.publish(welcome, interrupted, timeout)
         self._collective = Collective(
             store,
             self._host,
             0,
             size,
-            cuda=gradients.cuda,
+            backend=choice.backend,
             timeout_seconds=_patience(call.lease_seconds),
         )
         if state is not None:
@@ -166,7 +191,7 @@ class GroupChannels:
         call: Call,
         hello: dict[str, Any],
         holder: ModelHolder,
-        gradients: Gradients,
+        own: Equipment,
         interrupted: Callable[[], bool],
     ) -> None:
         address, timeout = call.group.members[0].address, FORMING_TIMEOUT_SECONDS
@@ -181,7 +206,7 @@ class GroupChannels:
             self._host,
             call.index,
             size,
-            cuda=gradients.cuda,
+            backend=_told(welcome, own),
             timeout_seconds=_patience(call.lease_seconds),
         )
         header = welcome["header"]
@@ -189,6 +214,28 @@ class GroupChannels:
             flat = torch.empty(payload_bytes(header), dtype=torch.uint8)
             self._collective.broadcast(flat)
             holder.import_state(header, flat)
+
+    def _warn_once(self, choice: Choice) -> None:
+        if choice.warning and choice.warning != self._warned:
+            logger.warning("%s", choice.warning)
+        self._warned = choice.warning
+
+
+def _choose(group: Group, own: Equipment, hellos: dict[int, dict[str, Any]]) -> Choice:
+    """What the group sums by, named by the workers' ranks."""
+    told = {
+        index: Equipment.from_message(hello.get("equipment")) for index, hello in hellos.items()
+    }
+    members = {group.members[index].id.rank: told[index] for index in sorted(told)}
+    return choose({group.members[0].id.rank: own} | members)
+
+
+def _told(welcome: dict[str, Any], own: Equipment) -> Backend:
+    """What the group's first member chose; one of a release before this leaves it to each."""
+    try:
+        return Backend(welcome["backend"])
+    except (KeyError, ValueError):
+        return own.alone()
 
 
 def _patience(lease_seconds: float) -> float:
@@ -202,5 +249,11 @@ def _mismatch(own: dict[str, Any], hellos: dict[int, dict[str, Any]]) -> str:
             return (
                 f"model: member {index} has {hello.get('elements')} numbers to sum and member 0 "
                 f"has {own['elements']}: all workers must build the same model"
+            )
+        theirs = hello.get("layout")  # a member of a release before this does not say
+        if theirs is not None and theirs != own["layout"]:
+            return (
+                f"model: member {index} sums {theirs} and member 0 sums {own['layout']}: all "
+                "workers must build the same model, with the same parts on devices of their own"
             )
     return ""

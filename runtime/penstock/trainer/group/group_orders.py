@@ -6,7 +6,7 @@ import logging
 import time
 
 from penstock.job.protocol import Directive, Group, Phase
-from penstock.trainer.group.step_barrier import GroupBrokenError
+from penstock.trainer.group.step_barrier import GroupEndedError
 from penstock.trainer.group.trainer_connection import Orders, TrainerConnection
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class GroupOrders:
         """The group may run ahead of the trainer only as far as its lease goes.
 
         Raises:
-            GroupBrokenError: the trainer ended the group.
+            GroupEndedError: the trainer ended the group.
         """
         since: float | None = None
         while True:
@@ -74,7 +74,7 @@ class GroupOrders:
             if step < self._lease_stop:
                 return
             if self.watch():
-                raise GroupBrokenError("the trainer ended this group")
+                raise GroupEndedError("the trainer ended this group")
             if since is None:
                 since = time.monotonic()
                 logger.info("step %d is beyond the lease: waiting for the trainer", step)

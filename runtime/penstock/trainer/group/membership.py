@@ -8,6 +8,7 @@ from those who are left.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +16,16 @@ from typing import Any, Final
 
 from penstock.job.protocol import Directive, Group, MemberId, Phase
 from penstock.trainer.group.collective import Gradients
-from penstock.trainer.group.group_channels import Call, GroupChannels, ModelHolder
+from penstock.trainer.group.group_channels import Call, GroupChannels, ModelHolder, SessionError
 from penstock.trainer.group.group_orders import GroupOrders
-from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
+from penstock.trainer.group.regrouping import Regrouping
+from penstock.trainer.group.step_barrier import GroupBrokenError, GroupEndedError, Listener
 from penstock.trainer.group.trainer_connection import Orders, TrainerConnection
 
 logger = logging.getLogger(__name__)
 
 LOG_WAITING_SECONDS: Final = 10.0
+LOG_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Membership:
         self._index = 0
         self._lost: tuple[MemberId, ...] = ()
         self._shares: tuple[int, ...] = ()
+        self._regrouping = Regrouping()
+        self._dice = random.Random()  # noqa: S311  (spreads workers, keeps no secret)
         self.slots_per_step = 1
         """Micro-batches of a step, as the trainer says; known once in a group."""
 
@@ -97,10 +102,12 @@ class Membership:
         False when there is none to join: the data are consumed, or this process is draining.
 
         Raises:
-            SessionError: the members do not train the same model.
+            SessionError: the members do not train the same model, cannot sum as they are, or broke
+                up again and again without a step in between.
             LinkError: the trainer refuses this process or is away for too long.
         """
         began = logged = time.monotonic()
+        self._pause(draining)
         self._announce(committed())
         while not draining():
             orders = self._link.wait(self._is_call, timeout=0.5)
@@ -121,6 +128,7 @@ class Membership:
             except GroupBrokenError as error:
                 logger.warning("group %d was not formed: %s", group.number, error)
                 self.leave(error)
+                self._pause(draining)
                 self._announce(committed())
                 continue
             self._link.publish(
@@ -145,9 +153,23 @@ class Membership:
         """Let go of the group, whatever its state; ``broken`` says why, if it broke."""
         if broken is not None and self._group is not None:
             self._lost = tuple(self._group.members[index].id for index in broken.lost)
+        if broken is not None and not isinstance(broken, GroupEndedError):
+            self._regrouping = self._regrouping.broken(str(broken))
         self._channels.close()
         self._group = self._orders = None
         self._index = 0
+
+    def _pause(self, draining: Callable[[], bool]) -> None:
+        """Wait before the next group where groups break again and again."""
+        if self._regrouping.exhausted:
+            raise SessionError(self._regrouping.resignation())
+        seconds = self._regrouping.pause_seconds(self._dice.random())
+        if seconds > LOG_PAUSE_SECONDS:
+            breaks = self._regrouping.breaks
+            logger.warning("%d groups broke in a row: the next in %.1f s", breaks, seconds)
+        deadline = time.monotonic() + seconds
+        while not draining() and (left := deadline - time.monotonic()) > 0:
+            self._link.wait(lambda _: False, timeout=min(left, 0.5))
 
     def _announce(self, committed: int | None) -> None:
         self._link.publish(
@@ -195,7 +217,7 @@ class Membership:
         """
         orders = self._orders
         if orders is None or orders.watch():
-            raise GroupBrokenError("the trainer ended this group")
+            raise GroupEndedError("the trainer ended this group")
         own = {"step": step, "consumed": consumed, "leave": leave or orders.called_away}
 
         def decide(arrived: list[dict[str, Any]]) -> dict[str, Any]:
@@ -216,8 +238,10 @@ class Membership:
 
         Raises:
             GroupBrokenError: a member is gone.
+            SessionError: the members cannot sum as they are configured.
         """
         self._channels.sum_gradients(gradients, weight)
+        self._regrouping = self._regrouping.committed()
 
 
 def _consumed_by_all(

@@ -41,6 +41,10 @@ class GroupBrokenError(Exception):
         self.lost = lost
 
 
+class GroupEndedError(GroupBrokenError):
+    """The trainer ended the group: it knows why, and forms the next one."""
+
+
 class Listener:
     """The listening socket of one session, open for its whole life at one address."""
 
@@ -265,7 +269,7 @@ def _welcome(hello: Json, token: str, generation: int, size: int) -> bool:
 
 def _check(interrupted: Interrupted, deadline: float, what: str) -> None:
     if interrupted():
-        raise GroupBrokenError(f"the trainer ended this group ({what})")
+        raise GroupEndedError(f"the trainer ended this group ({what})")
     if time.monotonic() > deadline:
         raise GroupBrokenError(f"out of time: {what}")
 
