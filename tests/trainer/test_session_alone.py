@@ -115,6 +115,40 @@ def test_it_is_the_same_as_a_loop_written_by_hand() -> None:
     torch.testing.assert_close(weights(model), weights(plain), rtol=1e-5, atol=1e-6)
 
 
+def test_alone_and_unless_told_otherwise_it_is_a_plain_loop_to_the_last_bit() -> None:
+    model, session = start(slots_per_step=None)
+    batches: list[torch.Tensor] = []
+    sizes: list[list[int]] = []
+
+    def seen(step: elastic.Step) -> None:
+        batches.append(torch.from_numpy(step.samples))
+        sizes.append([len(micro) for micro in step.micros])
+
+    train(model, session, seen)
+    plain, optimizer = parts()
+    for batch in batches:
+        optimizer.zero_grad()
+        functional.cross_entropy(plain(FEATURES[batch]), TARGETS[batch]).backward()
+        optimizer.step()
+    assert sizes == [[16], [16], [16], [2]] * 3, "a step is one batch"
+    assert torch.equal(weights(model), weights(plain))
+    assert session._state.audit.totals()["samples_seen"] == 150
+    assert session._state.audit.totals()["samples_repeated"] == 0
+
+
+def test_a_small_batch_needs_no_number_of_slots() -> None:
+    model, session = start(slots_per_step=None, global_batch=4, epochs=1)
+    train(model, session)
+    assert session.finished
+
+
+def test_slots_that_the_script_names_stay_alone_too() -> None:
+    model, session = start(slots_per_step=4, epochs=1)
+    counts: list[int] = []
+    train(model, session, lambda step: counts.append(len(step.micros)))
+    assert counts == [4, 4, 4, 2], "the last step has two samples"
+
+
 def test_every_sample_counts_once_per_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     model, session = start()
     train(model, session)

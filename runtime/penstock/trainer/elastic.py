@@ -71,7 +71,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-SLOTS_PER_STEP_ALONE: Final = 8
+SLOTS_PER_STEP_ALONE: Final = 1
+"""Nobody shares the steps of a process alone: several slots would only cut its batches smaller."""
+
 FLUSH_SECONDS: Final = 15.0
 DRAIN_FLUSH_SECONDS: Final = 3.0
 DRAIN_SAVE_SECONDS: Final = 10.0
@@ -462,8 +464,10 @@ def session(
         seed: of the order of samples and of random numbers drawn within micro-batches.
         shuffle: whether an epoch's order is random; else it is 0, 1, 2, ...
         slots_per_step: micro-batches per step, fixed for the whole job. Default: what the job says
-            (its workers' ``maxReplicas``), and 8 without a job. More slots divide more evenly
-            among any number of workers, fewer make larger micro-batches.
+            (its workers' ``maxReplicas``), and 1 without a job: the step as one batch, as a plain
+            loop has it. More slots divide more evenly among any number of workers and need less
+            memory at a time, fewer make larger micro-batches, which a GPU needs to be busy.
+            Random numbers depend on the slot: name a number where they must be the same alone.
         extra: further objects whose state goes with the model's, by name. What the script changes
             in them after a commit must depend on ``step.commit()`` having returned True.
         checkpoint_dir: where checkpoints go; default: ``PENSTOCK_CHECKPOINT_DIR``, else nowhere.
