@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,24 +12,30 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
-from benchmarks.elastic.processes import RESULT, TOKEN, Job, run_alone, running_job
+from benchmarks.elastic.processes import TOKEN, Job, running_job
 from penstock.crds import environment as names
+from penstock.data.ledger import derive_seed
 from tests.patience import patient
+from tests.trainer.programs import loading
 
 PROGRAM = (sys.executable, str(Path("tests/trainer/programs/loading.py")))
-SAMPLES, EPOCHS = 480, 4
+SAMPLES, EPOCHS = loading.SAMPLES, loading.EPOCHS
 
 pytestmark = pytest.mark.slow
 
 
 @cache
-def drawn_alone() -> float:
-    """What all samples drew, by one process that makes its batches itself."""
-    result = json.loads(RESULT.findall(run_alone(*PROGRAM))[-1])
-    assert result["wrong_rows"] == 0
-    drawn: float = result["drawn"]
-    return drawn
+def all_drawn() -> float:
+    """What all samples draw, each from (the session's seed, epoch, index)."""
+    total = 0.0
+    generator = torch.Generator()
+    for epoch in range(EPOCHS):
+        for index in range(SAMPLES):
+            generator.manual_seed(derive_seed(derive_seed(loading.SEED, epoch), index))
+            total += float(torch.rand((), dtype=torch.float64, generator=generator))
+    return total
 
 
 def assert_trained_exactly_once(job: Job) -> None:
@@ -39,7 +44,7 @@ def assert_trained_exactly_once(job: Job) -> None:
     assert result["samples_seen"] == SAMPLES * EPOCHS, job.logs()
     assert result["samples_lost"] == result["samples_repeated"] == 0
     assert result["wrong_rows"] == 0, "the model itself was trained on each sample once per epoch"
-    assert result["drawn"] == pytest.approx(drawn_alone(), abs=1e-5), "samples drew other numbers"
+    assert result["drawn"] == pytest.approx(all_drawn(), abs=1e-5), "samples drew other numbers"
 
 
 def children(job: Job, rank: int) -> list[psutil.Process]:

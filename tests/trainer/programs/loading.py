@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from penstock.trainer import elastic
 
-GLOBAL_BATCH = 48
+GLOBAL_BATCH, SAMPLES, EPOCHS, SEED = 48, 480, 4, 5
 
 
 class Draws(Dataset[Any]):
@@ -53,8 +53,8 @@ class Counter(torch.nn.Module):
 def main() -> None:
     """Count."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--samples", type=int, default=480)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--num-workers", type=int, default=0)
     parser.add_argument("--sample-seconds", type=float, default=0.0)
     parser.add_argument("--step-seconds", type=float, default=0.0)
@@ -73,7 +73,7 @@ def main() -> None:
         global_batch=GLOBAL_BATCH,
         epochs=options.epochs,
         slots_per_step=12,
-        seed=5,
+        seed=SEED,
     ) as session:
         loader = session.loader(dataset, num_workers=options.num_workers)
         for step in session:
