@@ -64,7 +64,7 @@ def test_an_elastic_job_has_its_batches_made_by_a_data_worker(
     """Both at once: two workers share the steps, and neither makes all batches itself."""
     fed, hurry = tmp_path / "fed", tmp_path / "hurry"
     program = [sys.executable, str(ROOT / "tests/trainer/programs/loading.py")]
-    options = [f"--fed={fed}", f"--hurry={hurry}", "--sample-seconds=0.002", "--step-seconds=0.3"]
+    options = [f"--fed={fed}", f"--hurry={hurry}", "--sample-seconds=0.002"]
     job = job_manifest(
         "elastic-fed",
         ["penstock", "run", "--", *program, *options],

@@ -79,7 +79,7 @@ def data_worker(job: Job) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_worker_is_killed_and_another_joins(tmp_path: Path, workers: int) -> None:
     hurry = tmp_path / "hurry"
-    command = (*PROGRAM, f"--num-workers={workers}", "--step-seconds=0.2", f"--hurry={hurry}")
+    command = (*PROGRAM, f"--num-workers={workers}", f"--hurry={hurry}")
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=2")
         for rank in range(2):
@@ -102,7 +102,7 @@ def test_a_local_worker_is_killed(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=1")
-        command = (*PROGRAM, "--num-workers=2", "--step-seconds=0.2", f"--hurry={hurry}")
+        command = (*PROGRAM, "--num-workers=2", f"--hurry={hurry}")
         job.start_worker(0, *command)
         job.wait_for_step(2)
         first, _ = children(job, 0)
@@ -114,7 +114,7 @@ def test_a_local_worker_is_killed(tmp_path: Path) -> None:
 
 def test_a_drained_worker_finishes_its_step_with_its_local_workers(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
-    command = (*PROGRAM, "--num-workers=2", "--step-seconds=0.2", f"--hurry={hurry}")
+    command = (*PROGRAM, "--num-workers=2", f"--hurry={hurry}")
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=2")
         for rank in range(2):
@@ -139,7 +139,7 @@ def test_data_workers_make_batches_of_a_session_and_may_be_lost(
         job.start_trainer("--workers=2")
         with data_worker(job) as maker:
             for rank in range(2):
-                job.start_worker(rank, *command, "--sample-seconds=0.002", "--step-seconds=0.3")
+                job.start_worker(rank, *command, "--sample-seconds=0.002")
             job.wait_for(fed.exists, patient(10), "a batch of the data worker's")
             maker.kill()
             maker.wait(10)
