@@ -25,6 +25,7 @@ one model, each at its own pace, and keep these promises while workers and serve
     optimizer.py  what is trained, and by which rule
     model.py      a PyTorch model as the servers see it
     session.py    the loop; batch.py is the batch in work
+    transfer.py   values between the host and the devices of the model
     runner.py     what it stands on: a worker of servers, or alone.py, without any
     arguments.py  what all of them check of what they are given
 """

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from penstock.parameter_server.arrays import Floats, Gradients, Rows
+from penstock.trainer.ps.transfer import Transfer
 
 
 class Batch:
@@ -17,12 +18,17 @@ class Batch:
         self.slot = slot
         self.looked_up: list[tuple[int, Rows, torch.Tensor]] = []
 
-    def gradients(self) -> list[Gradients]:
-        """The gradients by space, each row once."""
+    def gradients(self, transfer: Transfer) -> list[Gradients]:
+        """The gradients by space, each row once, on the host."""
         by_space: dict[int, list[tuple[Rows, Floats]]] = {}
-        for space, rows, values in self.looked_up:
-            if values.grad is not None:
-                by_space.setdefault(space, []).append((rows, values.grad.numpy()))
+        used = [
+            (space, rows, values.grad)
+            for space, rows, values in self.looked_up
+            if values.grad is not None
+        ]
+        here = transfer.to_host([gradient for _, _, gradient in used])
+        for (space, rows, _), gradient in zip(used, here, strict=True):
+            by_space.setdefault(space, []).append((rows, gradient.numpy()))
         return [Gradients(space, *_merged(parts)) for space, parts in sorted(by_space.items())]
 
 

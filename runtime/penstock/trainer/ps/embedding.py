@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -21,8 +21,11 @@ INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int
 class Source(Protocol):
     """Where an embedding's rows come from."""
 
-    def look_up(self, space: int, rows: Rows) -> torch.Tensor:
-        """The values of rows, each there once: (rows, dim); part of the batch's gradients."""
+    def look_up(self, space: int, rows: Rows, device: torch.device) -> torch.Tensor:
+        """The values of rows, each there once: (rows, dim), on a device.
+
+        They are part of the batch's gradients.
+        """
 
 
 class Embedding(torch.nn.Module):
@@ -33,8 +36,11 @@ class Embedding(torch.nn.Module):
     (..., 2, 16), and what all fields need comes in one round trip.
 
     It has no parameters of PyTorch's: its rows are the servers', and change with
-    `penstock.trainer.ps.Optimizer`. It can be looked up within a session.
+    `penstock.trainer.ps.Optimizer`. It can be looked up within a session. What it gives is on the
+    device to which it was moved with its model, and otherwise on that of the ids.
     """
+
+    _device: torch.device | None = None  # to which it was moved
 
     def __init__(
         self,
@@ -88,6 +94,15 @@ class Embedding(torch.nn.Module):
         self._source, self._space = source, space
         self._starts = np.array(starts, np.int64)
 
+    def _apply(self, fn: Callable[..., torch.Tensor], recurse: bool = True) -> Self:
+        """Carry out ``model.to(...)``: there is nothing to move, but the device is known then."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+        before = self._device if self._device is not None else torch.device("cpu")
+        after = fn(torch.empty(0, device=before)).device
+        if after != before:
+            self._device = after
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the module, in this process or another, is in no session."""
         return {**self.__dict__, "_source": None}
@@ -108,8 +123,9 @@ class Embedding(torch.nn.Module):
                 "within `with ps.session(model, optimizer, ...)` of a model that it is part of"
             )
         unique, inverse = np.unique(rows, return_inverse=True)
-        values = self._source.look_up(self._space, unique)
-        places = torch.from_numpy(inverse.reshape(rows.shape))
+        device = self._device if self._device is not None else ids.device
+        values = self._source.look_up(self._space, unique, device)
+        places = torch.from_numpy(inverse.reshape(rows.shape)).to(device, non_blocking=True)
         return functional.embedding(places, values)
 
     def _rows(self, ids: torch.Tensor) -> Rows:

@@ -1,5 +1,9 @@
 """A PyTorch model as parameter servers see it: tables in spaces, all else one vector.
 
+The vector is on the host, where it comes from servers and goes to them; the parameters are on
+whatever devices the program has put them. Those that follow each other on one device cross in one
+copy.
+
 Invariant: the specification is a function of the program alone, so that all workers of a job, which
 run the same program, have the same; the trainer refuses one that has not.
 """
@@ -7,6 +11,7 @@ run the same program, have the same; the trainer refuses one that has not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -22,14 +27,22 @@ from penstock.parameter_server.spec import (
     TableSpec,
 )
 from penstock.trainer.ps.embedding import Embedding, Source
+from penstock.trainer.ps.transfer import Transfer
 
 
 class ServedModel:
     """The trained parts of a model, in the order of its modules."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: OptimizerSpec, seed: int) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: OptimizerSpec,
+        seed: int,
+        transfer: Transfer | None = None,
+    ) -> None:
         """Raises ValueError: a parameter cannot be on servers; names it."""
         self._model = model
+        self._transfer = transfer or Transfer()
         self._embeddings: list[tuple[str, Embedding]] = [
             (name or "embedding", module)
             for name, module in model.named_modules()
@@ -88,23 +101,27 @@ class ServedModel:
     @torch.no_grad()
     def load(self, dense: Floats) -> None:
         """Give the dense parameters these values."""
-        flat = torch.from_numpy(dense)
-        for (_, parameter), values in zip(
-            self._parameters, flat.split_with_sizes(self._sizes), strict=True
-        ):
-            parameter.copy_(values.view(parameter.shape))
+        if not self._parameters:
+            return
+        flat, at = torch.from_numpy(dense), 0
+        for parameters in _by_device([parameter for _, parameter in self._parameters]):
+            sizes = [parameter.numel() for parameter in parameters]
+            part = self._transfer.to_device(flat[at : at + sum(sizes)], parameters[0].device)
+            for parameter, values in zip(parameters, part.split_with_sizes(sizes), strict=True):
+                parameter.copy_(values.view(parameter.shape))
+            at += sum(sizes)
 
     @torch.no_grad()
     def values(self) -> Floats:
         """The dense parameters as one vector: a copy."""
-        return _flat([parameter for _, parameter in self._parameters])
+        return self._flat([parameter for _, parameter in self._parameters])
 
     def gradients(self) -> Floats | None:
         """The dense gradients as one vector; None when there is none at all."""
         parameters = [parameter for _, parameter in self._parameters]
         if all(parameter.grad is None for parameter in parameters):
             return None
-        return _flat([_gradient(parameter) for parameter in parameters])
+        return self._flat([_gradient(parameter) for parameter in parameters])
 
     def zero_grad(self) -> None:
         """Forget the dense gradients."""
@@ -146,6 +163,18 @@ class ServedModel:
         numbers = np.unique(np.searchsorted(starts, rows, side="right") - 1)
         return [self.spec.spaces[space].tables[number].name for number in numbers]
 
+    def _flat(self, tensors: Sequence[torch.Tensor]) -> Floats:
+        """Tensors, in their order, as one vector on the host."""
+        if not tensors:
+            return np.empty(0, np.float32)
+        parts = [
+            torch.cat([tensor.detach().reshape(-1) for tensor in group])
+            for group in _by_device(tensors)
+        ]
+        here = self._transfer.to_host(parts)
+        flat: Floats = (here[0] if len(here) == 1 else torch.cat(here)).numpy()
+        return flat
+
     def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
         found = []
         for name, parameter in self._model.named_parameters():
@@ -161,13 +190,18 @@ class ServedModel:
                     f"parameter {name}: of type {parameter.dtype}; servers hold torch.float32: "
                     "call model.float(), or freeze it with requires_grad_(False)"
                 )
-            if parameter.device.type != "cpu":
+            if parameter.is_meta:
                 raise ValueError(
-                    f"parameter {name}: on {parameter.device}; training with parameter servers is "
-                    "for CPUs: leave the model there"
+                    f"parameter {name}: on the meta device, where it has no values: build the "
+                    "model on a CPU or a GPU"
                 )
             found.append((name, parameter))
         return found
+
+
+def _by_device(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Tensors in their order, cut where the device changes."""
+    return [list(group) for _, group in groupby(tensors, key=lambda tensor: tensor.device)]
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:
@@ -183,10 +217,3 @@ def _said(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     said = first["msg"].removeprefix("Value error, ")
     return f"{where}: {said}, not {first['input']!r:.100}" if where else said
-
-
-def _flat(tensors: Sequence[torch.Tensor]) -> Floats:
-    if not tensors:
-        return np.empty(0, np.float32)
-    flat: Floats = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
-    return flat

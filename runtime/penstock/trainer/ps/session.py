@@ -42,6 +42,7 @@ from penstock.trainer.ps.batch import Batch, are_finite
 from penstock.trainer.ps.model import ServedModel
 from penstock.trainer.ps.optimizer import Optimizer
 from penstock.trainer.ps.runner import Runner
+from penstock.trainer.ps.transfer import Transfer
 from penstock.trainer.results import published
 from penstock.trainer.step_log import StepLog
 from penstock.trainer.training_evidence import announce
@@ -75,7 +76,8 @@ class Session:
         self.result: dict[str, Any] | None = None
         self._data = data
         self._optimizer = optimizer
-        self._served = ServedModel(model, optimizer.spec, data.seed)
+        self._transfer = Transfer()
+        self._served = ServedModel(model, optimizer.spec, data.seed, self._transfer)
         self._files = (
             ModelFiles(files_in, self._served.spec, data, keep_checkpoints) if files_in else None
         )
@@ -186,14 +188,14 @@ class Session:
             return
         self._conclude()
 
-    def look_up(self, space: int, rows: Rows) -> torch.Tensor:
+    def look_up(self, space: int, rows: Rows, device: torch.device) -> torch.Tensor:
         """Carry out `Embedding.forward`: rows, each once, and within a batch their gradients."""
         try:
             with self._asking:
                 [values] = self._running.pull([(space, rows)])
         except LeavingError as error:
             raise DrainedError from error
-        found = torch.from_numpy(values)
+        found = self._transfer.to_device(torch.from_numpy(values), device)
         if self._batch is not None and torch.is_grad_enabled():
             found.requires_grad_()
             self._batch.looked_up.append((space, rows, found))
@@ -214,7 +216,7 @@ class Session:
                 "optimizer.step() with no batch in work: it is called once for each batch of the "
                 "session"
             )
-        sparse, dense = batch.gradients(), self._served.gradients()
+        sparse, dense = batch.gradients(self._transfer), self._served.gradients()
         if not sparse and dense is None:
             raise SessionError(
                 f"batch {batch.slot} has no gradients: call loss.backward() before optimizer.step()"
@@ -373,7 +375,8 @@ def session(
     """A session for a ``with`` statement; see `penstock.trainer.ps`.
 
     Args:
-        model: on the CPU, complete; the dense parameters of the first chief are what all begin at.
+        model: complete, on the devices on which it trains; the dense parameters of the first chief
+            are what all begin at.
         optimizer: of this model.
         dataset_size: number of samples of an epoch, the same on every worker; or the dataset.
         batch_size: samples of one batch, which one worker trains on.
