@@ -3,8 +3,9 @@
 A checkpoint is written to a temporary file, synced, and renamed; its last bytes are a checksum of
 all the others. So a file under its final name is whole or detectably damaged, and a damaged one is
 passed over for the one before it, in one line of the log. Writing happens on a thread of its own,
-from a copy of the state that was taken between two steps; the newest ``keep`` files stay. A disk
-that is full or hangs holds nothing up: the write is tried again, and those before it stay.
+from a copy of the state that was taken between two steps, as
+`penstock.trainer.group.host_copies` makes it; the newest ``keep`` files stay. A disk that is full
+or hangs holds nothing up: the write is tried again, and those before it stay.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final
 import torch
 
 from penstock.crds.conditions import JobReason
+from penstock.data.memory import read_memory
 from penstock.job import atomic_file
 from penstock.job.atomic_file import DIGEST_BYTES
 from penstock.job.protocol import MAX_TEXT, Trouble
@@ -34,6 +36,8 @@ from penstock.job.storage import (
     not_on_disk,
     not_saved,
 )
+from penstock.trainer.group.cuda_copies import CudaTransport
+from penstock.trainer.group.host_copies import Copier, PinnedCopier
 from penstock.trainer.group.state_codec import PackedState, StateError, pack, payload_bytes, unpack
 
 logger = logging.getLogger(__name__)
@@ -41,6 +45,8 @@ logger = logging.getLogger(__name__)
 BUSY_SECONDS: Final = 60.0
 """How long a save waits, once, for the write of the one before it."""
 POLL_SECONDS: Final = 0.2
+PINNED_SHARE: Final = 4
+"""The part of the pod's memory that may be page-locked for copies of the state: a quarter."""
 
 MAGIC: Final = b"PNSTKCP1"
 _HEAD: Final = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
@@ -72,12 +78,14 @@ class CheckpointDir:
         write_seconds: float = LAST_SECONDS,
         busy_seconds: float = BUSY_SECONDS,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
+        copier: Copier | None = None,
     ) -> None:
         self.folder = folder
         self._files = atomic_file.Series(folder, "step", keep)
         self._write_seconds = write_seconds
         self._busy_seconds = busy_seconds
         self._retry_seconds = retry_seconds
+        self._copier = copier or PinnedCopier(CudaTransport(), _most_pinned_bytes)
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
         self._pending: tuple[int, PackedState] | None = None  # not on disk yet
@@ -123,7 +131,7 @@ class CheckpointDir:
             self._check_fault()
             if self._failure:
                 self._drop()  # there is no memory for three
-        packed = pack(state)
+        packed = pack(state, self._copier)
         with self._changed:
             if not self._waited_for:
                 self._waited_for = not self._changed.wait_for(self._is_free, self._busy_seconds)
@@ -267,6 +275,11 @@ class CheckpointDir:
             logger.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
 
 
+def _most_pinned_bytes() -> int:
+    """What copies from a GPU may take of the pod's memory for as long as it lives."""
+    return read_memory().limit // PINNED_SHARE
+
+
 def _hanging(seconds: float) -> str:
     return (
         f"a write is not done within {seconds:.0f} s, the disk hangs or is too slow for the model"
@@ -275,6 +288,7 @@ def _hanging(seconds: float) -> str:
 
 def write(path: Path, packed: PackedState) -> None:
     """Write one checkpoint so that it is there as a whole or not at all. Raises OSError."""
+    packed.wait()
     head = _HEAD.pack(MAGIC, len(packed.header), packed.payload_bytes)
     atomic_file.write(path, itertools.chain((head, packed.header), map(_bytes_of, packed.tensors)))
 

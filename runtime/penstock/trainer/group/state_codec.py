@@ -8,12 +8,16 @@ function, an object) is refused with the path at which it stands.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 import numpy as np
 import torch
+
+from penstock.trainer.group.host_copies import Copier, copy_at_once
 
 _TENSOR: Final = 1
 _TUPLE: Final = 2
@@ -47,6 +51,9 @@ class PackedState:
 
     header: bytes
     tensors: list[torch.Tensor]
+    """To be read after `wait`."""
+    wait: Callable[[], None] = lambda: None
+    """Returns when the tensors hold their values."""
 
     @property
     def payload_bytes(self) -> int:
@@ -55,12 +62,13 @@ class PackedState:
 
     def flat(self) -> torch.Tensor:
         """All tensors behind one another: uint8 of shape ``(payload_bytes,)``."""
+        self.wait()
         parts = [_as_bytes(tensor) for tensor in self.tensors]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
 
 
-def pack(state: Any) -> PackedState:
-    """A state as a header and tensors; the tensors are copies.
+def pack(state: Any, copier: Copier = copy_at_once) -> PackedState:
+    """A state as a header and tensors; the tensors are copies, by ``copier``.
 
     Raises:
         StateError: something in it has no plain form.
@@ -69,7 +77,10 @@ def pack(state: Any) -> PackedState:
     content = _pack(state, tensors, "state")
     shapes = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
     header: bytes = msgpack.packb({"content": content, "tensors": shapes})
-    return PackedState(header, tensors)
+    copies = copier(tensors)
+    packed = PackedState(header, copies.tensors, copies.wait)
+    weakref.finalize(packed, copies.release).atexit = False
+    return packed
 
 
 def payload_bytes(header: bytes) -> int:
@@ -97,13 +108,14 @@ def unpack(header: bytes, flat: torch.Tensor) -> Any:
 
 
 def _pack(value: Any, tensors: list[torch.Tensor], path: str) -> Any:
+    """A value in plain form; its tensors, as they are, go behind ``tensors``."""
     if isinstance(value, torch.Tensor):
         if str(value.dtype).removeprefix("torch.") not in _DTYPES:
             raise StateError(f"{path}: a tensor of type {value.dtype} has no plain form")
-        tensors.append(value.detach().to("cpu", copy=True).contiguous())
+        tensors.append(value.detach())
         return msgpack.ExtType(_TENSOR, msgpack.packb(len(tensors) - 1))
     if isinstance(value, np.ndarray):
-        tensors.append(torch.from_numpy(np.ascontiguousarray(value)).clone())
+        tensors.append(torch.from_numpy(np.ascontiguousarray(value)))
         return msgpack.ExtType(_ARRAY, msgpack.packb(len(tensors) - 1))
     if isinstance(value, tuple):
         parts = [_pack(part, tensors, f"{path}[{i}]") for i, part in enumerate(value)]
