@@ -42,18 +42,17 @@ class Copies:
 
 
 class Copier(Protocol):
-    """What copies the tensors of a state."""
+    """What copies the tensors of a state that are not on the host."""
+
+    def carries(self, device: torch.device) -> bool:
+        """Whether it does this for a device."""
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies:
-        """Copies of tensors that may be changed as soon as this returns."""
+        """Copies of tensors of such devices, which may be changed as soon as this returns."""
 
 
-def copy_at_once(tensors: Sequence[torch.Tensor]) -> Copies:
-    """Copies that are made when this returns."""
-    return Copies([_copy(tensor) for tensor in tensors])
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
+def copy_at_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that is made when this returns."""
     return tensor.to("cpu", copy=True).contiguous()
 
 
@@ -134,29 +133,27 @@ class PinnedCopier:
         self._wait: Callable[[], None] = _nothing  # for the newest copies into the block
         self._refused = 0  # bytes that were not to be had: they are not asked for again
 
+    def carries(self, device: torch.device) -> bool:
+        """As `Copier.carries`."""
+        return self._transport.carries(device)
+
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Copies:
         """As `Copier` says."""
-        there = [place for place, t in enumerate(tensors) if self._transport.carries(t.device)]
-        remote = [tensors[place] for place in there]
-        layout = plan([(t.device, t.numel() * t.element_size()) for t in remote])
+        layout = plan([(t.device, t.numel() * t.element_size()) for t in tensors])
         block = self._borrow(layout.total) if layout.total else None
         if block is None:
-            return copy_at_once(tensors)
-        found: dict[int, torch.Tensor] = {}
+            return Copies([copy_at_once(tensor) for tensor in tensors])
         regions = {
             device: Region(device, block[start:stop], [])
             for device, (start, stop) in layout.spans.items()
         }
-        for place, tensor, start in zip(there, remote, layout.places, strict=True):
+        copies = []
+        for tensor, start in zip(tensors, layout.places, strict=True):
             region = regions[tensor.device]
             region.parts.append((tensor, start))
-            found[place] = view(region.host, start, tensor)
+            copies.append(view(region.host, start, tensor))
         try:
             self._wait = self._transport.begin(list(regions.values()))
-            copies = [
-                found[place] if place in found else _copy(tensor)
-                for place, tensor in enumerate(tensors)
-            ]
         except BaseException:
             self._give_back()
             raise

@@ -67,20 +67,46 @@ class PackedState:
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
 
 
-def pack(state: Any, copier: Copier = copy_at_once) -> PackedState:
-    """A state as a header and tensors; the tensors are copies, by ``copier``.
+def pack(state: Any, copier: Copier | None = None) -> PackedState:
+    """A state as a header and tensors; the tensors are copies.
+
+    Args:
+        state: nested, as the module says.
+        copier: makes copies of what is on the devices that it carries from.
 
     Raises:
         StateError: something in it has no plain form.
     """
-    tensors: list[torch.Tensor] = []
-    content = _pack(state, tensors, "state")
-    shapes = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
+    collected = _Collected(copier)
+    content = _pack(state, collected, "state")
+    shapes = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in collected.tensors]
     header: bytes = msgpack.packb({"content": content, "tensors": shapes})
-    copies = copier(tensors)
-    packed = PackedState(header, copies.tensors, copies.wait)
+    if copier is None or not collected.left:
+        return PackedState(header, collected.tensors)
+    copies = copier([collected.tensors[place] for place in collected.left])
+    for place, copy in zip(collected.left, copies.tensors, strict=True):
+        collected.tensors[place] = copy
+    packed = PackedState(header, collected.tensors, copies.wait)
     weakref.finalize(packed, copies.release).atexit = False
     return packed
+
+
+class _Collected:
+    """The tensors of a state in order: copies, but of those that are left to a copier."""
+
+    def __init__(self, copier: Copier | None) -> None:
+        self._copier = copier
+        self.tensors: list[torch.Tensor] = []
+        self.left: list[int] = []
+
+    def add(self, tensor: torch.Tensor) -> int:
+        """Take a tensor in; returns its place."""
+        if self._copier is not None and self._copier.carries(tensor.device):
+            self.left.append(len(self.tensors))
+        else:
+            tensor = copy_at_once(tensor)
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
 
 
 def payload_bytes(header: bytes) -> int:
@@ -107,16 +133,14 @@ def unpack(header: bytes, flat: torch.Tensor) -> Any:
     return _unpack(content["content"], tensors)
 
 
-def _pack(value: Any, tensors: list[torch.Tensor], path: str) -> Any:
-    """A value in plain form; its tensors, as they are, go behind ``tensors``."""
+def _pack(value: Any, tensors: _Collected, path: str) -> Any:
     if isinstance(value, torch.Tensor):
         if str(value.dtype).removeprefix("torch.") not in _DTYPES:
             raise StateError(f"{path}: a tensor of type {value.dtype} has no plain form")
-        tensors.append(value.detach())
-        return msgpack.ExtType(_TENSOR, msgpack.packb(len(tensors) - 1))
+        return msgpack.ExtType(_TENSOR, msgpack.packb(tensors.add(value.detach())))
     if isinstance(value, np.ndarray):
-        tensors.append(torch.from_numpy(np.ascontiguousarray(value)))
-        return msgpack.ExtType(_ARRAY, msgpack.packb(len(tensors) - 1))
+        place = tensors.add(torch.from_numpy(np.ascontiguousarray(value)))
+        return msgpack.ExtType(_ARRAY, msgpack.packb(place))
     if isinstance(value, tuple):
         parts = [_pack(part, tensors, f"{path}[{i}]") for i, part in enumerate(value)]
         return msgpack.ExtType(_TUPLE, msgpack.packb(parts))
