@@ -18,12 +18,12 @@ def share_one_gpu(self: Gradients) -> Equipment:
     return Equipment((Device("cuda", "GPU-1234", "here/0:3b:0"),), nccl=True)
 
 
-def sum_what_gloo_cannot(self: Collective, tensors: object) -> None:
+def sum_what_gloo_cannot(self: Collective, tensors: object, interrupted: object) -> None:
     """Ask gloo for a sum of a type that it does not know."""
     plain_sum(self, [torch.zeros(3).to(torch.float8_e4m3fn)])
 
 
-def lose_a_member(self: Collective, tensors: object) -> None:
+def lose_a_member(self: Collective, tensors: object, interrupted: object) -> None:
     """Fail as a network does that carries control messages and no sums."""
     raise GroupBrokenError("a member was lost in a sum: nothing arrives")
 
@@ -33,11 +33,11 @@ torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 match sys.argv[1]:
     case "type":
-        Collective.sum = sum_what_gloo_cannot  # type: ignore[method-assign]  # a fault
+        Collective.sum = sum_what_gloo_cannot  # type: ignore[assignment,method-assign]  # a fault
     case "shared":
         Gradients.equipment = share_one_gpu  # type: ignore[method-assign]  # stands in for GPUs
     case "broken":
-        Collective.sum = lose_a_member  # type: ignore[method-assign]  # a fault
+        Collective.sum = lose_a_member  # type: ignore[assignment,method-assign]  # a fault
         regrouping.MAX_BREAKS = 5  # type: ignore[misc]  # all 20 take two minutes
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 with elastic.session(

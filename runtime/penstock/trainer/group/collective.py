@@ -11,7 +11,8 @@ group as well as `CollectiveError`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -21,7 +22,11 @@ from torch import distributed
 from penstock.trainer.group.backend_choice import Backend, Equipment
 from penstock.trainer.group.collective_errors import Cause, cause_of, first_words
 from penstock.trainer.group.devices import equipment
+from penstock.trainer.group.nccl_sums import NcclSums
+from penstock.trainer.group.nccl_sums import environment as nccl_environment
 from penstock.trainer.group.step_barrier import GroupBrokenError
+
+logger = logging.getLogger(__name__)
 
 RENDEZVOUS_TIMEOUT_SECONDS: Final = 15.0
 
@@ -80,27 +85,30 @@ class Collective:
             options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
             options._timeout = timeout
             self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, options)
-            self._gradients = self._gloo
+            self._nccl = None
             if backend is Backend.NCCL:
-                nccl = dist.ProcessGroupNCCL.Options()
-                nccl._timeout = timeout
-                self._gradients = dist.ProcessGroupNCCL(
-                    dist.PrefixStore("nccl", store), rank, size, nccl
-                )
+                self._nccl = NcclSums(_nccl(store, rank, size, timeout), timeout_seconds)
         except RuntimeError as error:
             raise _failed(
                 error, lost="the members cannot connect", otherwise="the members cannot connect"
             ) from error
 
-    def sum(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Add each tensor up over the members, in place.
+    def sum(
+        self, tensors: Iterable[torch.Tensor], interrupted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Add each tensor up over the members, in place; returns when that is done.
+
+        ``interrupted``: whether the trainer has ended the group; gloo finds out by itself.
 
         Raises:
             GroupBrokenError: a member was lost, or it is not known what happened.
             CollectiveError: every further group would fail alike.
         """
         try:
-            for work in [self._gradients.allreduce([tensor]) for tensor in tensors]:
+            if self._nccl is not None:
+                self._nccl.sum(tensors, interrupted)
+                return
+            for work in [self._gloo.allreduce([tensor]) for tensor in tensors]:
                 work.wait()
         except RuntimeError as error:
             lost, otherwise = "a member was lost in a sum", "a sum failed"
@@ -120,9 +128,20 @@ class Collective:
 
     def close(self) -> None:
         """Let go of all connections."""
-        if self._gradients is not self._gloo:
-            self._gradients.abort()
-        del self._gradients, self._gloo, self._store
+        if self._nccl is not None:
+            try:
+                self._nccl.close()
+            except RuntimeError as error:
+                logger.warning("a group was left behind: %s", error)
+        del self._nccl, self._gloo, self._store
+
+
+def _nccl(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """A process group of NCCL whose errors are raised and end nothing."""
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    with nccl_environment():
+        return dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, options)
 
 
 def _failed(error: RuntimeError, *, lost: str, otherwise: str) -> Exception:
@@ -176,7 +195,12 @@ class Gradients:
         return equipment(device for _, device in self._flat)
 
     @torch.no_grad()
-    def reduce(self, collective: Collective, weight: float) -> None:
+    def reduce(
+        self,
+        collective: Collective,
+        weight: float,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Sum the gradients over all members; ``weight`` is this member's part of the step."""
         gradients = len(self._parameters)
         for place, (tensor, view) in enumerate(self._places):
@@ -186,7 +210,7 @@ class Gradients:
                 view.zero_()
             else:
                 view.copy_(tensor.grad)
-        collective.sum(self._flat.values())
+        collective.sum(self._flat.values(), interrupted)
         for place, (tensor, view) in enumerate(self._places):
             if place >= gradients:
                 tensor.copy_(view)

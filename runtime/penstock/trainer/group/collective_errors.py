@@ -38,6 +38,7 @@ CONFIGURATION_TEXTS: Final = (
     "ncclinvalidargument",
     "mismatched collective",
     "nccl version mismatch",
+    "nccl hangs",  # it does not let go of a group: see nccl_sums
     "no space left on device",  # of /dev/shm, through which NCCL speaks within a machine
     # PyTorch's process groups
     "invalid scalar type",

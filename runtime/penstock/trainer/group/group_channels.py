@@ -125,7 +125,9 @@ class GroupChannels:
         self._leader.publish(verdict, interrupted, timeout)
         return verdict
 
-    def sum_gradients(self, gradients: Gradients, weight: float) -> None:
+    def sum_gradients(
+        self, gradients: Gradients, weight: float, interrupted: Callable[[], bool]
+    ) -> None:
         """Add the gradients up over the members.
 
         Raises:
@@ -135,7 +137,7 @@ class GroupChannels:
         if self._collective is None:
             return
         try:
-            gradients.reduce(self._collective, weight)
+            gradients.reduce(self._collective, weight, interrupted)
         except CollectiveError as error:
             raise SessionError(str(error)) from error
 

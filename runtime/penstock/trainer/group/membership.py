@@ -240,7 +240,7 @@ class Membership:
             GroupBrokenError: a member is gone.
             SessionError: the members cannot sum as they are configured.
         """
-        self._channels.sum_gradients(gradients, weight)
+        self._channels.sum_gradients(gradients, weight, self.interrupted)
         self._regrouping = self._regrouping.committed()
 
 
