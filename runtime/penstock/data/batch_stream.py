@@ -11,6 +11,7 @@ to pack the pipeline when the first data worker comes.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from penstock.base.enums import Guarantee
 from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError, NotPortableError
-from penstock.data.local.workers import LocalWorkers
+from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
 from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
@@ -83,6 +84,15 @@ class Source:
     key: bytes
     pack: Callable[[], PackedPipeline]
     at_once: bool = False
+
+
+def start_local_workers(
+    consumer: Consumer | None, pipeline: Pipeline | StreamPipeline, options: LocalOptions
+) -> LocalWorkers:
+    """The processes of a loader, which let go of what is this process's own."""
+    pool = pool_of_process() if consumer is None else consumer.pool
+    forget = pool.forget_in_child if consumer is None else consumer.forget_in_child
+    return LocalWorkers(pool, pipeline, secrets.token_bytes(16), options, forget)
 
 
 @dataclass(frozen=True)

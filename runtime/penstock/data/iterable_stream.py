@@ -35,8 +35,11 @@ class IterableStream(BatchStream):
         return bool(self._window.finished)
 
     def _tend(self) -> bool:
-        there = super()._tend()
-        return self._pool.request_streams(self.queue) or there
+        return super()._tend() or self._pool.awaits_workers(self.queue)
+
+    def _drop_overdue(self) -> None:
+        super()._drop_overdue()
+        self._pool.request(self.queue)  # streams are kept for nobody longer than for a while
 
     def _refill(self) -> None:
         self._pool.request(self.queue)

@@ -21,7 +21,6 @@ import copy
 import itertools
 import logging
 import random
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -41,6 +40,7 @@ from penstock.data.batch_stream import (
     StreamOptions,
     Streams,
     options_of,
+    start_local_workers,
 )
 from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
@@ -48,8 +48,8 @@ from penstock.data.generator_states import generator_states, set_generator_state
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
-from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
-from penstock.data.process import consumer_of_process, job_token, number_in, pool_of_process
+from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
+from penstock.data.process import consumer_of_process, job_token, number_in
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
@@ -131,6 +131,24 @@ def finisher(loader: Any) -> Callable[[Any], Any] | None:
     return finish
 
 
+def _indexed_pipeline(loader: Any, setup: WorkerSetup) -> Pipeline:
+    return Pipeline(
+        loader.dataset,
+        loader.collate_fn,
+        batched=loader.batch_sampler is not None,
+        prepare=setup if loader.worker_init_fn is not None else None,
+    )
+
+
+def _source(pipeline: Pipeline | StreamPipeline, local: LocalWorkers | None, token: str) -> Source:
+    def pack() -> PackedPipeline:
+        if isinstance(pipeline, StreamPipeline):
+            return pack_streams(pipeline, token)
+        return pack_pipeline(pipeline, token)
+
+    return Source(pipeline, b"" if local is None else local.key, pack)
+
+
 @dataclass(frozen=True)
 class WorkerSetup:
     """What PyTorch does in a worker of a loader before it makes batches.
@@ -187,93 +205,44 @@ class Epochs:
         consumer = consumer_of_process()
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
-        resume, self.resume = self.resume, None
-        start = resume["start"] if resume is not None else None
-        position = int(resume["yielded"]) if resume is not None else 0
-        batched = loader.batch_sampler is not None
-        rank = number_in("RANK", number_in(names.RANK))
+        resume, self.resume = self.resume or {}, None
+        position = int(resume.get("yielded", 0))
+        rank, epoch = number_in("RANK", number_in(names.RANK)), self.epoch
         guarantee = self.options.guarantee or options_of(consumer).guarantee
-        if is_iterable(loader):
-            return self._begin_streams(
-                loader,
-                consumer,
-                resume,
-                replace(
-                    self.options,
-                    guarantee=guarantee,
-                    delivery=self._delivery(loader, trust_sampler=True),
-                ),
-            )
-        given, epoch = loader.batch_sampler if batched else loader.sampler, self.epoch
+        given = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
-        if guarantee is Guarantee.UNSHARDED:
+        iterated = is_iterable(loader)
+        if guarantee is Guarantee.UNSHARDED and not iterated:
             # Everybody then has all that the program's sampler divides, in an order of its own.
             arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
         known = self.base_seed if loader.persistent_workers else None
+        start = resume.get("start")
         drawn, sampler, indices, self.start = _begin(loader, arrange, start, position, known)
-        seed = drawn
-        if loader.persistent_workers:
-            # PyTorch's workers live on, and so does what the first epoch has drawn.
-            seed = derive_seed(drawn, epoch) if epoch else drawn
+        if loader.persistent_workers:  # PyTorch's live on, and so does what the first epoch drew
             self.base_seed = drawn
-        setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
-        pipeline = Pipeline(
-            loader.dataset,
-            loader.collate_fn,
-            batched=batched,
-            prepare=setup if loader.worker_init_fn is not None else None,
-        )
-        token = consumer.token if consumer else job_token()
+        setup, streams = None, None
+        pipeline: Pipeline | StreamPipeline
+        if iterated:
+            pipeline = stream_pipeline(loader)
+            seed, streams = drawn, Streams(max(1, loader.num_workers), resume.get("ends") or {})
+        else:
+            setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
+            pipeline = _indexed_pipeline(loader, setup)
+            seed = derive_seed(drawn, epoch) if loader.persistent_workers and epoch else drawn
         local = self._local_workers(loader, consumer, pipeline, setup)
-        key = b"" if local is None else local.key
-        source = Source(pipeline, key, lambda: pack_pipeline(pipeline, token))
         delivery = self._delivery(loader, trust_sampler=trust_sampler)
-        self.stream = BatchStream(
+        kind = IterableStream if iterated else BatchStream
+        self.stream = kind(
             consumer,
-            source,
+            _source(pipeline, local, consumer.token if consumer else job_token()),
             seed,
-            BatchId(self.group, rank, self.epoch, position),
+            BatchId(self.group, rank, epoch, position),
             indices,
             replace(self.options, guarantee=guarantee, delivery=delivery),
             self.quarantine,
             local,
             keeps_local=loader.persistent_workers,
-        )
-        self.epoch += 1
-        return TorchBatches(self.stream, lambda: len(sampler), self)
-
-    def _begin_streams(
-        self,
-        loader: Any,
-        consumer: Consumer | None,
-        resume: dict[str, Any] | None,
-        options: StreamOptions,
-    ) -> TorchBatches:
-        """The next epoch of a dataset that is iterated."""
-        start = resume["start"] if resume is not None else None
-        position = int(resume["yielded"]) if resume is not None else 0
-        sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        known = self.base_seed if loader.persistent_workers else None
-        seed, _, _, self.start = _begin(loader, lambda: sampler, start, position, known)
-        self.base_seed = seed if loader.persistent_workers else None
-        pipeline = stream_pipeline(loader)
-        token = consumer.token if consumer else job_token()
-        local = self._local_workers(loader, consumer, pipeline, None)
-        rank = number_in("RANK", number_in(names.RANK))
-        ends = dict(resume.get("ends") or {}) if resume is not None else {}
-        self.stream = IterableStream(
-            consumer,
-            Source(
-                pipeline, b"" if local is None else local.key, lambda: pack_streams(pipeline, token)
-            ),
-            seed,
-            BatchId(self.group, rank, self.epoch, position),
-            iter(()),
-            options,
-            self.quarantine,
-            local,
-            keeps_local=loader.persistent_workers,
-            streams=Streams(max(1, loader.num_workers), ends),
+            streams=streams,
         )
         self.epoch += 1
         return TorchBatches(self.stream, lambda: len(sampler), self)
@@ -284,7 +253,7 @@ class Epochs:
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
-        if not _is_known(loader):
+        if not is_iterable(loader) and not _is_known(loader):
             ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
         return Delivery(prefetch, ahead, self.batch_bytes, finisher(loader), loader.timeout)
 
@@ -305,10 +274,8 @@ class Epochs:
             return None
         if self.local is not None and loader.persistent_workers:
             return self.local
-        pool = pool_of_process() if consumer is None else consumer.pool
-        forget = pool.forget_in_child if consumer is None else consumer.forget_in_child
         asked = LocalOptions(loader.num_workers, loader.multiprocessing_context, setup)
-        local = LocalWorkers(pool, pipeline, secrets.token_bytes(16), asked, forget)
+        local = start_local_workers(consumer, pipeline, asked)
         if loader.persistent_workers:
             self.local = local
         return local

@@ -367,8 +367,7 @@ def test_in_a_small_pod_fewer_make_large_batches_and_one_line_says_so(
         return Memory(free - pool.makers.shared.held_bytes, 4 << 30)
 
     pool = WorkerPool(MemoryMeter(measure, clock=itertools.count().__next__))
-    for module in (torch_loader, batch_stream):
-        monkeypatch.setattr(module, "pool_of_process", lambda: pool)
+    monkeypatch.setattr(batch_stream, "pool_of_process", lambda: pool)
     loader = DataLoader(Large(), batch_size=4, num_workers=6)
     for _ in range(2):
         batches = iter(loader)

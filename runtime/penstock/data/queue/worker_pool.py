@@ -112,10 +112,9 @@ class WorkerPool:
         with self.makers.lock:
             self.makers.request(queue)
 
-    def request_streams(self, queue: BatchQueue) -> bool:
-        """As `request`; says whether a data worker is on its way that streams are kept for."""
+    def awaits_workers(self, queue: BatchQueue) -> bool:
+        """Whether a data worker is on its way that streams are kept for."""
         with self.makers.lock:
-            self.makers.request(queue)
             return self.makers.awaits(queue)
 
     def provide(self, queue: BatchQueue, packed: PackedPipeline | None) -> None:

@@ -13,20 +13,19 @@ A batch depends on (the session's seed, epoch, indices) alone, not on who made i
 from __future__ import annotations
 
 import multiprocessing
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypedDict
 
 from torch.utils import data as torch_data
 
-from penstock.data.batch_stream import Source
+from penstock.data.batch_stream import Source, start_local_workers
 from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
-from penstock.data.process import consumer_of_process, job_token, pool_of_process
+from penstock.data.process import consumer_of_process, job_token
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.torch_loader import WorkerSetup, finisher
@@ -245,10 +244,8 @@ def _local_workers(
         return None
     context = loader.multiprocessing_context or multiprocessing.get_context()
     prepare = SessionWorkerSetup(setup, context.get_start_method() == "fork")
-    pool = pool_of_process() if consumer is None else consumer.pool
-    forget = pool.forget_in_child if consumer is None else consumer.forget_in_child
     asked = LocalOptions(loader.num_workers, context, prepare)
-    return LocalWorkers(pool, pipeline, secrets.token_bytes(16), asked, forget)
+    return start_local_workers(consumer, pipeline, asked)
 
 
 def _check(dataset: Any, size: int, options: LoaderOptions) -> None:
