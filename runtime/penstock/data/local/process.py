@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.data.pipeline import Pipeline
-from penstock.data.serving.worker import ConsumerConnection, DataWorker
+from penstock.data.serving.worker import ConsumerConnection, DataWorker, placed
 from penstock.data.streams.pipeline import StreamHost, StreamPipeline
 from penstock.data.transport.raised import pack_raised
 
@@ -55,7 +55,8 @@ def serve_parent(
         worker.leave()
         threading.Thread(target=_end_if_stuck, name="penstock-end", daemon=True).start()
 
-    line = ConsumerConnection("the program", sock, True, {key: maker}, local=True, on_end=end)
+    pipelines = {key: placed(maker, worker.memory)}
+    line = ConsumerConnection("the program", sock, True, pipelines, local=True, on_end=end)
     line.streams = StreamHost(alone=True)
     worker.serve(line)
     worker.run()

@@ -43,6 +43,7 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
+from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, populate, write
 from penstock.data.streams.digest import UNKNOWN, chain_digest
 from penstock.data.streams.pipeline import (
     Address,
@@ -64,8 +65,6 @@ CONNECT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 1.0
 REFUSED_RETRY_SECONDS: Final = 30.0
 MAX_QUEUED: Final = 4096
-OFFERED_BYTES: Final = 64 << 10
-"""A smaller batch for which there is no block goes over the socket: a new block costs more."""
 
 
 @dataclass(slots=True)
@@ -100,26 +99,26 @@ class ConsumerConnection:
             frame.send(self.sock, kind, header, body, (), size)
             self.sent_at = time.monotonic()
 
-    def offer(self, packed: Packed) -> bool:
+    def offer(self, packed: Packed, made_in: BatchMemory) -> bool:
         """Put a batch for which there is no block into a new one; False where there is none.
 
         The block is the other end's from then on: it may lend it to anybody, this end included.
         """
-        if not self.shares_memory or packed.size < OFFERED_BYTES:
+        if not self.shares_memory or packed.size < PLACED_BYTES:
             return False
+        descriptor = made_in.take_own(packed)
         try:
-            descriptor = create_shared(packed.size)
-        except OSError:
-            return False
-        try:
-            with mmap.mmap(descriptor, packed.size) as memory:
-                _write(memory, packed)
+            if descriptor is None:
+                descriptor = create_shared(packed.size)
+                with mmap.mmap(descriptor, packed.size) as memory:
+                    write(memory, packed)
             with self.sending:
                 frame.send(self.sock, messages.BLOCK, [OWN_BLOCK, packed.size], (), [descriptor])
         except (OSError, ValueError):
             return False
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
         return True
 
 
@@ -159,6 +158,7 @@ class DataWorker:
         self._leaving = False
         self._opening: deque[tuple[ConsumerConnection, bytes, Any, memoryview]] = deque()
         self._packer = Packer()
+        self.memory = BatchMemory()
         self.batches = 0
         self._busy_seconds = 0.0
         self._measured = (time.monotonic(), _cpu_seconds())
@@ -181,7 +181,9 @@ class DataWorker:
                 self._open(*opening)
             elif request is not None:
                 began = time.perf_counter()
-                self._answer(request)
+                block = request.line.blocks.get(request.block)
+                with self.memory.of_batch(block, can_share=request.line.shares_memory):
+                    self._answer(request)
                 self._busy_seconds += time.perf_counter() - began
         self._go()
 
@@ -197,7 +199,7 @@ class DataWorker:
                 opened = replace(opened, fresh=_reopening(opened, blob, signature, self._token))
             elif isinstance(opened, Pipeline):
                 _prepare(opened, self._rank)
-            line.pipelines[digest] = opened
+            line.pipelines[digest] = placed(opened, self.memory)
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
         except DataError as error:
@@ -240,13 +242,13 @@ class DataWorker:
         seconds = time.perf_counter() - began
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
-            if _put(line, request.block, packed):
+            if _put(line, request.block, packed, self.memory):
                 line.send(kind, [*head, request.block, seconds])
                 return
             if request.block != NO_BLOCK:  # it does not fit: the block is free again
                 logger.debug("a batch of %d bytes does not fit its block", packed.size)
                 line.send(messages.DROPPED, [0, 0, request.block])
-            if line.offer(packed):
+            if line.offer(packed, self.memory):
                 line.send(kind, [*head, OWN_BLOCK, seconds])
             else:
                 line.send(kind, [*head, NO_BLOCK, seconds], packed.parts, packed.size)
@@ -309,8 +311,8 @@ class DataWorker:
         kind = received.kind
         if kind == messages.BLOCK and len(received.descriptors) == 1:
             number, size = header
-            memory = map_shared(received.descriptors[0], size)
-            line.blocks[number] = memory
+            line.blocks[number] = map_shared(received.descriptors[0], size)
+            populate(line.blocks[number])
             return
         for descriptor in received.descriptors:  # nobody asked for them
             os.close(descriptor)
@@ -560,19 +562,22 @@ def _prepare(pipeline: Pipeline, rank: int) -> None:
         ) from error
 
 
-def _put(line: ConsumerConnection, block: int, packed: Packed) -> bool:
-    """Copy a batch into its shared block; False when it has none or is too large for it."""
+def _put(line: ConsumerConnection, block: int, packed: Packed, made_in: BatchMemory) -> bool:
+    """Have a batch in its shared block; False when it has none or is too large for it."""
     memory = line.blocks.get(block)
     if memory is None or packed.size > len(memory):
         return False
-    _write(memory, packed)
+    made_in.write(packed, memory)
     return True
 
 
-def _write(memory: mmap.mmap, packed: Packed) -> None:
-    memory.seek(0)
-    for part in packed.parts:
-        memory.write(part)  # half the price of an assignment to a slice
+def placed(pipeline: AnyPipeline, memory: BatchMemory) -> AnyPipeline:
+    """The pipeline, its batches being made in ``memory`` if that is possible."""
+    if "torch" not in sys.modules or not isinstance(pipeline, Pipeline | StreamPipeline):
+        return pipeline
+    from penstock.data.serving.torch_collate import place
+
+    return replace(pipeline, collate=place(pipeline.collate, memory))
 
 
 def work(worker: DataWorker) -> None:
