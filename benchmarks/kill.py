@@ -1,12 +1,13 @@
-"""Kill -9 of data workers, dispatcher and consumer, at random: is anything lost or repeated?
+"""Kill -9 of every process of the data's way, at random: is anything lost or repeated?
 
     python -m benchmarks.kill --kills 100 --seed 1 --json
 
-Two epochs with a dispatcher, two data workers and a consumer that checkpoints. At random moments
-one of them is killed and started again. At the end every sample of every epoch must be in the model
-that survived, once (``lost``, ``repeated``), bit by bit what a run without any data worker or kill
-gives (``identical``), and no process, socket or shared memory may be left. The consumer's own
-restarts are not part of ``longest_stall_seconds``: the longest that a living one waited.
+Two epochs with a dispatcher, two data workers and a consumer that checkpoints and has two local
+workers. At random moments one of them is killed and started again, a local worker by its loader. At
+the end every sample of every epoch must be in the model that survived, once (``lost``,
+``repeated``), bit by bit what a run without any worker or kill gives (``identical``), and no
+process, socket or shared memory may be left. The consumer's own restarts are not part of
+``longest_stall_seconds``: the longest that a living one waited.
 
 ``--peers tfdata`` has workers and dispatcher of tf.data service killed and started again in the
 same way, in one epoch of as many samples, and says what became of them.
@@ -52,7 +53,7 @@ def free_port() -> int:
 class Scenario:
     """The processes of one run."""
 
-    def __init__(self, folder: Path, seed: int, samples: int) -> None:
+    def __init__(self, folder: Path, seed: int, samples: int, local_workers: int) -> None:
         self._folder = folder
         self._port = free_port()
         self.mark = str(folder)
@@ -71,7 +72,7 @@ class Scenario:
             "dispatcher": [penstock, "trainer", "--port", str(self._port)],
             "data-worker-0": [python, "-m", "penstock.data.worker_process"],
             "data-worker-1": [python, "-m", "penstock.data.worker_process"],
-            "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS)],
+            "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS), str(local_workers)],
         }
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -90,6 +91,14 @@ class Scenario:
         """Kill -9."""
         self.running[name].kill()
         self.running[name].wait()
+
+    def kill_local_worker(self, chance: random.Random) -> bool:
+        """Kill -9 of a child of the consumer; False while it has none."""
+        with suppress(psutil.Error):
+            if children := psutil.Process(self.running["consumer"].pid).children():
+                chance.choice(children).kill()
+                return True
+        return False
 
     def end(self) -> None:
         """Stop what still runs, politely."""
@@ -123,11 +132,13 @@ def leftovers(mark: str, before: set[str]) -> list[str]:
     return left
 
 
-def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, Any]:
+def run(
+    kills: int, seed: int, folder: Path, samples: int = 4000, local_workers: int = 2
+) -> dict[str, Any]:
     """One run; see the module's docstring."""
     chance = random.Random(seed)
     before = shared_memory()
-    scenario = Scenario(folder, seed, samples)
+    scenario = Scenario(folder, seed, samples, local_workers)
     began = time.monotonic()
     done_file = folder / "done.json"
     killed: Counter[str] = Counter()
@@ -139,7 +150,11 @@ def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, A
         while not done_file.exists() and time.monotonic() - began < DEADLINE_SECONDS:
             time.sleep(chance.uniform(0.3, 1.7))
             if sum(killed.values()) < kills:
-                [name] = chance.choices(list(scenario.commands), weights=(2, 4, 4, 1))
+                names = [*scenario.commands, *(["local-worker"] if local_workers else [])]
+                [name] = chance.choices(names, weights=(2, 4, 4, 1, 5)[: len(names)])
+                if name == "local-worker":
+                    killed[name] += scenario.kill_local_worker(chance)
+                    continue
                 if name == "consumer" and scenario.running[name].poll() is not None:
                     continue
                 scenario.kill(name)
@@ -167,6 +182,7 @@ def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, A
         "identical": ended and done["sums"] == reference(seed, samples),
         "longest_stall_seconds": done["stall"] and round(done["stall"], 2),
         "made_by_data_workers_since_the_last_start": done.get("arrived"),
+        "made_by_local_workers_since_the_last_start": done.get("made_nearby"),
         "seconds": round(seconds, 1),
         "left_behind": leftovers(scenario.mark, before),
         "load": os.getloadavg()[0],
@@ -175,9 +191,7 @@ def run(kills: int, seed: int, folder: Path, samples: int = 4000) -> dict[str, A
 
 def reference(seed: int, samples: int) -> list[list[float]]:
     """The sums of a run that nothing happened to, in this process."""
-    from penstock.data import Loader
-
-    loader = Loader(consuming.Slow(samples, 0.0), consuming.BATCH, seed=seed)
+    loader = consuming.make_loader(samples, 0.0, seed, 0)
     return [[float(batch["noise"].sum()) for batch in loader] for _ in range(consuming.EPOCHS)]
 
 
@@ -201,12 +215,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--samples", type=int, default=4000, help="of each of the two epochs")
+    parser.add_argument("--local-workers", type=int, default=2, help="that the loader asks for")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--peers", choices=["none", "all", "tfdata"], default="none")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result: dict[str, Any] = run(options.kills, options.seed, Path(folder), options.samples)
+        result: dict[str, Any] = run(
+            options.kills, options.seed, Path(folder), options.samples, options.local_workers
+        )
         if result["lost"] is None:
             sys.stderr.write((Path(folder) / "log.txt").read_text()[-3000:])
     good = result["lost"] == result["repeated"] == 0 and not result["left_behind"]

@@ -1,8 +1,9 @@
 """The training process of `benchmarks.kill`: takes batches, keeps a model and a checkpoint.
 
-The "model" is the list of samples that it has seen. It is written to the checkpoint together with
-the loader's state in one atomic step, every few batches; what was taken after the last checkpoint
-dies with the process, as a real model's steps would, and is taken again.
+The loader has workers of its own beside the data workers, and both make its batches. The "model" is
+the list of samples that it has seen. It is written to the checkpoint together with the loader's
+state in one atomic step, every few batches; what was taken after the last checkpoint dies with the
+process, as a real model's steps would, and is taken again.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from penstock.data import Loader
+from penstock.data import DataLoader
 from penstock.data.process import consumer_of_process
 
 BATCH, EPOCHS = 8, 2
@@ -36,6 +38,17 @@ class Slow:
         return {"index": index, "noise": np.random.rand(32, 32)}
 
 
+def make_loader(samples: int, sample_seconds: float, seed: int, workers: int) -> DataLoader:
+    """The loader, whose batches depend on neither the seconds nor the workers."""
+    return DataLoader(
+        Slow(samples, sample_seconds),
+        BATCH,
+        shuffle=True,
+        num_workers=workers,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
 def save(file: Path, content: dict[str, Any]) -> None:
     """Replace a file in one step."""
     fresh = file.with_suffix(".new")
@@ -43,13 +56,20 @@ def save(file: Path, content: dict[str, Any]) -> None:
     fresh.replace(file)
 
 
-def main(folder: Path, seed: int, samples: int, sample_seconds: float) -> None:
-    checkpoint = folder / "checkpoint.json"
-    loader = Loader(Slow(samples, sample_seconds), BATCH, seed=seed)
+def save_checkpoint(file: Path, content: dict[str, Any]) -> None:
+    """As `save`, of what holds tensors."""
+    fresh = file.with_suffix(".new")
+    torch.save(content, fresh)
+    fresh.replace(file)
+
+
+def main(folder: Path, seed: int, samples: int, sample_seconds: float, workers: int) -> None:
+    checkpoint = folder / "checkpoint.pt"
+    loader = make_loader(samples, sample_seconds, seed, workers)
     seen: list[list[int]] = [[] for _ in range(EPOCHS)]
     sums: list[list[float]] = [[] for _ in range(EPOCHS)]
     if checkpoint.exists():
-        saved = json.loads(checkpoint.read_text())
+        saved = torch.load(checkpoint, weights_only=False)  # its own file
         loader.load_state_dict(saved["loader"])
         seen, sums = saved["seen"], saved["sums"]
     longest, last = 0.0, time.monotonic()
@@ -61,15 +81,25 @@ def main(folder: Path, seed: int, samples: int, sample_seconds: float) -> None:
             sums[epoch].append(float(batch["noise"].sum()))
             if step % CHECKPOINT_STEPS == 0:
                 state = {"loader": loader.state_dict(), "seen": seen, "sums": sums}
-                save(checkpoint, state)
+                save_checkpoint(checkpoint, state)
             save(folder / "progress.json", {"stall": longest, "at": time.time()})
         state = {"loader": loader.state_dict(), "seen": seen, "sums": sums}
-        save(checkpoint, state)
+        save_checkpoint(checkpoint, state)
     consumer = consumer_of_process()
-    arrived = consumer.counts.arrived if consumer is not None else 0
-    done = {"seen": seen, "sums": sums, "stall": longest, "arrived": arrived}
+    counts = consumer.counts if consumer is not None else None
+    made = {
+        "arrived": counts.arrived if counts else 0,
+        "made_nearby": counts.made_nearby if counts else 0,
+    }
+    done = {"seen": seen, "sums": sums, "stall": longest, **made}
     save(folder / "done.json", done)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    main(
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        float(sys.argv[4]),
+        int(sys.argv[5]),
+    )
