@@ -91,3 +91,44 @@ def test_options_that_cannot_be_carried_out_are_refused(
     )
     assert done.returncode == 2
     assert said in " ".join(done.stderr.replace("│", "").split())
+
+
+STATEFUL = """
+import torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        return index
+
+if __name__ == "__main__":
+    loader = StatefulDataLoader(Numbers(), 4, num_workers=2)
+    for step, batch in enumerate(loader):
+        if step == 2:
+            state = loader.state_dict()
+            break
+    again = StatefulDataLoader(Numbers(), 4, num_workers=2)
+    again.load_state_dict(state)
+    for _ in range(2):
+        print([batch.tolist() for batch in again])
+"""
+
+
+@pytest.mark.slow
+def test_torchdatas_loader_stays_its_own_and_one_line_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STATEFUL)
+    alone = [sys.executable, str(script)]
+    penstock = [str(Path(sys.executable).with_name("penstock")), "run", "--data-workers", "1", "--"]
+    outputs = []
+    for command in (alone, [*penstock, *alone]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=55)
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith("[[12, 13, 14, 15], ")
+    said = [line for line in done.stderr.splitlines() if "stays as PyTorch has it" in line]
+    assert len(said) == 1
+    assert "a StatefulDataLoader of Numbers" in said[0]

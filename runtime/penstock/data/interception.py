@@ -31,12 +31,38 @@ def hooked(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def install(loader_class: Any) -> None:
-    """Replace ``__iter__`` of PyTorch's DataLoader."""
+    """Replace ``__iter__`` of PyTorch's DataLoader.
+
+    Subclasses with an ``__iter__`` of their own call it, sooner or later; that of torchdata makes
+    its iterators itself, and is only told of.
+    """
     plain = loader_class.__iter__
 
     def begin(self: Any) -> Any:
         from penstock.data import torch_loader
 
         return torch_loader.begin(self, plain)
+
+    def note_subclass(cls: Any, **options: Any) -> None:
+        super(loader_class, cls).__init_subclass__(**options)
+        if cls.__module__.split(".")[0] == "torchdata" and "__iter__" in cls.__dict__:
+            _tell_of(cls)
+
+    loader_class.__iter__ = begin
+    loader_class.__init_subclass__ = classmethod(note_subclass)
+
+
+def _tell_of(loader_class: Any) -> None:
+    own = loader_class.__iter__
+
+    def begin(self: Any) -> Any:
+        from penstock.data import torch_loader
+
+        torch_loader.tell_stays(
+            self,
+            "torchdata's state_dict is of iterators that it makes itself; penstock.data.DataLoader "
+            "has a state_dict, and is served",
+        )
+        return own(self)
 
     loader_class.__iter__ = begin

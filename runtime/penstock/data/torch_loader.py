@@ -67,6 +67,7 @@ _KNOWN_SAMPLERS: Final = (
     torch_data.DistributedSampler,
 )
 _numbers = itertools.count()
+_complaints: Final = Complaints()
 
 
 def why_local(loader: Any, *, trust_sampler: bool) -> str | None:
@@ -89,6 +90,14 @@ def why_local(loader: Any, *, trust_sampler: bool) -> str | None:
             "it iterated ahead"
         )
     return None
+
+
+def tell_stays(loader: Any, problem: str, complaints: Complaints = _complaints) -> None:
+    """Say, once, that a loader is not served, and why."""
+    dataset = type(loader.dataset).__qualname__
+    complaints.add(
+        f"a {type(loader).__qualname__} of {dataset}", f"stays as PyTorch has it: {problem}"
+    )
 
 
 def _is_known(loader: Any) -> bool:
@@ -200,7 +209,7 @@ class Epochs:
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
         if (problem := why_local(loader, trust_sampler=trust_sampler)) is not None:
-            self._tell(loader, problem)
+            tell_stays(loader, problem, self._complaints)
             return None
         consumer = consumer_of_process()
         if self.stream is not None and loader.persistent_workers:
@@ -246,10 +255,6 @@ class Epochs:
         )
         self.epoch += 1
         return TorchBatches(self.stream, lambda: len(sampler), self)
-
-    def _tell(self, loader: Any, problem: str) -> None:
-        dataset = type(loader.dataset).__qualname__
-        self._complaints.add(f"a DataLoader of {dataset}", f"stays as PyTorch has it: {problem}")
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
