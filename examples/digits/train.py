@@ -61,9 +61,10 @@ def main() -> None:
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    images, labels, test_images, test_labels = load()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    images, labels, test_images, test_labels = (part.to(device) for part in load())
     count = options.samples or len(images)
-    model = build_model(options.width)
+    model = build_model(options.width).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
 
     with elastic.session(

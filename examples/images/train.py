@@ -108,12 +108,12 @@ def make_model(width: int = 16) -> nn.Module:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, loader: DataLoader) -> float:
+def accuracy(model: nn.Module, loader: DataLoader, device: str) -> float:
     """The share of test crops that the model names rightly."""
     model.eval()
     right = total = 0
     for images, targets in loader:
-        right += int((model(images).argmax(1) == targets).sum())
+        right += int((model(images.to(device)).argmax(1).cpu() == targets).sum())
         total += len(targets)
     return right / total
 
@@ -144,7 +144,8 @@ def main() -> None:
         generator=order,
     )
     test = DataLoader(Crops(options.data / "test", augment=False), batch_size=64)
-    model = make_model(options.width)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = make_model(options.width).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
     started = time.perf_counter()
@@ -157,7 +158,7 @@ def main() -> None:
         for images, targets in train:
             waited += time.perf_counter() - asked
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(images), targets)
+            loss = nn.functional.cross_entropy(model(images.to(device)), targets.to(device))
             loss.backward()
             optimizer.step()
             seen += len(targets)
@@ -165,7 +166,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         print(
             f"epoch {epoch + 1}/{options.epochs}: loss {loss.item():.3f}, "
-            f"accuracy {accuracy(model, test):.3f}, {seen / seconds:.0f} images/s, "
+            f"accuracy {accuracy(model, test, device):.3f}, {seen / seconds:.0f} images/s, "
             f"waited for data {waited / seconds:.0%} of the time",
             flush=True,
         )

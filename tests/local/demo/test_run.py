@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.local.control_plane.home import Home
-from penstock.local.demo.run import DemoOptions, run_demo
+from penstock.local.demo.run import DemoOptions, on_gpu, read_job, run_demo
 from penstock.local.demo.scenario import DemoError
 
 JOB = "kind: ElasticJob\nmetadata: {name: mine}\n"
@@ -36,3 +36,12 @@ def test_a_manifest_that_is_not_there_is_named_with_what_to_do(
     with pytest.raises(DemoError, match=told):
         run_demo(options)
     assert not (tmp_path / "home").exists(), "nothing was started"
+
+
+def test_on_a_machine_with_a_gpu_the_images_are_for_one() -> None:
+    manifest = read_job(Path("examples/images/job_far.yaml"))
+    before = str(manifest)
+    template = on_gpu(manifest)["spec"]["replicaSpecs"]["worker"]["template"]
+    [container] = template["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert str(manifest) == before

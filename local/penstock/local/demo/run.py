@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from penstock.local.demo.screen import (
     print_report,
 )
 from penstock.local.lifecycle import installer
+from penstock_cluster.gpus import GPU, machine_gpus
 
 BRAIN_CONFIG: Final = Path(__file__).with_name("brain.yaml")
 NODES: Final = Path(__file__).with_name("nodes.yaml")
@@ -55,6 +57,8 @@ def run_demo(options: DemoOptions) -> Report:
     images = None
     if options.images is not None:
         images = read_job(options.images, "leave it out with --no-images")
+        if machine_gpus():
+            images = on_gpu(images)
     console = console_for(options.json_output)
     report = asyncio.run(_run(options, manifest, images, console))
     print_report(report, console)
@@ -92,6 +96,14 @@ def read_job(path: Path, otherwise: str = "name one with --job") -> Json:
     if not isinstance(metadata := manifest.get("metadata"), dict) or not metadata.get("name"):
         raise DemoError(f"the ElasticJob in {path} has no metadata.name; give it one")
     return manifest
+
+
+def on_gpu(manifest: Json) -> Json:
+    """A job whose worker asks for a GPU of the machine, unless it says itself what it needs."""
+    asking = copy.deepcopy(manifest)
+    for container in asking["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]:
+        container.setdefault("resources", {}).setdefault("limits", {}).setdefault(GPU, 1)
+    return asking
 
 
 def how_to_look(options: DemoOptions) -> list[str]:
