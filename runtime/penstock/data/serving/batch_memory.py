@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ class BatchMemory:
         self._can_share = False
         self._own: tuple[mmap.mmap, int] | None = None
         self._used: mmap.mmap | None = None
+        self._populated: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
     @contextlib.contextmanager
     def of_batch(self, block: mmap.mmap | None, *, can_share: bool) -> Iterator[None]:
@@ -52,6 +54,9 @@ class BatchMemory:
         self._used = None
         if self._block is not None and size <= len(self._block):
             self._used = self._block
+            if self._block not in self._populated:
+                self._populated.add(self._block)
+                populate(self._block)
         elif self._can_share and size >= PLACED_BYTES:
             if self._own is None or size > len(self._own[0]):
                 self._drop_own()

@@ -43,7 +43,7 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
-from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, populate, write
+from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
 from penstock.data.streams.digest import UNKNOWN, chain_digest
 from penstock.data.streams.pipeline import (
     Address,
@@ -312,7 +312,6 @@ class DataWorker:
         if kind == messages.BLOCK and len(received.descriptors) == 1:
             number, size = header
             line.blocks[number] = map_shared(received.descriptors[0], size)
-            populate(line.blocks[number])
             return
         for descriptor in received.descriptors:  # nobody asked for them
             os.close(descriptor)
