@@ -83,6 +83,7 @@ LIES = {
     "odd structure": lambda line: line.send(messages.BATCH, [1, 0, "?", 0, -1, 0.1]),
     "odd answer": lambda line: line.send(messages.FAILED, [1, "x", None, 5, {}]),
     "odd types": lambda line: line.send(messages.DROPPED, [[], {}, "b"]),
+    "wants odd memory": lambda line: line.send(messages.WANT, ["much"]),
     "hangs up": lambda line: line.sock.close(),
 }
 

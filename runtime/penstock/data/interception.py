@@ -43,7 +43,7 @@ def install(loader_class: Any) -> None:
 
         return torch_loader.begin(self, plain)
 
-    def note_subclass(cls: Any, **options: Any) -> None:
+    def note_subclass(cls: Any, /, **options: Any) -> None:
         super(loader_class, cls).__init_subclass__(**options)
         if cls.__module__.split(".")[0] == "torchdata" and "__iter__" in cls.__dict__:
             _tell_of(cls)

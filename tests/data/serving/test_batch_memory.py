@@ -89,7 +89,7 @@ def samples() -> st.SearchStrategy[Any]:
 def test_it_is_pytorchs_batch_wherever_it_lies(make: Any, count: int, room: int) -> None:
     wanted = default_collate([make(number) for number in range(count)])
     memory, block = BatchMemory(), mmap.mmap(-1, room) if room else None
-    with memory.of_batch(block, can_share=True):
+    with memory.of_batch(lambda size: block, can_share=True):
         batch = PlacedCollate(memory)([make(number) for number in range(count)])
         assert exactly(batch) == exactly(wanted)
         packed, expected = Packer().pack(batch), pack(wanted)
@@ -107,7 +107,7 @@ def test_it_is_pytorchs_batch_wherever_it_lies(make: Any, count: int, room: int)
 def test_a_large_batch_is_made_in_its_block() -> None:
     block = mmap.mmap(-1, 1 << 20)
     memory = BatchMemory()
-    with memory.of_batch(block, can_share=False):
+    with memory.of_batch(lambda size: block, can_share=False):
         images, labels, masks = PlacedCollate(memory)(
             [(torch.full((3, 50, 50), float(n)), n, np.full((50, 50), n)) for n in range(8)]
         )
@@ -132,7 +132,7 @@ def test_memory_that_is_not_delivered_is_let_go() -> None:
     for _ in range(50):
         unequal = [torch.zeros(100, 100), *[torch.zeros(100, 101)] * 9]
         with (
-            memory.of_batch(None, can_share=True),
+            memory.of_batch(lambda size: None, can_share=True),
             pytest.raises(RuntimeError, match="equal size"),
         ):
             PlacedCollate(memory)(unequal)

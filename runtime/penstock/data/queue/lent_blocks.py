@@ -1,21 +1,27 @@
 """The shared blocks that one maker may write to now.
 
-A maker is lent a block with each request, so that a batch is written where the program reads it. It
-maps a block when it first gets it, and lets go of those that are lent to nobody any more. One that
-was lent to a maker that is lost is never lent again: the maker may be alive, and write. All methods
-are called with the lock of `Makers` held.
+A maker is lent a block with each request, or for a large batch when it asks for one, so that a
+batch is written where the program reads it. It maps a block when it first gets it, and lets go of
+those that are lent to nobody any more. One that was lent to a maker that is lost is never lent
+again: the maker may be alive, and write. All methods are called with the lock of `Makers` held.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.data.errors import FrameError
 from penstock.data.transport import messages
 from penstock.data.transport.blocks import Root, SharedBlock, SharedPool
-from penstock.data.transport.messages import NO_BLOCK, OWN_BLOCK
+from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
+
+LENT_AT_NEED_BYTES: Final = 16 << 20
+"""A larger batch is lent memory when it is about to be written, not with the request for it."""
+MAX_LENT: Final = 256
+"""Blocks that one maker may have at once; its requests are fewer."""
+MAX_BLOCK_BYTES: Final = 1 << 40
 
 
 class LentBlocks:
@@ -30,9 +36,16 @@ class LentBlocks:
         self._lent: set[int] = set()
         self._offered: SharedBlock | None = None
 
+    def promise(self, size: int) -> int:
+        """What goes with the request for a batch of so many bytes, or 0 if that is not known."""
+        if self._can_share and (not size or size > LENT_AT_NEED_BYTES):
+            return ASK_FOR_BLOCK
+        return self.lend(size)
+
     def lend(self, size: int) -> int:
         """The number of a block for a batch of so many bytes; `NO_BLOCK` if there is none."""
-        block = self._shared.lend(size) if self._can_share and size else None
+        wanted = self._can_share and 0 < size <= MAX_BLOCK_BYTES and len(self._lent) < MAX_LENT
+        block = self._shared.lend(size) if wanted else None
         if block is None:
             return NO_BLOCK
         if block.number not in self._mapped:

@@ -83,6 +83,9 @@ class _Receiver:
             return
         if kind == messages.BATCH or (kind == messages.PICKLED and link.local):
             self._take_batch(*values, pickled=kind == messages.PICKLED)
+        elif kind == messages.WANT:
+            with makers.lock:
+                link.lend(*values)
         elif kind == messages.OPENED:
             self._take_opened(*values)
         elif kind == messages.FAILED:

@@ -128,10 +128,17 @@ class WorkerConnection:
     ) -> None:
         """Ask for batches, of steps and their indices; each is expected to have ``size`` bytes."""
         asked = [
-            [step, messages.pack_indices(indices), self.blocks.lend(size)]
+            [step, messages.pack_indices(indices), self.blocks.promise(size)]
             for step, indices in steps
         ]
         self._send(messages.MAKE, [stream, digest, seed, asked])
+
+    def lend(self, size: int) -> None:
+        """Answer that memory is wanted for a batch of so many bytes.
+
+        Called with the lock of the `Makers` held.
+        """
+        self._send(messages.LEND, [self.blocks.lend(size)])
 
     def drop(self, stream: int) -> None:
         """Nothing more is wanted of a stream."""

@@ -12,7 +12,7 @@ import contextlib
 import mmap
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -30,33 +30,37 @@ class BatchMemory:
     """The memory of one batch after the other; for one thread."""
 
     def __init__(self) -> None:
-        self._block: mmap.mmap | None = None
+        self._find: Callable[[int], mmap.mmap | None] = _no_block
         self._can_share = False
         self._own: tuple[mmap.mmap, int] | None = None
         self._used: mmap.mmap | None = None
         self._populated: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
     @contextlib.contextmanager
-    def of_batch(self, block: mmap.mmap | None, *, can_share: bool) -> Iterator[None]:
-        """While a batch is made and delivered, in that block if there is one.
+    def of_batch(
+        self, find: Callable[[int], mmap.mmap | None], *, can_share: bool
+    ) -> Iterator[None]:
+        """While a batch is made and delivered.
 
-        ``can_share``: whether it may be delivered in new shared memory.
+        ``find`` gives the block for so many bytes, if there is one; it is asked when they are about
+        to be written. ``can_share``: whether it may be delivered in new shared memory.
         """
-        self._block, self._can_share = block, can_share
+        self._find, self._can_share = find, can_share
         try:
             yield
         finally:
             self._drop_own()
-            self._block = self._used = None
+            self._find, self._used = _no_block, None
 
     def reserve(self, size: int) -> mmap.mmap | None:
         """Memory for a batch of so many bytes: its block, or new memory; None if neither."""
         self._used = None
-        if self._block is not None and size <= len(self._block):
-            self._used = self._block
-            if self._block not in self._populated:
-                self._populated.add(self._block)
-                populate(self._block)
+        block = self._find(size)
+        if block is not None and size <= len(block):
+            self._used = block
+            if block not in self._populated:
+                self._populated.add(block)
+                populate(block)
         elif self._can_share and size >= PLACED_BYTES:
             if self._own is None or size > len(self._own[0]):
                 self._drop_own()
@@ -86,6 +90,10 @@ class BatchMemory:
         if self._own is not None:
             os.close(self._own[1])
             self._own = None
+
+
+def _no_block(size: int) -> None:
+    """There is none."""
 
 
 def populate(memory: mmap.mmap) -> None:

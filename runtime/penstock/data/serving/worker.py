@@ -23,6 +23,8 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from penstock.data.complaints import Complaints
@@ -56,13 +58,21 @@ from penstock.data.streams.pipeline import (
 from penstock.data.transport import frame, handshake, messages
 from penstock.data.transport.batch_codec import Packed, Packer
 from penstock.data.transport.blocks import create_shared, map_shared
-from penstock.data.transport.messages import ALIVE_SECONDS, NO_BLOCK, OWN_BLOCK, SILENCE_SECONDS
+from penstock.data.transport.messages import (
+    ALIVE_SECONDS,
+    ASK_FOR_BLOCK,
+    NO_BLOCK,
+    OWN_BLOCK,
+    SILENCE_SECONDS,
+)
 from penstock.data.transport.pickled_batch import take_apart
 
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 1.0
+LEND_SECONDS: Final = 2.0
+"""So long memory is waited for; then a batch is made in memory of its own."""
 REFUSED_RETRY_SECONDS: Final = 30.0
 MAX_QUEUED: Final = 4096
 
@@ -90,6 +100,7 @@ class ConsumerConnection:
     streams: StreamHost = field(default_factory=StreamHost)
     on_end: Callable[[], None] | None = None
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
+    lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
 
@@ -98,6 +109,17 @@ class ConsumerConnection:
         with self.sending:
             frame.send(self.sock, kind, header, body, (), size)
             self.sent_at = time.monotonic()
+
+    def borrow(self, size: int) -> int:
+        """The number of a block that the other end lends; `NO_BLOCK` if it does not."""
+        try:
+            return self.lent.get_nowait()  # it came too late for an earlier batch
+        except Empty:
+            self.send(messages.WANT, [size])
+        try:
+            return self.lent.get(timeout=LEND_SECONDS)
+        except Empty:
+            return NO_BLOCK
 
     def offer(self, packed: Packed, made_in: BatchMemory) -> bool:
         """Put a batch for which there is no block into a new one; False where there is none.
@@ -181,8 +203,8 @@ class DataWorker:
                 self._open(*opening)
             elif request is not None:
                 began = time.perf_counter()
-                block = request.line.blocks.get(request.block)
-                with self.memory.of_batch(block, can_share=request.line.shares_memory):
+                can_share = request.line.shares_memory
+                with self.memory.of_batch(partial(_block_of, request), can_share=can_share):
                     self._answer(request)
                 self._busy_seconds += time.perf_counter() - began
         self._go()
@@ -242,7 +264,7 @@ class DataWorker:
         seconds = time.perf_counter() - began
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
-            if _put(line, request.block, packed, self.memory):
+            if _put(request, packed, self.memory):
                 line.send(kind, [*head, request.block, seconds])
                 return
             if request.block != NO_BLOCK:  # it does not fit: the block is free again
@@ -342,6 +364,8 @@ class DataWorker:
                 self._changed.notify_all()
         elif kind == messages.FORGET:
             line.pipelines.pop(header[0], None)
+        elif kind == messages.LEND:
+            line.lent.put(header[0])
         elif kind == messages.UNMAP:
             for number in header[0]:
                 line.blocks.pop(number, None)
@@ -561,9 +585,22 @@ def _prepare(pipeline: Pipeline, rank: int) -> None:
         ) from error
 
 
-def _put(line: ConsumerConnection, block: int, packed: Packed, made_in: BatchMemory) -> bool:
+def _block_of(request: _Request, size: int) -> mmap.mmap | None:
+    """The shared block of a batch of so many bytes, if there is one.
+
+    Raises:
+        FrameError: the other end is gone.
+    """
+    if request.block == ASK_FOR_BLOCK:
+        request.block = NO_BLOCK
+        if size >= PLACED_BYTES:
+            request.block = request.line.borrow(size)
+    return request.line.blocks.get(request.block)
+
+
+def _put(request: _Request, packed: Packed, made_in: BatchMemory) -> bool:
     """Have a batch in its shared block; False when it has none or is too large for it."""
-    memory = line.blocks.get(block)
+    memory = _block_of(request, packed.size)
     if memory is None or packed.size > len(memory):
         return False
     made_in.write(packed, memory)

@@ -124,7 +124,7 @@ class SharedPool:
     def lend(self, size: int) -> SharedBlock | None:
         """A block of at least so many bytes; None where the system gives none."""
         for _ in range(len(self._free)):
-            block = self._free.popleft()
+            block = self._free.pop()  # the one that was used last, which caches know
             if block.number not in self.blocks:
                 continue
             if size <= block.size <= max(MUCH_LARGER * size, SMALL_BYTES):
@@ -134,7 +134,11 @@ class SharedPool:
             descriptor = create_shared(_rounded(size))
         except OSError:
             return None
-        return self._add(descriptor, _rounded(size))
+        try:
+            return self._add(descriptor, _rounded(size))
+        except (OSError, ValueError, OverflowError):
+            os.close(descriptor)
+            return None
 
     def adopt(self, descriptor: int, size: int) -> SharedBlock:
         """Take a block that a writer has made, with its descriptor.

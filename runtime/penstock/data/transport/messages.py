@@ -11,6 +11,8 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | DROP     | training | stream                                            |                  |
 | FORGET   | training | digest                                            |                  |
 | BLOCK    | either   | block, bytes (and a descriptor)                   |                  |
+| WANT     | worker   | bytes                                             |                  |
+| LEND     | training | block                                             |                  |
 | UNMAP    | training | [block ..]                                        |                  |
 | OPENED   | worker   | digest, error or ""                               |                  |
 | BATCH    | worker   | stream, step, structure, bytes, block, seconds    | arrays, or none  |
@@ -21,8 +23,10 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
-``block`` is the shared block that the arrays go to, or -1. A worker on the same machine that was
-given none, because nobody knew how large a batch is, makes one (BLOCK) and sends the batch in -2.
+``block`` is the shared block that the arrays go to, or -1. With -3 a worker on the same machine
+asks for one when its batch is about to lie somewhere (WANT), so that a large batch has memory no
+sooner than it is made; LEND answers, with -1 where there is none. It then makes one itself (BLOCK)
+and sends the batch in -2.
 ``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
 (`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
 where it could not be gone on with.
@@ -38,10 +42,11 @@ import numpy as np
 from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
-UNMAP, PICKLED, ENDED = range(12, 15)
+UNMAP, PICKLED, ENDED, WANT, LEND = range(12, 17)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
+ASK_FOR_BLOCK: Final = -3
 SILENCE_SECONDS: Final = 20.0
 """An end that says nothing for so long is lost. The term of a lease of `penstock.data.ledger`."""
 ALIVE_SECONDS: Final = 4.0
@@ -54,6 +59,8 @@ _FIELDS: Final = {
     FORGET: 1,
     BLOCK: 2,
     UNMAP: 1,
+    WANT: 1,
+    LEND: 1,
     OPENED: 2,
     BATCH: 6,
     PICKLED: 6,
