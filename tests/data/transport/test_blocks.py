@@ -12,6 +12,7 @@ import pytest
 
 from penstock.data.errors import FrameError
 from penstock.data.transport.blocks import (
+    IDLE_LENDS,
     KEPT_BLOCKS,
     Pool,
     SharedPool,
@@ -124,6 +125,21 @@ def test_what_is_kept_of_shared_blocks_is_bounded() -> None:
     assert pool.held_bytes == 10 << 20
     pool.trim(4 << 20)
     assert pool.held_bytes == 4 << 20
+
+
+def test_blocks_that_only_a_burst_has_needed_are_let_go() -> None:
+    pool = SharedPool()
+    burst = [pool.lend(1 << 20) for _ in range(10)]
+    for block in burst:
+        assert block is not None
+        pool.give_back(block)
+    for _ in range(2 * IDLE_LENDS):
+        two = [pool.lend(1 << 20) for _ in range(2)]
+        for block in two:
+            assert block is not None
+            pool.give_back(block)
+    assert pool.held_bytes == 2 << 20
+    assert pool.dropped == 8
 
 
 def test_a_block_of_the_writers_own_is_adopted_if_nobody_can_shrink_it() -> None:

@@ -35,6 +35,7 @@ class LentBlocks:
         self._mapped: dict[int, SharedBlock] = {}
         self._lent: set[int] = set()
         self._offered: SharedBlock | None = None
+        self._dropped = 0  # blocks of all makers, when the last were unmapped
 
     def promise(self, size: int) -> int:
         """What goes with the request for a batch of so many bytes, or 0 if that is not known."""
@@ -46,10 +47,12 @@ class LentBlocks:
         """The number of a block for a batch of so many bytes; `NO_BLOCK` if there is none."""
         wanted = self._can_share and 0 < size <= MAX_BLOCK_BYTES and len(self._lent) < MAX_LENT
         block = self._shared.lend(size) if wanted else None
+        if self._dropped != self._shared.dropped:
+            self._dropped = self._shared.dropped
+            self.unmap_dropped()
         if block is None:
             return NO_BLOCK
         if block.number not in self._mapped:
-            self.unmap_dropped()
             self._send(messages.BLOCK, [block.number, block.size], (), [block.descriptor])
             self._mapped[block.number] = block
         self._lent.add(block.number)

@@ -27,6 +27,8 @@ from penstock.data.errors import FrameError
 SMALL_BYTES: Final = 64 << 10
 KEPT_BLOCKS: Final = 16
 KEPT_BYTES: Final = 512 << 20
+IDLE_LENDS: Final = 64
+"""A shared block that was not needed while so many were lent is let go."""
 MUCH_LARGER: Final = 4
 """A block that is so many times as large as needed is not used but let go."""
 
@@ -118,11 +120,24 @@ class SharedPool:
     def __init__(self) -> None:
         self.blocks: dict[int, SharedBlock] = {}
         self.held_bytes = 0  # of all blocks, whether something lies in them or not
+        self.dropped = 0  # blocks, so far
         self._free: deque[SharedBlock] = deque()  # appended to by the collector, in any thread
         self._next = 0
+        self._lends = 0
+        self._idle = 0  # least number of free blocks of late
 
     def lend(self, size: int) -> SharedBlock | None:
         """A block of at least so many bytes; None where the system gives none."""
+        block = self._find(size)
+        self._idle = min(self._idle, len(self._free))
+        self._lends += 1
+        if self._lends % IDLE_LENDS == 0:
+            for _ in range(self._idle):
+                self.drop(self._free.popleft())  # those that were used longest ago
+            self._idle = len(self._free)
+        return block
+
+    def _find(self, size: int) -> SharedBlock | None:
         for _ in range(len(self._free)):
             block = self._free.pop()  # the one that was used last, which caches know
             if block.number not in self.blocks:
@@ -176,6 +191,7 @@ class SharedPool:
         """Never lend a block again: another process may still write to it, or it is too small."""
         if self.blocks.pop(block.number, None) is not None:
             self.held_bytes -= block.size
+            self.dropped += 1
             block.close()
 
     def trim(self, kept_bytes: int = KEPT_BYTES) -> None:
