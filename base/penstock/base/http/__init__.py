@@ -1,0 +1,1 @@
+"""HTTP servers whose connections are bounded before anybody is known (needs uvicorn)."""
