@@ -8,13 +8,11 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import uvicorn
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.api.app import build_app
 from penstock.api.auth import Authenticator
@@ -24,6 +22,9 @@ from penstock.api.auth.kubernetes import KubernetesAuthenticator
 from penstock.api.auth.tokens import ApiTokens
 from penstock.api.configuration_watch import ConfigurationWatch
 from penstock.api.errors import ServerError
+from penstock.base.descriptors import raise_descriptor_limit
+from penstock.base.http.server import make_server
+from penstock.base.listener import address_of, create_listener, is_loopback
 from penstock.brain.assembly import check_algorithms, running_brain
 from penstock.brain.configuration import BrainSettings
 from penstock.brain.store.database import Database
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from penstock.api.cluster import Cluster
 
 logger = logging.getLogger(__name__)
-_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 AuthMode = Literal["kubernetes", "tokens", "none"]
 
@@ -61,11 +61,12 @@ async def serve(options: ServerOptions) -> None:
     Raises:
         ServerError: One of the parts fails.
     """
-    if options.auth == "none" and options.host not in _LOOPBACK:
+    if options.auth == "none" and not is_loopback(options.host):
         raise ServerError(
             f"--auth=none with --host={options.host}: a service that asks for no token listens "
             "on loopback only (127.0.0.1, ::1 or localhost)"
         )
+    raise_descriptor_limit()
     registry = check_algorithms(options.settings)
     database = Database(options.database)
     async with AsyncExitStack() as stack:
@@ -86,15 +87,8 @@ async def serve(options: ServerOptions) -> None:
             watch = ConfigurationWatch(options.config, options.overrides, brain, tokens)
             watching = asyncio.create_task(watch.run(), name="configuration")
             stack.callback(watching.cancel)
-        server = _Server(
-            uvicorn.Config(
-                build_app(brain, authenticator),
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=5,
-            )
+        server = make_server(
+            build_app(brain, authenticator), keep_alive_seconds=30, stop_seconds=5, log_config=None
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         stopping = asyncio.Event()
@@ -107,7 +101,7 @@ async def serve(options: ServerOptions) -> None:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if server.ready.is_set():
             # The one line that a supervisor reads the address from.
-            sys.stdout.write(f"brain listening on {_url(listener)}\n")
+            sys.stdout.write(f"brain listening on http://{address_of(listener)}\n")
             sys.stdout.flush()
             await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         brain.plans.stop()
@@ -115,24 +109,6 @@ async def serve(options: ServerOptions) -> None:
         for task in (waiting, ready):
             task.cancel()
         await serving
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers, which says when it accepts connections."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are the caller's business."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
-        await super().startup(sockets)
-        self.ready.set()
 
 
 def _authenticator(
@@ -161,18 +137,10 @@ def _authenticator(
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        listener = create_listener(host, port)
     except socket.gaierror as error:
         raise ServerError(f"--host={host}: cannot be resolved: {error.strerror}") from error
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ServerError(
                 f"port {port} of {host} is in use: stop what listens there, or choose another with "
@@ -181,8 +149,3 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ServerError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     listener.setblocking(False)
     return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -6,7 +6,6 @@ A replica is ready when it could lead: the API server answers it. Whether it lea
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
@@ -14,6 +13,7 @@ from typing import Final, Self
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from penstock.base.listener import address_of, create_listener
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiError, PortInUseError
 
@@ -58,12 +58,9 @@ class ProbeServer:
         app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((self._host, self._port))
+            listener = create_listener(self._host, self._port)
         except OSError as error:
-            listener.close()
             await runner.cleanup()
             raise PortInUseError(
                 f"cannot listen on {self._host}:{self._port}: {error.strerror}; choose another"
@@ -71,8 +68,7 @@ class ProbeServer:
             ) from error
         await web.SockSite(runner, listener).start()
         self._runner = runner
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{host}:{listener.getsockname()[1]}"
+        self.url = f"http://{address_of(listener, self._host)}"
         return self
 
     async def __aexit__(

@@ -19,6 +19,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from penstock.base.listener import (
+    address_of,
+    create_listener,
+    create_local_listener,
+    is_loopback,
+)
 from penstock.data.errors import DataError, FrameError, HandshakeError
 from penstock.data.protocol import (
     CONSUMER_PATH,
@@ -59,7 +65,7 @@ class Consumer:
         rank: int = 0,
         share_memory: bool = True,
     ) -> None:
-        if not token and not host.startswith("127."):
+        if not token and not is_loopback(host):
             raise DataError(
                 f"host: {host}; without a token data workers are only served on loopback"
             )
@@ -71,15 +77,12 @@ class Consumer:
         self._closing = threading.Event()
         self._options = InputOptions()
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
-        self._listeners = [socket.create_server((host, 0), backlog=64)]
-        self.address = "{}:{}".format(*self._listeners[0].getsockname()[:2])
+        self._listeners = [create_listener(host, 0)]
+        self.address = address_of(self._listeners[0])
         self.local = ""
         if share_memory and sys.platform == "linux":
             self.local = f"penstock-data-{secrets.token_hex(8)}"
-            nearby = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            nearby.bind("\0" + self.local)
-            nearby.listen(64)
-            self._listeners.append(nearby)
+            self._listeners.append(create_local_listener(self.local))
         for listener in self._listeners:
             self._start(self._accept, listener)
         if dispatcher is None:
@@ -145,7 +148,7 @@ class Consumer:
             start_thread(self.pool.makers, self._serve, sock)
 
     def _serve(self, makers: Makers, sock: socket.socket) -> None:
-        if sock.family == socket.AF_INET:
+        if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if sys.platform == "linux":
                 user_timeout = int(SILENCE_SECONDS * 1000)

@@ -10,6 +10,7 @@ import http.client
 import logging
 from typing import Final, TypeVar
 
+from penstock.base.listener import split_address
 from penstock.data.protocol import MAX_BYTES, Message, decode, encode
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,8 @@ class Reporter:
         """
         try:
             if self._connection is None:
-                host, _, port = self.address.rpartition(":")
-                self._connection = http.client.HTTPConnection(
-                    host, int(port), timeout=TIMEOUT_SECONDS
-                )
+                host, port = split_address(self.address)
+                self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
             self._connection.request("POST", path, encode(message), self._headers)
             response = self._connection.getresponse()
             body = response.read(self._max_bytes + 1)

@@ -16,12 +16,12 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
 from penstock.data.dispatcher import Dispatcher, routes
@@ -29,9 +29,10 @@ from penstock.data.interception import environment
 from penstock.data.protocol import InputOptions
 
 if TYPE_CHECKING:
-    import uvicorn
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from penstock.base.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +75,8 @@ class LocalDataPlane:
         )
 
     async def __aenter__(self) -> Self:
-        listening = socket.create_server(("127.0.0.1", 0))
-        # As the trainer's: else the body of an answer waits for the acknowledgement of its head.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        listening = create_listener("127.0.0.1", 0)
+        self.address = address_of(listening)
         self._server = _server(self.dispatcher, self._token)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
         self._tasks = [asyncio.create_task(self._keep_one()) for _ in range(self._count)]
@@ -168,10 +167,11 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _server(dispatcher: Dispatcher, token: str) -> uvicorn.Server:
-    import uvicorn
+def _server(dispatcher: Dispatcher, token: str) -> HttpServer:
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
+
+    from penstock.base.http.server import make_server
 
     def guard(
         handler: Callable[[Request], Awaitable[Response]],
@@ -184,22 +184,5 @@ def _server(dispatcher: Dispatcher, token: str) -> uvicorn.Server:
 
         return guarded
 
-    class Server(uvicorn.Server):
-        """uvicorn without its own signal handling."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            """Leave the process's signal handlers alone."""
-            yield
-
-    return Server(
-        uvicorn.Config(
-            Starlette(routes=routes(dispatcher, guard)),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            loop="none",
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
-    )
+    app = Starlette(routes=routes(dispatcher, guard))
+    return make_server(app, keep_alive_seconds=60, stop_seconds=1, log_level="warning")

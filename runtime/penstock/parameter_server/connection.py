@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from penstock.base.listener import split_address
 from penstock.data.errors import FrameError
 from penstock.data.transport import frame, handshake
 from penstock.parameter_server.wire import TIMEOUT_SECONDS, UNAVAILABLE, Unavailable
@@ -49,10 +50,9 @@ class Connection:
             FrameError: nobody answers there.
             HandshakeError: the two ends do not belong together.
         """
-        host, _, port = address.rpartition(":")
         sock = None
         try:
-            sock = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
+            sock = socket.create_connection(split_address(address), CONNECT_SECONDS)
             tuned(sock)
             handshake.call(sock, token, name)
             frame.set_timeouts(sock, timeout)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 
+from penstock.base.listener import create_local_listener
 from penstock.job.protocol import MAX_PROCESSES, TrainingProcess
 from penstock.job.work_source import Part
 
@@ -78,10 +79,9 @@ class Processes:
 
     def _listen(self) -> None:
         name = f"penstock-agent-{secrets.token_hex(16)}"
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listening = create_local_listener(name, socket.SOCK_DGRAM)
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        listening.bind(f"\0{name}")
         self._socket, self.name = listening, name
 
     def fileno(self) -> int:

@@ -12,16 +12,16 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from penstock.base.http import server as http
+from penstock.base.http.server import HttpServer
 from penstock.crds.environment import JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.dispatcher import routes as data_routes
@@ -50,9 +50,6 @@ from penstock.parameter_server.protocol import (
     WorkerReport,
 )
 from penstock.trainer.control.coordinator import Coordinator, RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
 
@@ -237,27 +234,6 @@ def _message(message: Message) -> Response:
     return Response(encode(message), media_type=CONTENT_TYPE)
 
 
-class Server(uvicorn.Server):
-    """uvicorn without its own signal handling: the service decides when to end."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the process's signal handlers alone."""
-        yield
-
-
-def make_server(app: Starlette) -> Server:
+def make_server(app: Starlette) -> HttpServer:
     """A server for one event loop; give it a bound socket with ``serve(sockets=[...])``."""
-    return Server(
-        uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            loop="none",
-            http="auto",
-            ws="none",
-            timeout_keep_alive=60,
-            timeout_graceful_shutdown=2,
-        )
-    )
+    return http.make_server(app, keep_alive_seconds=60, stop_seconds=2, log_level="warning")

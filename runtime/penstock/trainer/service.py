@@ -23,7 +23,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from penstock.base.descriptors import raise_descriptor_limit
 from penstock.base.enums import Strategy
+from penstock.base.listener import address_of, create_listener, is_loopback
 from penstock.client import AsyncBrainClient, TokenFile
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.environment import JOB_TOKEN
@@ -88,11 +90,12 @@ class TrainerService:
 
     async def run(self) -> int:
         """Serve until done; the exit code. SettingsError: port or token cannot be used."""
-        if not self._identity.token and not self._settings.host.startswith("127."):
+        if not self._identity.token and not is_loopback(self._settings.host):
             raise SettingsError(
                 f"{JOB_TOKEN}: empty; without a token a trainer listens on loopback only, and "
                 f"--host is {self._settings.host}"
             )
+        raise_descriptor_limit()
         listening = bind(self._settings.host, self._settings.port)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -283,19 +286,14 @@ class TrainerService:
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket. Raises SettingsError that names the port when it is in use."""
     try:
-        listening = socket.create_server((host, port), backlog=1024)
+        return create_listener(host, port)
     except OSError as error:
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error})"
         raise SettingsError(f"port {port} on {host} {why}; choose another with --port") from error
-    # Connections inherit it. asyncio sets it on sockets that name their protocol, which these do
-    # not: the body of an answer would wait for the acknowledgement of its head, for 40 ms.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
 
 
 def _say_ready(listening: socket.socket) -> None:
-    host, port = listening.getsockname()[:2]
-    sys.stdout.write(f"trainer listening on http://{host}:{port}\n")
+    sys.stdout.write(f"trainer listening on http://{address_of(listening)}\n")
     sys.stdout.flush()
 
 

@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.base.http.server import HttpServer
 from penstock.trainer.brain.brain_connection import BrainConnection
 from penstock.trainer.cluster.job_status import ProblemStatus
 from penstock.trainer.cluster.kube import KubeClient
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.trainer.journal_writer import JournalWriter
-from penstock.trainer.server import Server
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Shutdown:
     async def run(
         self,
         workers: Sequence[asyncio.Task[None]],
-        server: Server,
+        server: HttpServer,
         serving: asyncio.Task[None],
         writer: JournalWriter | None,
     ) -> None:
@@ -71,7 +71,7 @@ class Shutdown:
             await self._kube.close()
 
     async def _say_farewell(
-        self, server: Server, serving: asyncio.Task[None], writer: JournalWriter | None
+        self, server: HttpServer, serving: asyncio.Task[None], writer: JournalWriter | None
     ) -> None:
         """Everywhere at once: none of them waits for another, or fails with it."""
         ends = [_close_journal(server, serving, writer), self._leave_brain(), self._settle()]
@@ -102,7 +102,7 @@ class Shutdown:
 
 
 async def _close_journal(
-    server: Server, serving: asyncio.Task[None], writer: JournalWriter | None
+    server: HttpServer, serving: asyncio.Task[None], writer: JournalWriter | None
 ) -> None:
     server.should_exit = True
     await asyncio.wait([serving], timeout=SERVER_STOP_SECONDS)

@@ -38,10 +38,10 @@ def test_one_that_nobody_asks_is_ready_too(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(readiness, "LATEST_SECONDS", 0.0)
     heard: list[tuple[str, int]] = []
 
-    def create_server(address: tuple[str, int]) -> socket.socket:
-        heard.append(address)
+    def create_listener(host: str, port: int) -> socket.socket:
+        heard.append((host, port))
         raise OSError("enough")
 
-    monkeypatch.setattr(readiness.socket, "create_server", create_server)
+    monkeypatch.setattr(readiness, "create_listener", create_listener)
     readiness._announce(cast("Any", SimpleNamespace(batches=0)), ADDRESS)
     assert heard == [(ADDRESS, ports.DATA_WORKER)]

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from penstock.base import ports
+from penstock.base.listener import create_listener
 from penstock.crds import environment as names
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Readiness:
                 self._listener = None
                 return
             try:
-                self._listener = socket.create_server((self._host, self._port))
+                self._listener = create_listener(self._host, self._port)
             except OSError as error:
                 logger.error("nobody can see that this pod is ready: %s", error)
                 self._host = None

@@ -27,6 +27,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from penstock.base.listener import split_address
 from penstock.data.complaints import Complaints
 from penstock.data.errors import (
     DataError,
@@ -504,8 +505,7 @@ class DataWorker:
                 nearby.close()  # another machine, or another network namespace
             else:
                 return nearby, True
-        host, _, port = entry.address.rpartition(":")
-        sock = socket.create_connection((host, int(port)), CONNECT_SECONDS)
+        sock = socket.create_connection(split_address(entry.address), CONNECT_SECONDS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform == "linux":
             user_timeout = int(SILENCE_SECONDS * 1000)

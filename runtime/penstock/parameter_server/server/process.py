@@ -29,6 +29,7 @@ import numpy as np
 import psutil
 
 from penstock.base import ports
+from penstock.base.listener import address_of, create_listener
 from penstock.data.allocator import keep_freed_memory
 from penstock.data.errors import DataError, TooLargeError
 from penstock.data.protocol import ProtocolError
@@ -91,10 +92,8 @@ class ParameterServer:
     def start(self) -> None:
         """Listen, and report to the trainer. Raises OSError: it cannot listen there."""
         host = self._settings.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=256)
-        port = self._listener.getsockname()[1]
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._listener = create_listener(host, 0)
+        self.address = address_of(self._listener, host)
         logger.info("parameter server %s takes connections at %s", self.id, self.address)
         for name, target in (
             ("penstock-accept", self._accept),

@@ -12,6 +12,7 @@ group as well as `CollectiveError`.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
@@ -19,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch import distributed
 
+from penstock.base.listener import create_listener
 from penstock.trainer.group.backend_choice import Backend, Equipment
 from penstock.trainer.group.collective_errors import Cause, cause_of, first_words
 from penstock.trainer.group.devices import equipment
@@ -38,14 +40,21 @@ class CollectiveError(Exception):
 
 
 def serve_store(host: str, size: int) -> Any:
-    """The key-value store through which the members of a group find each other; on a free port."""
+    """The key-value store through which the members of a group find each other; on a free port.
+
+    It asks nobody who they are, so it listens at this member's address and no other.
+    """
+    with create_listener(host, 0) as listener:
+        port = listener.getsockname()[1]
+        descriptor = os.dup(listener.fileno())  # the store closes it
     return dist.TCPStore(
         host,
-        0,
+        port,
         size,
         is_master=True,
         timeout=timedelta(seconds=RENDEZVOUS_TIMEOUT_SECONDS),
         wait_for_workers=False,
+        master_listen_fd=descriptor,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import torch
 
+from penstock.base.listener import split_address
 from penstock.job.protocol import Group, Restore
 from penstock.trainer.group.backend_choice import Backend, Choice, Equipment, choose
 from penstock.trainer.group.collective import (
@@ -201,7 +202,7 @@ class GroupChannels:
         welcome = self._channel.receive(interrupted, timeout)
         if "problem" in welcome:
             raise SessionError(str(welcome["problem"]))
-        size, host = len(call.group.members), address.rpartition(":")[0].strip("[]")
+        size, (host, _) = len(call.group.members), split_address(address)
         store = join_store(host, int(welcome["port"]), size)
         self._collective = Collective(
             store,

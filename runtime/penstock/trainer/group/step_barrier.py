@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgpack
 
+from penstock.base.listener import address_of, create_listener, split_address
 from penstock.job.protocol import PROTOCOL_VERSION
 
 POLL_SECONDS: Final = 0.1
@@ -49,11 +50,9 @@ class Listener:
     """The listening socket of one session, open for its whole life at one address."""
 
     def __init__(self, host: str) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, 0), family=family, backlog=1024)
+        self._socket = create_listener(host, 0)
         self._socket.setblocking(False)
-        port = self._socket.getsockname()[1]
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = address_of(self._socket, host)
 
     def close(self) -> None:
         """Stop listening."""
@@ -237,12 +236,11 @@ def connect(
     Raises:
         GroupBrokenError: interrupted, or the leader cannot be reached in time.
     """
-    host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout
     while True:
         _check(interrupted, deadline, f"the leader at {address} cannot be reached")
         try:
-            connection = socket.create_connection((host.strip("[]"), int(port)), timeout=2.0)
+            connection = socket.create_connection(split_address(address), timeout=2.0)
             break
         except OSError:
             time.sleep(POLL_SECONDS)
