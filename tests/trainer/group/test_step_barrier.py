@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from penstock.trainer.group.step_barrier import Channel, GroupBrokenError, Leader, Listener, connect
+from tests.patience import patient
 
 
 def never() -> bool:
@@ -142,6 +143,39 @@ def test_garbage_does_not_disturb_a_group_that_forms(
         member = join(listener, 1)
         leader = leading.result(15)
     close(leader, member)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\x00",  # part of a length, and no more
+        b"\xff\xff\xff\x3f",  # a thousand million bytes to come
+        b"\x00\x10\x00\x00" + b"x" * 100,
+        b"\x04\x00\x00\x00\x81\x91\x01\x02",  # a list as a key
+        b"\x00\x10\x00\x00" + b"\x91" * 4096,  # lists in lists
+    ],
+)
+def test_strangers_hold_up_no_member(
+    listener: Listener, pool: ThreadPoolExecutor, said: bytes
+) -> None:
+    began = time.monotonic()
+    leading = pool.submit(listener.accept, "t", 1, 3, never, 30)
+    host, _, port = listener.address.rpartition(":")
+    strangers = [socket.create_connection((host, int(port)), 5) for _ in range(200)]
+    for each in strangers:
+        each.sendall(said)
+    members = [join(listener, index) for index in (1, 2)]
+    leader = leading.result(30)
+    # One that says a word in two seconds held up everybody for two seconds.
+    assert time.monotonic() - began < patient(8.0)
+    close(leader, *members, *strangers)
+
+
+def test_a_group_forms_over_ipv6(pool: ThreadPoolExecutor) -> None:
+    listener = Listener("::1")
+    leader, [member] = form(listener, pool, 2)
+    close(leader, member, listener)
 
 
 def test_a_group_that_is_not_complete_in_time_is_given_up(listener: Listener) -> None:

@@ -16,6 +16,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
@@ -25,6 +26,11 @@ from penstock.job.protocol import PROTOCOL_VERSION
 
 POLL_SECONDS: Final = 0.1
 MAX_FRAME_BYTES: Final = 1 << 30
+MAX_HELLO_BYTES: Final = 4096
+HELLO_SECONDS: Final = 2.0
+MAX_NEWCOMERS: Final = 64
+MOMENT_SECONDS: Final = 0.25
+"""What a newcomer has to say who it is when so many wait that nobody else is accepted."""
 _LENGTH: Final = struct.Struct("<I")
 
 Interrupted = Callable[[], bool]
@@ -46,6 +52,14 @@ class GroupEndedError(GroupBrokenError):
     """The trainer ended the group: it knows why, and forms the next one."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Newcomer:
+    """A connection that has not said yet who it is."""
+
+    channel: Channel
+    since: float
+
+
 class Listener:
     """The listening socket of one session, open for its whole life at one address."""
 
@@ -63,29 +77,29 @@ class Listener:
     ) -> Leader:
         """Take in the other ``size - 1`` members of a group.
 
-        Connections with another token, generation or version are closed.
+        Connections with another token, generation or version are closed. Nobody who has not said
+        who they are holds up others, or gets more memory than a hello needs.
 
         Raises:
             GroupBrokenError: interrupted, or not all came in time.
         """
         members: dict[int, Channel] = {}
         hellos: dict[int, Json] = {}
-        waiting: dict[socket.socket, Channel] = {}
+        waiting: dict[socket.socket, _Newcomer] = {}
         deadline = time.monotonic() + timeout
         try:
             while len(members) < size - 1:
                 _check(interrupted, deadline, f"{len(members) + 1} of {size} members came")
-                for connection in _readable([self._socket, *waiting]):
-                    if connection is self._socket:
-                        self._accept_one(waiting)
-                        continue
-                    channel = waiting.pop(connection)
+                for connection in self._heard(waiting):
+                    newcomer = waiting[connection]
                     try:
-                        hello = channel.receive(lambda: False, timeout=2.0)
+                        hello = newcomer.channel.take(MAX_HELLO_BYTES)
                     except GroupBrokenError:
-                        channel.close()
+                        waiting.pop(connection).channel.close()
                         continue
-                    index = hello.get("index")
+                    if hello is None:
+                        continue
+                    channel, index = waiting.pop(connection).channel, hello.get("index")
                     if not _welcome(hello, token, generation, size) or index in members:
                         channel.close()
                         continue
@@ -97,16 +111,36 @@ class Listener:
                 channel.close()
             raise
         finally:
-            for channel in waiting.values():
-                channel.close()
+            for newcomer in waiting.values():
+                newcomer.channel.close()
         return Leader(members, hellos)
 
-    def _accept_one(self, waiting: dict[socket.socket, Channel]) -> None:
+    def _heard(self, waiting: dict[socket.socket, _Newcomer]) -> list[socket.socket]:
+        """Accept who comes, end who says nothing for too long; who has said something now."""
+        now = time.monotonic()
+        while waiting:  # in the order in which they came
+            connection, newcomer = next(iter(waiting.items()))
+            is_full = len(waiting) >= MAX_NEWCOMERS
+            if now - newcomer.since < (MOMENT_SECONDS if is_full else HELLO_SECONDS):
+                break
+            del waiting[connection]
+            newcomer.channel.close()
+        listening = [self._socket] if len(waiting) < MAX_NEWCOMERS else []
+        heard = _readable([*listening, *waiting])
+        if self._socket in heard:
+            heard.remove(self._socket)
+            self._accept_one(waiting)
+        return heard
+
+    def _accept_one(self, waiting: dict[socket.socket, _Newcomer]) -> None:
         try:
             connection, _ = self._socket.accept()
-        except OSError:
+        except BlockingIOError:
             return
-        waiting[connection] = Channel(connection)
+        except OSError:
+            time.sleep(POLL_SECONDS)  # no descriptors are left, for instance
+            return
+        waiting[connection] = _Newcomer(Channel(connection), time.monotonic())
 
 
 class Channel:
@@ -145,17 +179,24 @@ class Channel:
                 _check(interrupted, deadline, "a member says nothing")
         return message
 
-    def take(self) -> Json | None:
-        """A message if one is there already; never waits. Raises GroupBrokenError."""
+    def take(self, most: int = MAX_FRAME_BYTES) -> Json | None:
+        """A message if one is there already; never waits. Raises GroupBrokenError.
+
+        ``most``: bytes that it may have; no more than that are taken in.
+        """
+        ended = False
         try:
-            while chunk := self.socket.recv(1 << 20):
+            while (room := _LENGTH.size + most - len(self._buffer)) > 0:
+                chunk = self.socket.recv(min(room, 1 << 20))
                 self._buffer += chunk
-            ended = True
+                if not chunk:
+                    ended = True
+                    break
         except BlockingIOError:
             ended = False
         except OSError as error:
             raise self._ended(str(error)) from error
-        message = self._parse()
+        message = self._parse(most)
         if message is None and ended:
             raise self._ended("it closed its connection")
         return message
@@ -165,18 +206,18 @@ class Channel:
             return GroupBrokenError(f"a connection ended: {why}")
         return GroupBrokenError(f"member {self.peer} is gone: {why}", lost=(self.peer,))
 
-    def _parse(self) -> Json | None:
+    def _parse(self, most: int) -> Json | None:
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > MAX_FRAME_BYTES:
-            raise GroupBrokenError(f"a frame of {length} bytes; at most {MAX_FRAME_BYTES}")
+        if length > most:
+            raise GroupBrokenError(f"a frame of {length} bytes; at most {most}")
         end = _LENGTH.size + length
         if len(self._buffer) < end:
             return None
         try:
             message = msgpack.unpackb(bytes(self._buffer[_LENGTH.size : end]), strict_map_key=False)
-        except (ValueError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, msgpack.UnpackException) as error:  # a list as a key
             raise GroupBrokenError(f"a message is no msgpack: {error}") from error
         del self._buffer[:end]
         if not isinstance(message, dict):
