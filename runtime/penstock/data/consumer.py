@@ -2,7 +2,8 @@
 
 One consumer serves all loaders of its process. It listens on TCP, and on an abstract Unix socket
 for data workers on the same machine, which then put their batches into shared memory. Each
-connection has one thread that receives (`penstock.data.queue.receiving`); requests are sent by
+connection has one thread that receives (`penstock.data.queue.receiving`), few of them before it is
+known who is at the other end (`penstock.data.transport.newcomers`); requests are sent by
 whoever makes room: the thread that brought a batch, or the program when it takes one.
 """
 
@@ -25,6 +26,7 @@ from penstock.base.listener import (
     create_local_listener,
     is_loopback,
 )
+from penstock.base.log_limit import LogLimit
 from penstock.data.errors import DataError, FrameError, HandshakeError
 from penstock.data.protocol import (
     CONSUMER_PATH,
@@ -42,6 +44,7 @@ from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.reporting import Reporter
 from penstock.data.transport import frame, handshake
 from penstock.data.transport.messages import SILENCE_SECONDS
+from penstock.data.transport.newcomers import Newcomers
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class Consumer:
         self.pool = WorkerPool()
         self.counts = self.pool.counts
         self._closing = threading.Event()
+        self._newcomers = Newcomers()
+        self._refusals, self._deaf = LogLimit(), LogLimit()
         self._options = InputOptions()
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self._listeners = [create_listener(host, 0)]
@@ -142,31 +147,41 @@ class Consumer:
             except OSError as error:
                 if self._closing.is_set():
                     return
-                logger.error("data workers cannot connect: %s", error)
+                self._deaf.log(logger, logging.ERROR, "data workers cannot connect: %s", error)
                 self._closing.wait(1.0)
                 continue
-            start_thread(self.pool.makers, self._serve, sock)
+            self._newcomers.admit(sock)
+            try:
+                start_thread(self.pool.makers, self._serve, sock)
+            except RuntimeError as error:  # the pod may have no more threads
+                self._refuse(sock, error)
 
     def _serve(self, makers: Makers, sock: socket.socket) -> None:
-        if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if sys.platform == "linux":
-                user_timeout = int(SILENCE_SECONDS * 1000)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
         try:
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if sys.platform == "linux":
+                    user_timeout = int(SILENCE_SECONDS * 1000)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
             if len(self.pool.workers) >= MAX_LINKS:
                 raise HandshakeError(f"{MAX_LINKS} data workers are connected already")
             peer = handshake.answer(sock, self.token, self.name)
+            self._newcomers.remove(sock)
             frame.set_timeouts(sock, SILENCE_SECONDS)
-        except (HandshakeError, FrameError) as error:
-            logger.warning("a connection to %s was refused: %s", self.address, error)
-            sock.close()
+        except (HandshakeError, FrameError, OSError) as error:
+            self._refuse(sock, error)
             return
         link = WorkerConnection(sock, peer.name, makers.shared)
         how = "shared memory" if link.shares_memory else "TCP"
         logger.info("data worker %s joins (%s)", link.name, how)
         join(makers, link)
         receive_from(makers, link)
+
+    def _refuse(self, sock: socket.socket, why: Exception) -> None:
+        self._newcomers.remove(sock)
+        message = "a connection to %s was refused: %s"
+        self._refusals.log(logger, logging.WARNING, message, self.address, why)
+        sock.close()
 
     # ------------------------------------------------------------------ reports
 

@@ -56,12 +56,16 @@ def receive_from(makers: Makers, link: WorkerConnection) -> None:
 
 
 def start_thread(makers: Makers, work: Callable[..., None], *arguments: Any) -> None:
-    """Have a thread ``work(makers, *arguments)``; `WorkerPool.end` waits for it."""
+    """Have a thread ``work(makers, *arguments)``; `WorkerPool.end` waits for it.
+
+    Raises:
+        RuntimeError: the process may have no more threads.
+    """
     thread = threading.Thread(
         target=work, args=(makers, *arguments), name="penstock-data", daemon=True
     )
-    makers.threads.add(thread)
     thread.start()
+    makers.threads.add(thread)
 
 
 class _Receiver:

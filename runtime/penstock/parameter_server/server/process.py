@@ -30,12 +30,14 @@ import psutil
 
 from penstock.base import ports
 from penstock.base.listener import address_of, create_listener
+from penstock.base.log_limit import LogLimit
 from penstock.data.allocator import keep_freed_memory
 from penstock.data.errors import DataError, TooLargeError
 from penstock.data.protocol import ProtocolError
 from penstock.data.reporting import Reporter
 from penstock.data.serving.readiness import Readiness, close_listener
 from penstock.data.transport import frame, handshake
+from penstock.data.transport.newcomers import Newcomers
 from penstock.job.protocol import MAX_MESSAGE_BYTES, Usage
 from penstock.parameter_server.connection import tuned
 from penstock.parameter_server.layout import ServerId
@@ -58,6 +60,8 @@ WAIT_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.2
 GIVE_UP_SECONDS: Final = 900.0
 MAX_CONNECTIONS: Final = 2048
+MAX_NEWCOMERS: Final = 64
+"""All workers connect at once where a layout is new."""
 KEPT_BUFFER_BYTES: Final = 8 << 20
 DRAINED, REFUSED, FAILED, KILLED = 0, 1, 1, 128 + signal.SIGTERM
 
@@ -87,6 +91,8 @@ class ParameterServer:
         self._listener: socket.socket | None = None
         self._connections: set[socket.socket] = set()
         self._connecting = threading.Lock()
+        self._newcomers = Newcomers(MAX_NEWCOMERS)
+        self._refusals, self._deaf = LogLimit(), LogLimit()
         self._callers = itertools.count()
 
     def start(self) -> None:
@@ -144,30 +150,30 @@ class ParameterServer:
 
     def _accept(self) -> None:
         assert self._listener is not None
-        deaf = False
         while not self._ended.is_set():
             try:
                 sock, _ = self._listener.accept()
             except OSError as error:
-                if not self._ended.wait(RETRY_SECONDS) and not deaf:
-                    logger.error("cannot take connections: %s; trying on", error)
-                deaf = True
+                if not self._ended.wait(RETRY_SECONDS):
+                    message = "cannot take connections: %s; trying on"
+                    self._deaf.log(logger, logging.ERROR, message, error)
                 continue
-            deaf = False
             with self._connecting:
                 full = len(self._connections) >= MAX_CONNECTIONS
                 if not full:
                     self._connections.add(sock)
             if full:
-                logger.error("more than %d connections: one is refused", MAX_CONNECTIONS)
+                message = "more than %d connections: one is refused"
+                self._refusals.log(logger, logging.ERROR, message, MAX_CONNECTIONS)
                 sock.close()
                 continue
+            self._newcomers.admit(sock)
             try:
                 threading.Thread(
                     target=self._serve, args=(sock,), name="penstock-line", daemon=True
                 ).start()
             except RuntimeError as error:  # the pod may have no more threads
-                logger.error("a connection is refused: %s", error)
+                self._refusals.log(logger, logging.ERROR, "a connection is refused: %s", error)
                 self._drop(sock)
 
     def _serve(self, sock: socket.socket) -> None:
@@ -175,6 +181,7 @@ class ParameterServer:
         try:
             tuned(sock)
             peer = handshake.answer(sock, self._settings.token, str(self.id))
+            self._newcomers.remove(sock)
             caller = f"{peer.name} ({caller})"
             frame.set_timeouts(sock, TIMEOUT_SECONDS)
             self._converse(sock, caller)
@@ -185,6 +192,7 @@ class ParameterServer:
             self._drop(sock)
 
     def _drop(self, sock: socket.socket) -> None:
+        self._newcomers.remove(sock)
         with self._connecting:
             self._connections.discard(sock)
         sock.close()
