@@ -11,6 +11,9 @@ import socket
 from typing import Final
 
 BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 32
+"""Given to asyncio as a backlog: so many it accepts in one turn of its loop, before it looks at any.
+The queue itself is to be set to `BACKLOG` again, by `socket.listen`."""
 
 
 def create_listener(host: str, port: int, *, backlog: int = BACKLOG) -> socket.socket:

@@ -17,18 +17,15 @@ from typing import Any, Final
 import uvicorn
 
 from penstock.base.descriptors import descriptor_limit
+from penstock.base.http.accept_failures import limit_accept_failures
 from penstock.base.http.connections import ConnectionTable
 from penstock.base.http.h11_protocol import BoundedH11Protocol
-from penstock.base.listener import BACKLOG
-from penstock.base.log_limit import LogLimit, RepetitionFilter
-
-logger = logging.getLogger(__name__)
+from penstock.base.listener import ACCEPTED_AT_ONCE, BACKLOG
+from penstock.base.log_limit import RepetitionFilter
 
 MAX_CONNECTIONS: Final = 8192
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 _LEAST_CONNECTIONS: Final = 16
-_ACCEPTED_AT_ONCE: Final = 32
-"""Accepted in one turn of the loop: as many more than there may be are open for a moment."""
 _TICKS_PER_SWEEP: Final = 10
 """uvicorn has ten ticks a second."""
 _LIBRARY_LOG: Final = "uvicorn.error"
@@ -49,7 +46,7 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
-        asyncio.get_running_loop().set_exception_handler(_note_loop_failure(LogLimit()))
+        limit_accept_failures(asyncio.get_running_loop())
         log = logging.getLogger(_LIBRARY_LOG)
         if not any(isinstance(each, RepetitionFilter) for each in log.filters):
             log.addFilter(RepetitionFilter())
@@ -85,7 +82,7 @@ def make_server(
             "ws": "none",
             "lifespan": "off",
             "access_log": False,
-            "backlog": _ACCEPTED_AT_ONCE,
+            "backlog": ACCEPTED_AT_ONCE,
             "h11_max_incomplete_event_size": HEAD_LIMIT_BYTES,
             "timeout_keep_alive": keep_alive_seconds,
             "timeout_graceful_shutdown": stop_seconds,
@@ -107,18 +104,3 @@ def _protocol() -> type[asyncio.Protocol]:
     except ImportError:  # images of jobs have h11 only
         return BoundedH11Protocol
     return BoundedHttpToolsProtocol
-
-
-def _note_loop_failure(
-    limit: LogLimit,
-) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """asyncio tries to accept a thousand times a second while there are no descriptors."""
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        message = context.get("message", "")
-        if "socket.accept()" in message:
-            limit.log(logger, logging.ERROR, "%s: %s", message, context.get("exception"))
-        else:
-            loop.default_exception_handler(context)
-
-    return handle
