@@ -12,7 +12,7 @@ from typing import Final
 
 BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE: Final = 32
-"""Given to asyncio as a backlog: so many it accepts in one turn of its loop, before it looks at any.
+"""Given to asyncio as a backlog: it accepts so many in one turn of its loop before it looks at one.
 The queue itself is to be set to `BACKLOG` again, by `socket.listen`."""
 
 

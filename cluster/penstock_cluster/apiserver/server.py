@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -23,9 +25,16 @@ from penstock_cluster.apiserver.request import AsgiApp
 from penstock_cluster.apiserver.transport import GatheringProtocol
 from penstock_cluster.registry import Engine
 
+logger = logging.getLogger(__name__)
+
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
 _BACKLOG = 2048
+_ACCEPTED_AT_ONCE = 32
+"""In one turn of the loop; as many wait for descriptors, and are reported, when there are none."""
+_HANDSHAKE_SECONDS = 5.0
+"""For TLS, in which a connection costs most."""
+_ACCEPT_FAILURES_SECONDS = 10.0
 _TURNS_TO_CONNECT = 3
 """Of the loop, from accepting a connection until uvicorn knows of it, without TLS."""
 
@@ -71,6 +80,28 @@ def build_app(engine: Engine, *, mounts: Mapping[str, AsgiApp] | None = None) ->
     return Application(engine, mounts=mounts)
 
 
+class _AcceptFailures:
+    """Says once in a while that connections cannot be accepted; asyncio would, for each, at length.
+
+    Everything else goes to the handler that was there before.
+    """
+
+    def __init__(self, before: Callable[..., object] | None) -> None:
+        self._before = before
+        self._next = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message = str(context.get("message", ""))
+        if "socket.accept()" not in message:
+            if self._before is not None:
+                self._before(loop, context)
+            else:
+                loop.default_exception_handler(context)
+        elif loop.time() >= self._next:
+            self._next = loop.time() + _ACCEPT_FAILURES_SECONDS
+            logger.error("%s: %s", message, context.get("exception"))
+
+
 class _Server(uvicorn.Server):
     """uvicorn inside a loop that belongs to somebody else: it leaves signals alone.
 
@@ -81,6 +112,29 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, with bounds for those who connect and say nothing."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_AcceptFailures(loop.get_exception_handler()))
+        self.servers = [
+            await loop.create_server(
+                self._connect,
+                sock=listener,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if self.config.ssl else None,
+                backlog=_ACCEPTED_AT_ONCE,
+            )
+            for listener in sockets or ()
+        ]
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)  # asyncio knows one figure for the queue and for a turn
+        self.started = True
+
+    def _connect(self) -> asyncio.Protocol:
+        return GatheringProtocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()

@@ -17,6 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 """The most that address and headers of a request may have together."""
+HEAD_SECONDS: Final = 10.0
+"""From connecting to the end of the first request's head."""
 _LINGER_SECONDS: Final = 0.5
 """So long is what still comes read and dropped: a reset would take the refusal along."""
 _REFUSAL: Final = (
@@ -91,6 +93,11 @@ class GatheringProtocol(HttpToolsProtocol):
     # `uvicorn` passes its own transport.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(GatheringTransport(transport, self.loop))
+        self._silence = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._silence.cancel()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -123,6 +130,7 @@ class GatheringProtocol(HttpToolsProtocol):
         if head > HEAD_LIMIT_BYTES:
             self._refuse()
         if not self._is_refused:
+            self._silence.cancel()
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

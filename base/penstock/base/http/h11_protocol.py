@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -31,7 +31,8 @@ class BoundedH11Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Part of a request came."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: Any = self.cycle  # uvicorn has None there before the first request
+        if cycle is not None and not cycle.response_complete:
             self.table.note_busy(self, self.loop.time())
 
     def on_response_complete(self) -> None:
@@ -42,7 +43,8 @@ class BoundedH11Protocol(H11Protocol):
 
     def lacks_body(self) -> bool:
         """Whether the request's body is not complete."""
-        return self.cycle is not None and self.cycle.more_body
+        cycle: Any = self.cycle
+        return cycle is not None and bool(cycle.more_body)
 
     def is_stalled(self) -> bool:
         """Whether the other end does not take what it is sent."""
