@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from penstock.api.auth.kubernetes import KubernetesAuthenticator
 from penstock.api.auth.tokens import ApiTokens, hash_of, new_token
 from penstock.brain.configuration import ApiToken
 from penstock.brain.service.plans import ClusterUnavailableError
+from penstock.brain.service.sample_writer import OverloadedError
+from penstock.crds.environment import BRAIN_AUDIENCE
 from tests.api.service import REGISTRATION, api, run
 
 
@@ -212,5 +217,78 @@ def test_only_hashes_of_tokens_are_kept_and_they_can_be_replaced() -> None:
         known.replace([])
         with pytest.raises(UnauthenticatedError):
             await known.authenticate(token)
+
+    run(main)
+
+
+def jwt(audience: object) -> str:
+    claims = base64.urlsafe_b64encode(json.dumps({"aud": audience}).encode()).rstrip(b"=").decode()
+    return f"e30.{claims}.c2lnbmF0dXJl"
+
+
+def test_a_token_that_says_for_whom_it_is_costs_one_review() -> None:
+    async def main() -> None:
+        reviews = Reviews()
+        ours, theirs = jwt([BRAIN_AUDIENCE]), jwt("https://kubernetes.default.svc")
+        reviews.knows(ours, "system:serviceaccount:default:job-trainer", BRAIN_AUDIENCE)
+        reviews.knows(theirs, "ada")
+        authenticator = KubernetesAuthenticator(reviews)
+        assert (await authenticator.authenticate(ours)).name == "job:default/job"
+        assert (await authenticator.authenticate(theirs)).name == "ada"
+        assert reviews.asked == 2
+        for made_up in (jwt(BRAIN_AUDIENCE), jwt(["other"])):
+            with pytest.raises(UnauthenticatedError):
+                await authenticator.authenticate(made_up)
+            with pytest.raises(UnauthenticatedError):
+                await authenticator.authenticate(made_up)
+        assert reviews.asked == 4
+
+    run(main)
+
+
+@pytest.mark.parametrize("token", ["", "...", "a.b.c", f"a.{'W' * 4000}.c", jwt(7), "a.W10.c"])
+def test_what_is_no_token_is_refused(token: str) -> None:
+    async def main() -> None:
+        with pytest.raises(UnauthenticatedError):
+            await KubernetesAuthenticator(Reviews()).authenticate(token)
+
+    run(main)
+
+
+def test_made_up_tokens_neither_flood_the_api_server_nor_keep_others_out() -> None:
+    class Slow(Reviews):
+        def __init__(self) -> None:
+            super().__init__()
+            self.going_on = self.most = 0
+            self.go = asyncio.Event()
+
+        async def review_token(self, token: str, audiences: list[str]) -> dict[str, Any]:
+            self.going_on += 1
+            self.most = max(self.most, self.going_on)
+            if token.startswith("made up"):
+                await self.go.wait()
+            self.going_on -= 1
+            return await super().review_token(token, audiences)
+
+    async def main() -> None:
+        clock = [0.0]
+        reviews = Slow()
+        reviews.knows("good", "ada")
+        authenticator = KubernetesAuthenticator(reviews)
+        authenticator._callers = TimedCache(60.0, 10, lambda: clock[0])
+        await authenticator.authenticate("good")
+        flood = [
+            asyncio.create_task(authenticator.authenticate(f"made up {number}"))
+            for number in range(1000)
+        ]
+        await asyncio.sleep(0.1)
+        clock[0] = 61.0  # it has to be reviewed again
+        assert (await authenticator.authenticate("good")).name == "ada"
+        reviews.go.set()
+        ends = await asyncio.gather(*flood, return_exceptions=True)
+        assert sum(isinstance(end, UnauthenticatedError) for end in ends) == 64
+        assert sum(isinstance(end, OverloadedError) for end in ends) == 1000 - 64
+        assert reviews.most <= 9
+        assert reviews.asked == 2 * 2 + 64 * 2
 
     run(main)

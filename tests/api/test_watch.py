@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import httpx
 import pytest
 
+from penstock.api import streams
 from penstock.base.enums import Strategy
 from penstock.base.targets import RoleTarget
+from penstock.brain.service import plans
+from penstock.brain.service.sample_writer import OverloadedError
 from penstock.client import AsyncBrainClient, BrainUnavailableError, NotFoundError, RetryPolicy
 from penstock.wire import JobRegistration, Override, Plan
 from tests.api.service import REGISTRATION, run, server
@@ -125,3 +128,65 @@ def test_events_are_plans_with_their_id(sqlite_url: str) -> None:
             assert Plan.model_validate_json(event["data"]).id == 1
 
     run(main)
+
+
+def test_a_stream_ends_after_a_while_and_goes_on_with_the_last_id(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STREAM_SECONDS", 0.2)
+    monkeypatch.setattr(plans, "_HEARTBEAT_SECONDS", 0.05)
+
+    async def main() -> None:
+        async with server(sqlite_url) as (url, _), AsyncBrainClient(url, retry=QUICK) as client:
+            await client.register("uid-1", JOB)
+            seen: list[int] = []
+            await asyncio.wait_for(collect(client, seen, 0), patient(10))
+            await client.override("uid-1", override(2))
+            await asyncio.wait_for(collect(client, seen, seen[-1]), patient(10))
+            assert seen == [1, 2]
+
+    run(main)
+
+
+def test_a_caller_has_a_few_streams_of_a_job_and_others_as_well(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with (
+            server(sqlite_url) as (url, _),
+            httpx.AsyncClient(base_url=url, timeout=10) as http,
+            AsyncExitStack() as stack,
+        ):
+            for uid in ("uid-1", "uid-2"):
+                await http.put(f"/v1/jobs/{uid}", json={**REGISTRATION, "name": uid})
+            opened = []
+            for _ in range(streams.MOST_PER_JOB):
+                held = AsyncExitStack()
+                path = "/v1/jobs/uid-1/plans/watch"
+                opened.append(await held.enter_async_context(http.stream("GET", path)))
+                stack.push_async_callback(held.aclose)
+            assert {each.status_code for each in opened} == {200}
+            refused = await http.get("/v1/jobs/uid-1/plans/watch")
+            assert refused.status_code == 503
+            assert "8 times already" in refused.json()["detail"]
+            async with http.stream("GET", "/v1/jobs/uid-2/plans/watch") as other:
+                assert other.status_code == 200
+            await opened[0].aclose()
+            async with asyncio.timeout(patient(10)):
+                while True:
+                    async with http.stream("GET", "/v1/jobs/uid-1/plans/watch") as again:
+                        if again.status_code == 200:
+                            return
+                    await asyncio.sleep(0.05)
+
+    run(main)
+
+
+def test_no_caller_has_too_many_streams_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_PER_CALLER", 3)
+    open_ones = streams.Streams()
+    for number in range(3):
+        open_ones.open("me", f"uid-{number}")
+    with pytest.raises(OverloadedError, match="3 jobs already"):
+        open_ones.open("me", "uid-3")
+    open_ones.open("you", "uid-3")
+    open_ones.close("me", "uid-0")
+    open_ones.open("me", "uid-3")

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from penstock.api.auth import Authenticator, Caller, Permission, UnauthenticatedError, Verb
 from penstock.api.auth.caller import require
+from penstock.api.streams import Streams
 from penstock.brain.assembly import Brain
 from penstock.wire.base import Uid
 
@@ -47,6 +48,7 @@ class ApiState:
     brain: Brain
     authenticator: Authenticator
     names: JobNames = field(default_factory=JobNames)
+    streams: Streams = field(default_factory=Streams)
 
 
 async def api_state(request: Request) -> ApiState:

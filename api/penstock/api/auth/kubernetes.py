@@ -7,17 +7,29 @@ no SubjectAccessReview is asked for it.
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
 import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.api.auth.cache import TimedCache
 from penstock.api.auth.caller import Caller, Permission, UnauthenticatedError, Verb
+from penstock.brain.service.sample_writer import OverloadedError
 from penstock.crds.environment import BRAIN_AUDIENCE
 from penstock.crds.group import GROUP
 
 CACHE_SECONDS: Final = 60.0
 _REFUSED_SECONDS: Final = 10.0
+_FAMILIAR_SECONDS: Final = 7200.0
+_MOST_REVIEWS: Final = 8
+"""Of tokens that were never good, at the same time."""
+_MOST_WAITING: Final = 64
+_MOST_TOKEN_BYTES: Final = 32 * 1024
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _TRAINER_SUFFIX: Final = "-trainer"
 _JOB_VERBS: Final = frozenset({Verb.GET, Verb.CREATE, Verb.UPDATE})
@@ -81,6 +93,9 @@ class KubernetesAuthenticator:
         self._reviews = reviews
         self._callers: TimedCache[str, Caller] = TimedCache(CACHE_SECONDS, 10_000)
         self._refused: TimedCache[str, bool] = TimedCache(_REFUSED_SECONDS, 10_000)
+        self._familiar: TimedCache[str, bool] = TimedCache(_FAMILIAR_SECONDS, 10_000)
+        self._reviewing = asyncio.Semaphore(_MOST_REVIEWS)
+        self._waiting = 0
         self._allowed: TimedCache[tuple[str, tuple[str, ...], Permission], bool] = TimedCache(
             CACHE_SECONDS, 50_000
         )
@@ -95,16 +110,39 @@ class KubernetesAuthenticator:
         if token is None:
             raise UnauthenticatedError("no token: send 'Authorization: Bearer TOKEN'")
         key = hashlib.sha256(token.encode()).hexdigest()
-        if self._refused.get(key):
+        if len(token) > _MOST_TOKEN_BYTES or self._refused.get(key):
             raise UnauthenticatedError("the API server does not know the token")
         known = self._callers.get(key)
         if known is None:
-            known = await self._review(token)
+            async with self._turn(key):
+                known = self._callers.get(key) or await self._review(token)
             if known is None:
                 self._refused.put(key, True)
                 raise UnauthenticatedError("the API server does not know the token")
             self._callers.put(key, known)
+            self._familiar.put(key, True)
         return known
+
+    @asynccontextmanager
+    async def _turn(self, key: str) -> AsyncIterator[None]:
+        """A few tokens that were never good are reviewed at a time; those that were do not wait.
+
+        Whoever sends tokens that they made up neither floods the API server nor keeps others out.
+
+        Raises:
+            OverloadedError: Too many wait already.
+        """
+        if self._familiar.get(key):
+            yield
+            return
+        if self._waiting >= _MOST_WAITING:
+            raise OverloadedError("too many unknown tokens are being looked at: try again")
+        self._waiting += 1
+        try:
+            async with self._reviewing:
+                yield
+        finally:
+            self._waiting -= 1
 
     async def allowed(self, caller: KubernetesCaller, permission: Permission) -> bool:
         """Whether the caller has the permission.
@@ -136,10 +174,14 @@ class KubernetesAuthenticator:
         return known
 
     async def _review(self, token: str) -> Caller | None:
-        status = await self._reviews.review_token(token, [BRAIN_AUDIENCE])
-        if status.get("authenticated"):
-            job = _job_of(status)
-            return job or self._caller(status)
+        ours = _names_audience(token)
+        if ours is not False:
+            status = await self._reviews.review_token(token, [BRAIN_AUDIENCE])
+            if status.get("authenticated"):
+                job = _job_of(status)
+                return job or self._caller(status)
+            if ours:
+                return None
         # A person's token is for the API server itself, not for this service.
         status = await self._reviews.review_token(token, [])
         return self._caller(status) if status.get("authenticated") else None
@@ -152,6 +194,24 @@ class KubernetesAuthenticator:
             groups=tuple(user.get("groups") or ()),
             reviews=self,
         )
+
+
+def _names_audience(token: str) -> bool | None:
+    """Whether a token says that it is for this service; None: it does not say for whom it is.
+
+    Nothing is believed: it only decides which review is the one that can succeed.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    said = claims.get("aud") if isinstance(claims, dict) else None
+    if isinstance(said, str):
+        return said == BRAIN_AUDIENCE
+    return BRAIN_AUDIENCE in said if isinstance(said, list) and said else None
 
 
 def _job_of(status: dict[str, Any]) -> JobCaller | None:

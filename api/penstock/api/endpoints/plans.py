@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Response
 from starlette.responses import StreamingResponse
 
-from penstock.api import paging
+from penstock.api import paging, streams
 from penstock.api.etags import EtagError, etag, required_revision, unchanged
 from penstock.api.paging import Continue, Limit
 from penstock.api.present import plans as present
-from penstock.api.state import BrainDep, JobReader, JobWriter, problems
+from penstock.api.state import BrainDep, JobReader, JobWriter, State, problems
 from penstock.brain.planning import Limits
 from penstock.brain.service.plans import OverrideRequest
 from penstock.wire.base import ListResource, Uid, byte_count, milli_cpu
@@ -91,14 +93,16 @@ async def watch_plans(
     uid: Uid,
     caller: JobReader,
     brain: BrainDep,
+    state: State,
     last_event_id: Annotated[
         str | None, Header(max_length=20, description="Id of the last plan that was seen.")
     ] = None,
 ) -> StreamingResponse:
     """Plans as they come into force, beginning after `Last-Event-ID`.
 
-    The stream ends when the job has ended or the service stops. A plan is sent once to each
-    stream, none is left out, also across restarts of the service.
+    The stream ends when the job has ended, the service stops, or after five minutes: with the last
+    id it goes on without a gap. A plan is sent once to each stream, none is left out, also across
+    restarts of the service. A caller has at most eight streams of a job.
     """
     text = (last_event_id or "0").strip()
     if not (text.isascii() and text.isdigit() and int(text) < 2**31):
@@ -106,17 +110,23 @@ async def watch_plans(
     await brain.jobs.get(uid)
 
     async def events() -> AsyncIterator[bytes]:
+        ends = time.monotonic() + streams.STREAM_SECONDS
         yield b": welcome\n\n"
-        async for row in brain.plans.watch(uid, int(text)):
-            if row is None:
-                yield b": still here\n\n"
-            else:
-                data = json.dumps(present.plan(row).model_dump(mode="json"))
-                yield f"event: plan\nid: {row.number}\ndata: {data}\n\n".encode()
+        async with aclosing(brain.plans.watch(uid, int(text))) as rows:
+            async for row in rows:
+                if row is None:
+                    yield b": still here\n\n"
+                else:
+                    data = json.dumps(present.plan(row).model_dump(mode="json"))
+                    yield f"event: plan\nid: {row.number}\ndata: {data}\n\n".encode()
+                if time.monotonic() > ends:
+                    return
 
-    return StreamingResponse(
+    answer = streams.CountedStream(
         events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
+    answer.count(state.streams, caller.name, uid)
+    return answer
 
 
 @router.post("/plans/propose", responses=problems(404, 413))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, Protocol
@@ -328,7 +328,7 @@ class PlanService:
         self._watchers.wake(uid)
         return None if returned is None else CurrentPlan(returned, revision)
 
-    async def watch(self, uid: str, after: int) -> AsyncIterator[PlanRow | None]:
+    async def watch(self, uid: str, after: int) -> AsyncGenerator[PlanRow | None]:
         """Plans as they come into force, from the one after number `after`; None now and then.
 
         Ends when the job has ended or the Brain stops.
