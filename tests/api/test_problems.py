@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from penstock.api.problems import _may_pass
 from penstock.wire.problems import ProblemType
-from tests.api.service import REGISTRATION, Api, api, run, sample
+from tests.api.service import REGISTRATION, Api, api, run, sample, server
 
 
 async def refused(service: Api, method: str, path: str, status: int, **options: Any) -> Any:
@@ -246,3 +249,48 @@ class RefusalError(Exception):
 )
 def test_only_what_may_pass_is_to_be_tried_again(state: str, later: bool) -> None:
     assert _may_pass(DBAPIError("SELECT 1", None, RefusalError(state))) is later
+
+
+def test_a_database_that_was_deleted_or_replaced_is_not_ready(tmp_path: Path) -> None:
+    file = tmp_path / "own.sqlite"
+
+    async def main() -> None:
+        async with api(f"sqlite+aiosqlite:///{file}") as service:
+            await service.register()
+            assert (await service.http.get("/readyz")).status_code == 200
+            file.rename(tmp_path / "away.sqlite")
+            problem = await refused(service, "GET", "/readyz", 503)
+            assert "deleted or replaced" in problem["detail"]
+            file.write_bytes(b"")
+            await refused(service, "GET", "/readyz", 503)
+            assert (await service.http.get("/healthz")).status_code == 200
+            (tmp_path / "away.sqlite").rename(file)
+            assert (await service.http.get("/readyz")).status_code == 200
+
+    run(main)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/uid-1/ledger?sequence=1", "/session"])
+def test_a_caller_that_leaves_within_its_request_is_no_fault(
+    sqlite_url: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with server(sqlite_url) as (url, _), httpx.AsyncClient(base_url=url) as http:
+            await http.put("/v1/jobs/uid-1", json=REGISTRATION)
+            method = "POST" if path == "/session" else "PUT"
+            host, _, port = url.removeprefix("http://").partition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            head = (
+                f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+                "Content-Type: application/octet-stream\r\n\r\nsome"
+            )
+            writer.write(head.encode())
+            await writer.drain()
+            await asyncio.sleep(0.2)  # so that the request is being served
+            writer.close()
+            with caplog.at_level("INFO"):
+                assert (await http.get("/healthz")).status_code == 200
+                await asyncio.sleep(0.2)
+
+    run(main)
+    assert [record for record in caplog.records if record.exc_info] == []

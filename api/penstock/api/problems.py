@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
     TimeoutError as PoolTimeoutError,
 )
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from penstock.api.auth import ForbiddenError, UnauthenticatedError
@@ -32,6 +33,7 @@ from penstock.brain.planning import PlanningError
 from penstock.brain.registry import AlgorithmParametersError, UnknownAlgorithmError
 from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
 from penstock.brain.service.sample_writer import OverloadedError
+from penstock.brain.store.database import DatabaseError
 from penstock.wire.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemType
 
 logger = logging.getLogger(__name__)
@@ -72,6 +74,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     EtagError: (400, ProblemType.INVALID_REQUEST, "The header cannot be read"),
     ClusterUnavailableError: (503, ProblemType.UNAVAILABLE, "The cluster cannot be reached"),
     OverloadedError: (503, ProblemType.UNAVAILABLE, "Too much is going on"),
+    DatabaseError: (503, ProblemType.UNAVAILABLE, "The database cannot be used"),
     SQLAlchemyError: (503, ProblemType.UNAVAILABLE, "The database cannot be reached"),
     TimeoutError: (503, ProblemType.UNAVAILABLE, "It took too long"),
 }
@@ -94,6 +97,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -168,6 +172,12 @@ async def _http(request: Request, error: Exception) -> Response:
         Problem(type=kind.value, title=title, status=error.status_code, detail=detail),
         error.headers,
     )
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    # Nobody is there to be answered; it is no fault of this service.
+    logger.debug("%s %s: the caller left within its request", request.method, request.url.path)
+    return Response(status_code=400)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

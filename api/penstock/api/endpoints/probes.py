@@ -20,7 +20,8 @@ async def healthz() -> str:
 
 @router.get("/readyz", response_class=PlainTextResponse, responses={503: PROBLEM_RESPONSES[503]})
 async def readyz(brain: BrainDep) -> str:
-    """The database answers too."""
+    """The database answers too, and is the one that is written to."""
+    brain.database.check_file()
     async with brain.database.read() as session:
         await session.execute(text("SELECT 1"))
     return "ok\n"

@@ -69,9 +69,11 @@ class Database:
         )
         if self.is_sqlite:
             event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+            event.listen(self._engine.sync_engine, "connect", self._remember_file)
             event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
         self._writing = self._engine.execution_options(**{_WRITE: True})
         self._lock = asyncio.Lock()
+        self._file: tuple[int, int] | None = None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -92,6 +94,32 @@ class Database:
             session.begin(),
         ):
             yield session
+
+    def check_file(self) -> None:
+        """Whether the file of SQLite that is written to is the one at its path.
+
+        One that was deleted or replaced meanwhile is written to as before, and all of it is lost
+        when the process ends.
+
+        Raises:
+            DatabaseError: It is not.
+        """
+        if self._file is not None and self._file != self._file_at_path():
+            raise DatabaseError(
+                f"the file {self.url.database} was deleted or replaced while it was open: "
+                "what it writes now is lost when it ends; restart it"
+            )
+
+    def _remember_file(self, _connection: Any, _record: Any) -> None:
+        if self._file is None:
+            self._file = self._file_at_path()
+
+    def _file_at_path(self) -> tuple[int, int] | None:
+        try:
+            found = Path(str(self.url.database)).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def insert(self, table: type[Any]) -> sqlite.Insert | postgresql.Insert:
         """An INSERT of this dialect, which knows ON CONFLICT."""
