@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).with_name("program.py")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process has."""
+    """What a process has; of memory the most that it had until now."""
 
     memory_bytes: int
     threads: int
@@ -71,7 +71,10 @@ class Victim:
     def cost(self) -> Cost:
         """What it has now."""
         process = psutil.Process(self.process.pid)
-        return Cost(process.memory_info().rss, process.num_threads(), process.num_fds())
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert peak
+        return Cost(int(peak[1]) * 1024, process.num_threads(), process.num_fds())
 
     def log_lines(self) -> int:
         """How much it has said."""

@@ -22,8 +22,10 @@ from penstock.api.endpoints import (
     samples,
 )
 from penstock.api.limits import BodyLimit
+from penstock.api.origins import LocalHosts, PublicAddress
 from penstock.api.request_metrics import RequestMetrics
 from penstock.api.state import ApiState
+from penstock.api.token_first import TokenFirst
 from penstock.brain.assembly import Brain
 from penstock.wire.problems import Problem
 
@@ -46,8 +48,13 @@ _ROUTERS: Final = (
 )
 
 
-def build_app(brain: Brain | None, authenticator: Authenticator | None) -> FastAPI:
-    """The application. Without a Brain it can only describe itself (`openapi()`)."""
+def build_app(
+    brain: Brain | None, authenticator: Authenticator | None, *, local_only: bool = False
+) -> FastAPI:
+    """The application. Without a Brain it can only describe itself (`openapi()`).
+
+    ``local_only``: it is to be called by an address of this machine, or by its public one.
+    """
     app = FastAPI(
         title="Penstock Brain",
         version=version("penstock"),
@@ -58,12 +65,17 @@ def build_app(brain: Brain | None, authenticator: Authenticator | None) -> FastA
         redoc_url=None,
     )
     if brain is not None and authenticator is not None:
-        app.state.penstock = ApiState(brain=brain, authenticator=authenticator)
+        address = PublicAddress(brain.settings.public_url)
+        app.state.penstock = ApiState(brain=brain, authenticator=authenticator, address=address)
     for router in _ROUTERS:
         app.include_router(router)
     problems.install(app)
     app.add_middleware(BodyLimit)
+    if authenticator is not None:
+        app.add_middleware(TokenFirst, authenticator=authenticator)
     if brain is not None:
+        if local_only:
+            app.add_middleware(LocalHosts, address=PublicAddress(brain.settings.public_url))
         app.add_middleware(RequestMetrics, registry=brain.metrics.registry)
     # FastAPI's way to replace it.
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]

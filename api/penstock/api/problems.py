@@ -101,6 +101,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
+async def refusal(request: Request, error: Exception) -> Response | None:
+    """The answer to an error outside of the application; None if it is not one of ours."""
+    if not isinstance(error, tuple(_KNOWN)):
+        return None
+    return await _known(request, error)
+
+
 def response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """The HTTP answer for a problem."""
     return Response(

@@ -88,7 +88,10 @@ async def serve(options: ServerOptions) -> None:
             watching = asyncio.create_task(watch.run(), name="configuration")
             stack.callback(watching.cancel)
         server = make_server(
-            build_app(brain, authenticator), keep_alive_seconds=30, stop_seconds=5, log_config=None
+            build_app(brain, authenticator, local_only=options.auth == "none"),
+            keep_alive_seconds=30,
+            stop_seconds=5,
+            log_config=None,
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         stopping = asyncio.Event()

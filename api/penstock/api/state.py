@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from penstock.api.auth import Authenticator, Caller, Permission, UnauthenticatedError, Verb
 from penstock.api.auth.caller import require
+from penstock.api.origins import PublicAddress
 from penstock.api.streams import Streams
 from penstock.brain.assembly import Brain
 from penstock.wire.base import Uid
@@ -48,6 +49,7 @@ class ApiState:
     brain: Brain
     authenticator: Authenticator
     names: JobNames = field(default_factory=JobNames)
+    address: PublicAddress = field(default_factory=PublicAddress)
     streams: Streams = field(default_factory=Streams)
 
 
@@ -73,13 +75,21 @@ async def caller_of(request: Request, state: State) -> Caller:
     Raises:
         UnauthenticatedError: There is no token, or nobody knows it.
     """
-    header = request.headers.get("authorization")
+    return await caller_of_header(state.authenticator, request.headers.get("authorization"))
+
+
+async def caller_of_header(authenticator: Authenticator, header: str | None) -> Caller:
+    """Who calls with this header of a request.
+
+    Raises:
+        UnauthenticatedError: There is no token, or nobody knows it.
+    """
     if header is None:
-        return await state.authenticator.authenticate(None)
+        return await authenticator.authenticate(None)
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise UnauthenticatedError("the header must be 'Authorization: Bearer TOKEN'")
-    return await state.authenticator.authenticate(token.strip())
+    return await authenticator.authenticate(token.strip())
 
 
 CallerDep = Annotated[Caller, Depends(caller_of)]

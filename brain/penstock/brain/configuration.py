@@ -131,6 +131,10 @@ class BrainSettings(Settings):
     """Settings of single algorithms."""
     tokens: Annotated[list[ApiToken], Field(max_length=1000)] = Field(default_factory=list)
 
+    public_url: Annotated[str, Field(pattern=r"^(https?://[^/?#\s@]+)?$", max_length=300)] = ""
+    """What browsers call the service, such as https://brain.example.org, where something stands
+    before it: the login's cookie is then for HTTPS only."""
+
     def policy(self, strategy: Strategy) -> Policy:
         """The policy of a strategy: the usual one with the stages named here replaced."""
         own = self.policies.get(strategy, {})

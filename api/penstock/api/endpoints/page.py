@@ -33,10 +33,15 @@ _HEADERS: Final = {
         "base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Not "no-referrer": browsers then say of no form where it comes from, our own included.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _MOST_FORM_BYTES: Final = 32 * 1024
+_FOREIGN: Final = (
+    "That form was sent by another site. If it was this page, the service has to be told its "
+    "address: public_url in its configuration."
+)
 
 
 @router.get("/")
@@ -76,9 +81,13 @@ async def docs(request: Request) -> Response:
 @router.post("/session")
 async def begin_session(request: Request, state: State) -> Response:
     """Keep the token of the form in a cookie, if somebody knows it."""
-    body = await request.body()
-    if len(body) > _MOST_FORM_BYTES:
-        return HTMLResponse(render.login("That is too long for a token."), 413, _HEADERS)
+    if not state.address.sent_itself(request):
+        return HTMLResponse(render.login(_FOREIGN), 403, _HEADERS)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_FORM_BYTES:
+            return HTMLResponse(render.login("That is too long for a token."), 413, _HEADERS)
     token = parse_qs(body.decode("utf-8", errors="replace")).get("token", [""])[0].strip()
     if not token or not token.isascii() or any(char.isspace() or char in ';,"\\' for char in token):
         return HTMLResponse(render.login("That is not a token."), 400, _HEADERS)
@@ -92,15 +101,17 @@ async def begin_session(request: Request, state: State) -> Response:
         token,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=state.address.is_secure(request),
         path="/",
     )
     return answer
 
 
 @router.post("/session/end")
-async def end_session() -> Response:
+async def end_session(request: Request, state: State) -> Response:
     """Forget the token."""
+    if not state.address.sent_itself(request):
+        return HTMLResponse(render.login(_FOREIGN), 403, _HEADERS)
     answer = RedirectResponse("/", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
     return answer
