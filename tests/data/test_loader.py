@@ -49,6 +49,19 @@ def test_batches_are_the_same_with_any_number_of_data_workers(
     assert not same(got[0], got[1])
 
 
+def test_batches_come_over_ipv6() -> None:
+    with planes.consumer(host="::1") as consumer:
+        assert consumer.address.startswith("[::1]:")
+        process = spawn(consumer, tcp=True)
+        try:
+            eventually(lambda: len(consumer.workers) == 1)
+            got = list(Loader(Noise(seconds=0.002), 4, seed=7, consumer=consumer))
+            assert consumer.counts.arrived > 0
+        finally:
+            end(process)
+    assert same(got, list(Loader(Noise(), 4, seed=7)))
+
+
 def test_data_workers_may_join_leave_and_die_within_an_epoch(consumer: Consumer) -> None:
     loader = Loader(Noise(400, seconds=0.002), 4, seed=7, consumer=consumer)
     batches = iter(loader)

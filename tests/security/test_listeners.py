@@ -23,7 +23,14 @@ from tests.patience import patient
 from tests.security.attack import churn, flood, silence
 from tests.security.listeners import LISTENERS, NO_LISTENERS, markdown_table
 from tests.security.program import TOKEN
-from tests.security.victim import DESCRIPTORS, Victim, command, eventually, program
+from tests.security.victim import (
+    DESCRIPTORS,
+    Victim,
+    command,
+    eventually,
+    program,
+    slim_command,
+)
 
 DOCS = Path(__file__).parents[2] / "docs/operations/security.md"
 MIB = 1 << 20
@@ -52,6 +59,7 @@ def test_the_documentation_has_the_table() -> None:
 
 HTTP: list[tuple[str, Callable[..., contextlib.AbstractContextManager[Victim]], object]] = [
     ("trainer", command, ["trainer", "--port=0"]),
+    ("slim", slim_command, ["trainer", "--port=0"]),
     ("Brain", command, ["brain", "--port=0", "--auth=none"]),
     ("standalone", program, "standalone"),
     ("probes", program, "probes"),

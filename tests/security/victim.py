@@ -33,17 +33,25 @@ class Cost:
 class Victim:
     """One process with a listener."""
 
-    def __init__(self, command: list[str], folder: Path, address: str, *, limit: int) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        address: str,
+        *,
+        limit: int,
+        environ: dict[str, str] | None = None,
+    ) -> None:
         self.log_path = folder / "victim.log"
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
-        environ |= {"PENSTOCK_JOB_TOKEN": "secret", "PYTHONUNBUFFERED": "1"}
-        environ.pop("KUBECONFIG", None)
+        own = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        own |= {"PENSTOCK_JOB_TOKEN": "secret", "PYTHONUNBUFFERED": "1", **(environ or {})}
+        own.pop("KUBECONFIG", None)
         limited = ["prlimit", f"--nofile={limit}:{limit}", *command]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 limited,
                 cwd=folder,
-                env=environ,
+                env=own,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -101,6 +109,17 @@ def command(arguments: list[str], folder: Path) -> Iterator[Victim]:
     run = [sys.executable, "-m", "penstock.cli", *arguments]
     pattern = r"https?://([^\s,]+)"
     with contextlib.closing(Victim(run, folder, pattern, limit=DESCRIPTORS)) as victim:
+        yield victim
+
+
+@contextmanager
+def slim_command(arguments: list[str], folder: Path) -> Iterator[Victim]:
+    """A command of ours where httptools is not installed, as in the images of jobs."""
+    (folder / "httptools.py").write_text("raise ImportError('not installed here')\n")
+    run = [sys.executable, "-m", "penstock.cli", *arguments]
+    environ = {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    victim = Victim(run, folder, r"https?://([^\s,]+)", limit=DESCRIPTORS, environ=environ)
+    with contextlib.closing(victim):
         yield victim
 
 

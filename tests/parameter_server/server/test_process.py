@@ -430,3 +430,10 @@ def test_an_address_that_is_not_here_is_named() -> None:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
     assert "192.0.2.1" in done.stderr
+
+
+def test_a_server_is_reached_over_ipv6(trainer: Trainer) -> None:
+    with closing(ParameterServer(ServerSettings(trainer.address, TOKEN, host="::1"))) as server:
+        server.start()
+        assert server.address.startswith("[::1]:")
+        Connection.connect(server.address, TOKEN, "a caller").close()

@@ -16,6 +16,7 @@ class BoundedH11Protocol(H11Protocol):
 
     table: ClassVar[ConnectionTable[BoundedH11Protocol]]
 
+    # uvicorn narrows asyncio's type, too.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the place of another, if need be."""
         super().connection_made(transport)

@@ -36,6 +36,7 @@ class BoundedHttpToolsProtocol(HttpToolsProtocol):
         #: What came since the parser last moved on.
         self._pending_bytes = 0
 
+    # uvicorn narrows asyncio's type, too.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the place of another, if need be."""
         super().connection_made(transport)
