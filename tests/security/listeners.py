@@ -86,7 +86,8 @@ LISTENERS: Final = (
         ),
         where="any port of the pod; an abstract Unix socket",
         who="data workers of the job: a proof that they hold its token",
-        attack="240 silent connections with 256 descriptors; 300 that send what is no handshake",
+        attack="240 silent connections with 256 descriptors; 300 that send what is no handshake; "
+        "200 open files that nobody asked for",
         bound="32 connections without a proof, 10 s for each; heads of 4 KiB; "
         "a line of the log in 10 s",
     ),

@@ -20,7 +20,7 @@ from penstock.data.transport import handshake
 from penstock.trainer.group import step_barrier
 from tests.house.listeners import made_in_rooms
 from tests.patience import patient
-from tests.security.attack import churn, flood, silence
+from tests.security.attack import churn, connected, flood, silence
 from tests.security.listeners import LISTENERS, NO_LISTENERS, markdown_table
 from tests.security.program import TOKEN
 from tests.security.victim import (
@@ -192,6 +192,18 @@ def test_what_is_no_handshake_fills_no_log(kind: str, newcomers: int, tmp_path: 
         assert victim.ask() == "done"
         assert victim.cost().memory_bytes < before.memory_bytes + MOST_MEMORY
         assert victim.log_lines() < MOST_LINES
+
+
+@pytest.mark.parametrize("said", [b"", b"PNS1" + b"\x10" + bytes(15), b"GET / HTTP/1.1\r\n\r\n"])
+def test_descriptors_that_strangers_send_are_not_kept(said: bytes, tmp_path: Path) -> None:
+    with program("consumer", tmp_path) as victim:
+        local = victim.address.partition(" ")[2]
+        before = victim.cost()
+        for _ in range(50):
+            with connected(local) as sock, Path(__file__).open("rb") as file:
+                socket.send_fds(sock, [said or b"PNS1"], [file.fileno()] * 4)
+        eventually(lambda: victim.cost().descriptors <= before.descriptors + 2, 5, "they are kept")
+        assert victim.ask() == "done"
 
 
 def joins(address: str) -> bool:

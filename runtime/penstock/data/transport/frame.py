@@ -13,6 +13,7 @@ stalls or trickles ends in a FrameError; after any FrameError the connection can
 from __future__ import annotations
 
 import array
+import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -135,12 +136,27 @@ def receive(
         FrameError: the peer went away, stalled, or sent something else.
         TimeoutError: nothing at all came within the socket's time-out.
     """
+    taken: list[int] = []
+    try:
+        return _receive(sock, allocate, max_header_bytes, taken)
+    except BaseException:
+        for descriptor in taken:
+            os.close(descriptor)
+        raise
+
+
+def _receive(
+    sock: socket.socket,
+    allocate: Callable[[int], memoryview],
+    max_header_bytes: int,
+    taken: list[int],
+) -> Frame:
+    """As `receive`; ``taken``: gets the descriptors that come, whatever comes after them."""
     prelude = bytearray(_PRELUDE.size)
-    descriptors: tuple[int, ...] = ()
     try:
         if sock.family == socket.AF_UNIX:
             got, control, _, _ = sock.recvmsg_into([prelude], _CONTROL_BYTES, socket.MSG_WAITALL)
-            descriptors = _descriptors_in(control)
+            taken.extend(_descriptors_in(control))
         else:
             got = sock.recv_into(prelude, 0, socket.MSG_WAITALL)
     except BlockingIOError:
@@ -157,7 +173,7 @@ def receive(
     header = bytearray(header_bytes)
     body = allocate(body_bytes) if body_bytes else memoryview(b"")
     _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
-    return Frame(kind, _content(header), body, descriptors)
+    return Frame(kind, _content(header), body, tuple(taken))
 
 
 class Reader:

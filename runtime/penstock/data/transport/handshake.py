@@ -11,6 +11,7 @@ The caller sends first. All of it is over within `HANDSHAKE_SECONDS`, or the con
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 import socket
 import sys
@@ -112,6 +113,8 @@ def _expect(sock: socket.socket, kind: int, fields: int | None) -> Any:
         received = frame.receive(sock, _nothing, MAX_HEADER_BYTES)
     except TimeoutError as error:
         raise HandshakeError("the other end said nothing in time") from error
+    for descriptor in received.descriptors:  # nobody asked for them
+        os.close(descriptor)
     if received.kind == REFUSED:
         raise HandshakeError(f"the other end refused: {_text(received.header)}")
     header = received.header
