@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import msgpack
 import pytest
 
+from penstock.base.listener import split_address
 from penstock.data import Loader
+from penstock.data import consumer as consumer_module
 from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.pipeline import Pipeline, open_pipeline, pack_pipeline
@@ -161,6 +164,26 @@ def test_a_dataset_that_is_too_large_is_told_what_to_do(monkeypatch: pytest.Monk
     monkeypatch.setattr("penstock.data.pipeline.MAX_PIPELINE_BYTES", 100)
     with pytest.raises(NotPortableError, match="open its files by itself"):
         pack_pipeline(Pipeline(bytes(200), len), TOKEN)
+
+
+def test_a_thread_that_is_refused_ends_no_data_plane(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = threading.Event()
+    start = consumer_module.start_thread
+
+    def scarce(*work: Any) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        start(*work)
+
+    monkeypatch.setattr(consumer_module, "start_thread", scarce)
+    with socket.create_connection(split_address(consumer.address), 10) as sock:
+        assert sock.recv(1) == b""
+    assert "can't start new thread" in caplog.text
+    with thread_worker(consumer, tcp=True):
+        eventually(lambda: len(consumer.workers) == 1)
 
 
 def test_nobody_listens_to_the_world_without_a_token() -> None:

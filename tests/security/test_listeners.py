@@ -143,6 +143,27 @@ def test_bad_requests_fill_no_log(
         assert victim.log_lines() < MOST_LINES
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "argument"), [pytest.param(*each[1:], id=each[0]) for each in HTTP[:2]]
+)
+def test_a_head_that_trickles_is_not_waited_for(
+    start: Callable[..., contextlib.AbstractContextManager[Victim]],
+    argument: object,
+    tmp_path: Path,
+) -> None:
+    def is_ended(sock: socket.socket) -> bool:
+        try:
+            sock.sendall(b"y")
+        except OSError:
+            return True
+        return False
+
+    with start(argument, tmp_path) as victim, silence(victim.address, 5, HEAD) as held:
+        eventually(lambda: False not in [is_ended(each) for each in held], 15, "it is waited for")
+        assert answers(victim)
+
+
 # ---------------------------------------------------------------------- handshakes
 
 

@@ -25,7 +25,8 @@ def create_listener(host: str, port: int, *, backlog: int = BACKLOG) -> socket.s
     """
     bare = unbracketed(host)
     found = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    # A name that has addresses of both families is one that some call by IPv4 alone.
+    family, kind, protocol, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

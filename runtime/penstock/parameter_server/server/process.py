@@ -29,6 +29,7 @@ import numpy as np
 import psutil
 
 from penstock.base import ports
+from penstock.base.descriptors import raise_descriptor_limit
 from penstock.base.listener import address_of, create_listener
 from penstock.base.log_limit import LogLimit
 from penstock.data.allocator import keep_freed_memory
@@ -331,6 +332,7 @@ def run(settings: ServerSettings) -> int:
         OSError: it cannot listen on its address.
     """
     keep_freed_memory()
+    raise_descriptor_limit()
     # Not by blocking the signals: libraries have threads of their own before this is called (those
     # of NumPy's linear algebra), and one that does not block them would end the process.
     told, tell = socket.socketpair()
