@@ -35,9 +35,9 @@ def join(consumer: Consumer) -> ConsumerConnection:
     """A peer that shakes hands properly, for now."""
     host, _, port = consumer.address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
-    handshake.call(sock, TOKEN, "odd")
+    peer = handshake.call(sock, TOKEN, "odd")
     frame.set_timeouts(sock, 5)
-    return ConsumerConnection("odd", sock)
+    return ConsumerConnection("odd", sock, seals=peer.seals)
 
 
 def epoch(consumer: Consumer) -> list[Any]:
@@ -115,9 +115,11 @@ def test_a_data_worker_that_stalls_within_a_batch_is_done_without(
     batches = iter(loader)
     line = join(consumer)
     eventually(lambda: consumer.workers)
-    pipeline = frame.receive(line.sock, lambda size: memoryview(bytearray(size)))
+    assert line.seals is not None
+    reader = frame.Reader(line.sock, line.seals.receiving)
+    pipeline = reader.receive(lambda size: memoryview(bytearray(size)))
     line.send(messages.OPENED, [pipeline.header[0], ""])
-    asked = frame.receive(line.sock, lambda size: memoryview(bytearray(size)))
+    asked = reader.receive(lambda size: memoryview(bytearray(size)))
     assert asked.kind == messages.MAKE
     line.sock.sendall(b"PNS1" + bytes(5))
     began = time.monotonic()

@@ -25,6 +25,7 @@ BRAIN_TOKEN_FILE: Final = "PENSTOCK_BRAIN_TOKEN_FILE"  # trainer only; see BRAIN
 STATE_DIR: Final = "PENSTOCK_STATE_DIR"  # trainer only: stateVolume or an emptyDir
 CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script keeps its checkpoints
 STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
+ENCRYPT_FRAMES: Final = "PENSTOCK_ENCRYPT_FRAMES"  # set by users: 1 hides what data connections say
 
 BRAIN_AUDIENCE: Final = "penstock-brain"
 """Audience of the projected token with which a job's trainer calls the Brain."""

@@ -171,7 +171,7 @@ class Consumer:
         except (HandshakeError, FrameError, OSError) as error:
             self._refuse(sock, error)
             return
-        link = WorkerConnection(sock, peer.name, makers.shared)
+        link = WorkerConnection(sock, peer.name, makers.shared, seals=peer.seals)
         how = "shared memory" if link.shares_memory else "TCP"
         logger.info("data worker %s joins (%s)", link.name, how)
         join(makers, link)

@@ -17,6 +17,7 @@ import numpy as np
 from penstock.base.listener import split_address
 from penstock.data.errors import FrameError
 from penstock.data.transport import frame, handshake
+from penstock.data.transport.seal import Seals
 from penstock.parameter_server.wire import TIMEOUT_SECONDS, UNAVAILABLE, Unavailable
 
 CONNECT_SECONDS: Final = 5.0
@@ -34,13 +35,14 @@ class UnavailableError(Exception):
 class Connection:
     """See the module's docstring; for one thread at a time."""
 
-    def __init__(self, sock: socket.socket, address: str) -> None:
-        """``sock``: connected, the handshake is over. Usually made by `connect`."""
+    def __init__(self, sock: socket.socket, address: str, seals: Seals | None = None) -> None:
+        """``sock``: connected; its handshake, which is over, gave ``seals``. See `connect`."""
         self.address = address
         self.bytes_out = 0
         self.bytes_in = 0
         self._sock = sock
-        self._reader = frame.Reader(sock)
+        self._reader = frame.Reader(sock, seals.receiving if seals else None)
+        self._seal = seals.sending if seals else None
 
     @classmethod
     def connect(cls, address: str, token: str, name: str, timeout: float = TIMEOUT_SECONDS) -> Self:
@@ -54,7 +56,7 @@ class Connection:
         try:
             sock = socket.create_connection(split_address(address), CONNECT_SECONDS)
             tuned(sock)
-            handshake.call(sock, token, name)
+            peer = handshake.call(sock, token, name)
             frame.set_timeouts(sock, timeout)
         except (OSError, ValueError, FrameError) as error:
             if sock is not None:
@@ -64,7 +66,7 @@ class Connection:
             if sock is not None:
                 sock.close()
             raise
-        return cls(sock, address)
+        return cls(sock, address, peer.seals)
 
     def ask(self, kind: int, header: Any, body: Sequence[Any] = ()) -> frame.Frame:
         """Ask one request and wait for its answer; raises as `send` and `receive` do."""
@@ -79,7 +81,7 @@ class Connection:
             TooLargeError: the request is too long; nothing was sent.
         """
         try:
-            self.bytes_out += frame.send(self._sock, kind, header, body)
+            self.bytes_out += frame.send(self._sock, kind, header, body, seal=self._seal)
         except FrameError as error:
             raise self._broken(str(error)) from error
 

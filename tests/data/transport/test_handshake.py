@@ -63,9 +63,9 @@ def test_a_wrong_token_is_refused_on_both_sides() -> None:
 def test_a_caller_without_the_token_that_goes_on_regardless_is_refused() -> None:
     def impostor(sock: socket.socket) -> Any:
         frame.set_timeouts(sock, 5)
-        hello = [handshake.PROTOCOL_VERSION, handshake.PYTHON, "1", "x", bytes(16), False]
+        hello = [handshake.PROTOCOL_VERSION, handshake.PYTHON, "1", "x", bytes(16), {}]
         frame.send(sock, handshake.HELLO, hello)
-        _, _, _, _, proof, _ = frame.receive(sock, lambda _: memoryview(b"")).header
+        *_, proof = frame.receive(sock, lambda _: memoryview(b"")).header
         frame.send(sock, handshake.PROOF, proof)  # the other's own proof, sent back
         return frame.receive(sock, lambda _: memoryview(b"")).header
 

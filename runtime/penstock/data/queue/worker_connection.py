@@ -24,6 +24,7 @@ from penstock.data.transport import frame, messages
 from penstock.data.transport.blocks import Pool, Root, SharedPool
 from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import NO_BLOCK
+from penstock.data.transport.seal import Seals
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,10 @@ class WorkerConnection:
         *,
         local: bytes | None = None,
         number: int = 0,
+        seals: Seals | None = None,
     ) -> None:
-        """``local``: of a local worker, the key of the one pipeline that it has; and its number."""
+        """``seals``: of the connection, from its handshake.
+        ``local``: of a local worker, the key of the one pipeline that it has; and its number."""
         self.name = name
         self.local = local is not None
         self.number = number
@@ -63,7 +66,8 @@ class WorkerConnection:
         if local is not None:
             self.pipelines[local] = Opened.OPEN
         self._sock = sock
-        self._reader = frame.Reader(sock)
+        self._reader = frame.Reader(sock, seals.receiving if seals else None)
+        self._seal = seals.sending if seals else None
         self._pool = Pool()
         self._root: Root | None = None
         self._sending: bytes | None = None  # the pipeline that is being sent
@@ -161,7 +165,7 @@ class WorkerConnection:
             return
         try:
             with self._send_lock:
-                frame.send(self._sock, kind, header, body, descriptors)
+                frame.send(self._sock, kind, header, body, descriptors, seal=self._seal)
         except FrameError as error:
             logger.warning("%s: %s", self.name, error)
             self.end()

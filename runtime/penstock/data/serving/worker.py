@@ -67,6 +67,7 @@ from penstock.data.transport.messages import (
     SILENCE_SECONDS,
 )
 from penstock.data.transport.pickled_batch import take_apart
+from penstock.data.transport.seal import Seals
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class ConsumerConnection:
     local: bool = False  # to the program whose child this process is
     streams: StreamHost = field(default_factory=StreamHost)
     on_end: Callable[[], None] | None = None
+    seals: Seals | None = None  # from its handshake
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
     sending: threading.Lock = field(default_factory=threading.Lock)
@@ -108,7 +110,8 @@ class ConsumerConnection:
     def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
         """Send one message; any thread may."""
         with self.sending:
-            frame.send(self.sock, kind, header, body, (), size)
+            seal = self.seals.sending if self.seals else None
+            frame.send(self.sock, kind, header, body, (), size, seal)
             self.sent_at = time.monotonic()
 
     def borrow(self, size: int) -> int:
@@ -316,7 +319,7 @@ class DataWorker:
 
     def _serve(self, line: ConsumerConnection) -> None:
         """Take in what one training process sends, until it is gone."""
-        reader = frame.Reader(line.sock)
+        reader = frame.Reader(line.sock, line.seals.receiving if line.seals else None)
         try:
             while True:
                 try:
@@ -466,7 +469,7 @@ class DataWorker:
         sock = None
         try:
             sock, same_host = self._socket(entry)
-            handshake.call(sock, self._token, self.name, same_host=same_host)
+            peer = handshake.call(sock, self._token, self.name, same_host=same_host)
             frame.set_timeouts(sock, SILENCE_SECONDS)
         except (DataError, OSError, ValueError) as error:
             if sock is not None:
@@ -479,7 +482,7 @@ class DataWorker:
             self._complaints.add(subject, str(error), level)
             return
         how = "shared memory" if same_host else "TCP"
-        if self.serve(ConsumerConnection(entry.name, sock, same_host)):
+        if self.serve(ConsumerConnection(entry.name, sock, same_host, seals=peer.seals)):
             logger.info("serving %s at %s (%s)", entry.name, entry.address, how)
 
     def serve(self, line: ConsumerConnection) -> bool:

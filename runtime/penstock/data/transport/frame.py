@@ -5,6 +5,9 @@ A batch of 141 tensors is one frame: its cost is that of its bytes, not of its t
 gathers the tensors from where they lie and the receiver reads the body into memory that it chose,
 so neither end copies within the process.
 
+On a connection to another machine header and body are each followed by a tag
+(`penstock.data.transport.seal`), and what a `Reader` gives was checked.
+
 Invariants: nothing is allocated before both lengths are checked; every wait is bounded by the
 socket's own time-out (`set_timeouts`), which covers `CHUNK_BYTES` at a time, so that a peer that
 stalls or trickles ends in a FrameError; after any FrameError the connection cannot be used again.
@@ -16,6 +19,7 @@ import array
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +27,7 @@ from typing import Any, Final
 import msgpack
 
 from penstock.data.errors import FrameError, TooLargeError
+from penstock.data.transport.seal import TAG_BYTES, Seal
 
 MAGIC: Final = b"PNS1"
 MAX_HEADER_BYTES: Final = 64 << 20
@@ -31,7 +36,11 @@ CHUNK_BYTES: Final = 8 << 20
 BUFFER_BYTES: Final = 16 << 10
 IOV_MAX: Final = 1000
 
+Allocate = Callable[[int], memoryview]
+"""Gives the memory that a body of so many bytes goes to."""
+
 _PRELUDE: Final = struct.Struct("<4sBxxxIQ")
+_SHORTEST_SECONDS: Final = 0.001  # none at all would be for ever
 _TIMEVAL: Final = struct.Struct("ll")
 _CONTROL_BYTES: Final = socket.CMSG_SPACE(4 * array.array("i").itemsize)
 
@@ -73,10 +82,12 @@ def send(
     body: Sequence[Any] = (),
     descriptors: Sequence[int] = (),
     size: int | None = None,
+    seal: Seal | None = None,
 ) -> int:
-    """Send one frame; returns its bytes. Descriptors go over Unix sockets only.
+    """Send one frame; returns its bytes. Descriptors go over Unix sockets only, and unsealed.
 
     ``body``: contiguous buffers, such as bytes and NumPy arrays; ``size``: their bytes, if known.
+    ``seal``: of the connection, if it has one.
 
     Raises:
         TooLargeError: header or body is beyond the limit; nothing was sent.
@@ -90,8 +101,11 @@ def send(
             f"a message of {len(packed) + size} bytes; a header has at most {MAX_HEADER_BYTES} and "
             f"a body at most {MAX_BODY_BYTES}: use smaller batches"
         )
-    head = _PRELUDE.pack(MAGIC, kind, len(packed), size) + packed
+    prelude = _PRELUDE.pack(MAGIC, kind, len(packed), size)
     try:
+        if seal is not None:
+            return _send_sealed(sock, seal, prelude, packed, body, size)
+        head = prelude + packed
         if descriptors:
             rights = array.array("i", descriptors).tobytes()
             sent = sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -101,6 +115,22 @@ def send(
     except OSError as error:
         raise FrameError(_lost("while a message was sent to it", error)) from error
     return len(head) + size
+
+
+def _send_sealed(
+    sock: socket.socket, seal: Seal, prelude: bytes, header: bytes, body: Sequence[Any], size: int
+) -> int:
+    head = seal.seal_head(prelude, header)
+    if not size:
+        _send_all(sock, [head], len(head))
+        return len(head)
+    before, sent = [head], 0
+    for parts in seal.seal_body(body, size):
+        going = [*before, *parts]
+        total = sum(map(_bytes_of, going))
+        _send_all(sock, going, total)
+        before, sent = [], sent + total
+    return sent
 
 
 def _bytes_of(part: Any) -> int:
@@ -125,12 +155,14 @@ def _send_all(sock: socket.socket, parts: list[Any], total: int) -> None:
 
 def receive(
     sock: socket.socket,
-    allocate: Callable[[int], memoryview],
+    allocate: Allocate,
     max_header_bytes: int = MAX_HEADER_BYTES,
+    deadline: float | None = None,
 ) -> Frame:
     """Wait for one frame; its body goes to the memory that ``allocate`` gives for its length.
 
-    ``max_header_bytes``: what is taken of somebody who is not known yet.
+    ``max_header_bytes``: what is taken of somebody who is not known yet; ``deadline``: when, by the
+    monotonic clock, the last of it has to be there, whatever the socket's own time-out.
 
     Raises:
         FrameError: the peer went away, stalled, or sent something else.
@@ -138,7 +170,7 @@ def receive(
     """
     taken: list[int] = []
     try:
-        return _receive(sock, allocate, max_header_bytes, taken)
+        return _receive(sock, allocate, max_header_bytes, deadline, taken)
     except BaseException:
         for descriptor in taken:
             os.close(descriptor)
@@ -147,12 +179,14 @@ def receive(
 
 def _receive(
     sock: socket.socket,
-    allocate: Callable[[int], memoryview],
+    allocate: Allocate,
     max_header_bytes: int,
+    deadline: float | None,
     taken: list[int],
 ) -> Frame:
     """As `receive`; ``taken``: gets the descriptors that come, whatever comes after them."""
     prelude = bytearray(_PRELUDE.size)
+    _wait_until(sock, deadline)
     try:
         if sock.family == socket.AF_UNIX:
             got, control, _, _ = sock.recvmsg_into([prelude], _CONTROL_BYTES, socket.MSG_WAITALL)
@@ -172,8 +206,14 @@ def _receive(
     )
     header = bytearray(header_bytes)
     body = allocate(body_bytes) if body_bytes else memoryview(b"")
+    _wait_until(sock, deadline)
     _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
     return Frame(kind, _content(header), body, tuple(taken))
+
+
+def _wait_until(sock: socket.socket, deadline: float | None) -> None:
+    if deadline is not None:
+        set_timeouts(sock, max(deadline - time.monotonic(), _SHORTEST_SECONDS))
 
 
 class Reader:
@@ -183,24 +223,54 @@ class Reader:
     a chance for the program's threads to take the interpreter, and to keep it for 5 ms.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, seal: Seal | None = None) -> None:
+        """``seal``: of what the other end sends, if the connection has one."""
         self._sock = sock
+        self._seal = seal
         self._passes_descriptors = sock.family == socket.AF_UNIX
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._start = self._stop = 0  # what is in it
         self._descriptors: tuple[int, ...] = ()
 
-    def receive(self, allocate: Callable[[int], memoryview]) -> Frame:
+    def receive(self, allocate: Allocate) -> Frame:
         """As the function `receive`."""
         if self._stop - self._start < _PRELUDE.size:
             self._fill()
-        at = self._start
+        prelude = self._buffer[self._start : self._start + _PRELUDE.size]
         self._start += _PRELUDE.size
-        kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack_from(self._buffer, at))
-        header = bytearray(header_bytes)
-        body = allocate(body_bytes) if body_bytes else memoryview(b"")
+        kind, header_bytes, body_bytes = _checked(*_PRELUDE.unpack(prelude))
+        if self._seal is not None:
+            lengths = header_bytes, body_bytes
+            content, body = self._unseal(self._seal, bytes(prelude), lengths, allocate)
+        else:
+            header = bytearray(header_bytes)
+            body = allocate(body_bytes) if body_bytes else memoryview(b"")
+            self._read([memoryview(header), body])
+            content = header
+        descriptors: tuple[int, ...] = ()
+        if self._start == self._stop:  # the kernel ends what it gives after a descriptor's message
+            descriptors, self._descriptors = self._descriptors, ()
+        return Frame(kind, _content(content), body, descriptors)
+
+    def _unseal(
+        self, seal: Seal, prelude: bytes, lengths: tuple[int, int], allocate: Allocate
+    ) -> tuple[bytes | memoryview, memoryview]:
+        """Header and body of a frame, both found to be what the other end sent."""
+        header_bytes, body_bytes = lengths
+        sealed = bytearray(header_bytes + TAG_BYTES)
+        self._read([memoryview(sealed)])
+        header = seal.open_head(prelude, sealed)
+        if not body_bytes:
+            return header, memoryview(b"")
+        body, tag = allocate(body_bytes), bytearray(TAG_BYTES)
+        self._read([body, memoryview(tag)])
+        seal.open_body(body, tag)
+        return header, body
+
+    def _read(self, views: list[memoryview]) -> None:
+        """Fill the views, first with what has come already."""
         rest = []
-        for view in (memoryview(header), body):
+        for view in views:
             here = min(len(view), self._stop - self._start)
             if here:
                 view[:here] = self._buffer[self._start : self._start + here]
@@ -209,10 +279,6 @@ class Reader:
                 rest.append(view[here:])
         if rest:
             _receive_into(self._sock, rest)
-        descriptors: tuple[int, ...] = ()
-        if self._start == self._stop:  # the kernel ends what it gives after a descriptor's message
-            descriptors, self._descriptors = self._descriptors, ()
-        return Frame(kind, _content(header), body, descriptors)
 
     def _fill(self) -> None:
         """Have a whole prelude: wait for anything, then for what is missing of it.
@@ -270,7 +336,7 @@ def _checked(
     return kind, header_bytes, body_bytes
 
 
-def _content(header: bytearray) -> Any:
+def _content(header: bytearray | bytes | memoryview) -> Any:
     try:
         return msgpack.unpackb(header, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:  # such as a list as a key

@@ -1,7 +1,10 @@
 """Who is at the other end: both sides prove that they hold the job's token, and never send it.
 
-Each side sends a nonce and answers the other's with an HMAC over both nonces and its own role, so
-that a proof can be used neither twice nor by the other side. Versions are compared first, because a
+Each side sends a nonce and answers the other's with an HMAC over all that both have said, nonces
+included, and its own role, so that a proof can be used neither twice nor by the other side, and
+nothing of it can have been changed on the way: neither a name nor how frames are to be sealed. Out
+of the same come the keys of the connection's frames (`penstock.data.transport.seal`), except on a
+Unix socket, which nobody else is on. Versions are compared first, because a
 difference of versions is the likelier and the more useful thing to be told. What the listener finds
 wrong it also says to the caller, so that the clear error is on both sides.
 
@@ -10,20 +13,26 @@ The caller sends first. All of it is over within `HANDSHAKE_SECONDS`, or the con
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+import msgpack
+
 from penstock.data.errors import FrameError, HandshakeError
+from penstock.data.keys import Purpose, derive_key
 from penstock.data.signature import same
 from penstock.data.transport import frame
+from penstock.data.transport.seal import Seals, chosen, make_seals, offered
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
 MAX_HEADER_BYTES: Final = 4096
@@ -40,6 +49,7 @@ class Peer:
     name: str
     release: str
     same_host: bool = False
+    seals: Seals | None = None  # of the connection; None on a Unix socket
 
 
 def release() -> str:
@@ -57,41 +67,70 @@ def call(sock: socket.socket, token: str, name: str, *, same_host: bool = False)
         HandshakeError: the listener refused, or failed to prove that it holds the token.
         FrameError: it went away or stalled.
     """
+    deadline = time.monotonic() + HANDSHAKE_SECONDS
     frame.set_timeouts(sock, HANDSHAKE_SECONDS)
-    nonce = secrets.token_bytes(16)
-    frame.send(sock, HELLO, [PROTOCOL_VERSION, PYTHON, release(), name, nonce, same_host])
-    version_there, python, release_there, theirs, proof, who = _expect(sock, CHALLENGE, 6)
+    offer = [] if _nearby(sock) else offered()
+    options = {"same_host": same_host, "seals": offer}
+    hello = [PROTOCOL_VERSION, PYTHON, release(), name, secrets.token_bytes(16), options]
+    frame.send(sock, HELLO, hello)
+    *said, proof = _expect(sock, deadline, CHALLENGE, 7)
+    version_there, python, release_there, who, _, kind = said
     _compare(version_there, python, release_there)
-    if not same(proof, _prove(token, b"listener", nonce, theirs)):
+    transcript = _transcript(hello, said)
+    if not same(proof, _prove(token, b"listener", transcript)):
         frame.send(sock, REFUSED, "you hold another token than I do")
-        raise HandshakeError("the other end does not hold this job's token: it is not of this job")
-    frame.send(sock, PROOF, _prove(token, b"caller", theirs, nonce))
-    _expect(sock, WELCOME, 0)
-    return Peer(_text(who), _text(release_there), same_host)
+        raise HandshakeError(
+            "the other end does not hold this job's token, or what the two said was changed on the "
+            "way: it is not of this job"
+        )
+    frame.send(sock, PROOF, _prove(token, b"caller", transcript))
+    _expect(sock, deadline, WELCOME, 0)
+    seals = None
+    if offer:
+        seals = make_seals(chosen([kind]), token, transcript, caller=True)
+    return Peer(_text(who), _text(release_there), same_host, seals)
 
 
 def answer(sock: socket.socket, token: str, name: str) -> Peer:
     """The listener's side; raises as `call` does, and tells the caller why."""
+    deadline = time.monotonic() + HANDSHAKE_SECONDS
     frame.set_timeouts(sock, HANDSHAKE_SECONDS)
     try:
-        spoken, python, release_there, who, theirs, same_host = _expect(sock, HELLO, 6)
+        hello = _expect(sock, deadline, HELLO, 6)
+        spoken, python, release_there, who, theirs, options = hello
         _compare(spoken, python, release_there)
-        if not isinstance(theirs, bytes) or len(theirs) != 16:
-            raise HandshakeError("the other end's nonce is not 16 bytes")
-        nonce = secrets.token_bytes(16)
-        proof = _prove(token, b"listener", theirs, nonce)
-        frame.send(sock, CHALLENGE, [PROTOCOL_VERSION, PYTHON, release(), nonce, proof, name])
-        if not same(_expect(sock, PROOF, None), _prove(token, b"caller", nonce, theirs)):
+        if not isinstance(theirs, bytes) or len(theirs) != 16 or not isinstance(options, dict):
+            raise HandshakeError("the other end's nonce is not 16 bytes, or its options no map")
+        kind = None if _nearby(sock) else chosen(options.get("seals"))
+        said = [PROTOCOL_VERSION, PYTHON, release(), name, secrets.token_bytes(16), kind]
+        transcript = _transcript(hello, said)
+        frame.send(sock, CHALLENGE, [*said, _prove(token, b"listener", transcript)])
+        proof = _expect(sock, deadline, PROOF, None)
+        if not same(proof, _prove(token, b"caller", transcript)):
             raise HandshakeError("the token of the other end is not this job's")
     except HandshakeError as error:
         _say(sock, str(error))
         raise
     frame.send(sock, WELCOME, [])
-    return Peer(_text(who), _text(release_there), bool(same_host))
+    seals = None if kind is None else make_seals(kind, token, transcript, caller=False)
+    return Peer(_text(who), _text(release_there), bool(options.get("same_host")), seals)
 
 
-def _prove(token: str, role: bytes, nonce: bytes, other: bytes) -> bytes:
-    return hmac.new(token.encode(), b"penstock data " + role + nonce + other, "sha256").digest()
+def _nearby(sock: socket.socket) -> bool:
+    """Whether the other end is on this machine, and the kernel alone between the two."""
+    return sock.family == socket.AF_UNIX
+
+
+def _transcript(hello: list[Any], said: list[Any]) -> bytes:
+    """A digest of all that both have said; both have their own words from memory."""
+    try:
+        return hashlib.sha256(msgpack.packb([hello, said])).digest()
+    except (ValueError, TypeError) as error:  # such as lists within lists without an end
+        raise HandshakeError(f"words that make no sense: {error}") from error
+
+
+def _prove(token: str, role: bytes, transcript: bytes) -> bytes:
+    return hmac.new(derive_key(token, Purpose.HANDSHAKE), role + transcript, "sha256").digest()
 
 
 def _compare(spoken: object, python: object, release_there: object) -> None:
@@ -108,9 +147,9 @@ def _compare(spoken: object, python: object, release_there: object) -> None:
         )
 
 
-def _expect(sock: socket.socket, kind: int, fields: int | None) -> Any:
+def _expect(sock: socket.socket, deadline: float, kind: int, fields: int | None) -> Any:
     try:
-        received = frame.receive(sock, _nothing, MAX_HEADER_BYTES)
+        received = frame.receive(sock, _nothing, MAX_HEADER_BYTES, deadline)
     except TimeoutError as error:
         raise HandshakeError("the other end said nothing in time") from error
     for descriptor in received.descriptors:  # nobody asked for them

@@ -39,6 +39,7 @@ from penstock.data.reporting import Reporter
 from penstock.data.serving.readiness import Readiness, close_listener
 from penstock.data.transport import frame, handshake
 from penstock.data.transport.newcomers import Newcomers
+from penstock.data.transport.seal import Seal, Seals
 from penstock.job.protocol import MAX_MESSAGE_BYTES, Usage
 from penstock.parameter_server.connection import tuned
 from penstock.parameter_server.layout import ServerId
@@ -185,7 +186,7 @@ class ParameterServer:
             self._newcomers.remove(sock)
             caller = f"{peer.name} ({caller})"
             frame.set_timeouts(sock, TIMEOUT_SECONDS)
-            self._converse(sock, caller)
+            self._converse(sock, caller, peer.seals)
         except (DataError, OSError) as error:
             logger.debug("%s: %s", caller, error)
         finally:
@@ -198,8 +199,9 @@ class ParameterServer:
             self._connections.discard(sock)
         sock.close()
 
-    def _converse(self, sock: socket.socket, caller: str) -> None:
-        reader, buffer = frame.Reader(sock), _Buffer()
+    def _converse(self, sock: socket.socket, caller: str, seals: Seals | None) -> None:
+        reader = frame.Reader(sock, seals.receiving if seals else None)
+        seal, buffer = seals.sending if seals else None, _Buffer()
         while not self._ended.is_set():
             try:
                 request = reader.receive(buffer.allocate)
@@ -207,9 +209,9 @@ class ParameterServer:
                 continue  # it asks nothing now; one that is gone is noticed by the kernel
             answer = self._shard.answer(caller, request.kind, request.header, request.body)
             try:
-                _send(sock, answer)
+                _send(sock, answer, seal)
             except TooLargeError as error:
-                _send(sock, Response(UNAVAILABLE, [Unavailable.BAD.value, str(error)]))
+                _send(sock, Response(UNAVAILABLE, [Unavailable.BAD.value, str(error)]), seal)
 
     # ------------------------------------------------------------------ the trainer
 
@@ -390,5 +392,5 @@ class _Meter:
         return self._usage
 
 
-def _send(sock: socket.socket, answer: Response) -> None:
-    frame.send(sock, answer.kind, answer.header, answer.body, (), answer.size)
+def _send(sock: socket.socket, answer: Response, seal: Seal | None) -> None:
+    frame.send(sock, answer.kind, answer.header, answer.body, (), answer.size, seal)
