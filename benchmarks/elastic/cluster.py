@@ -21,6 +21,7 @@ import yaml
 
 from penstock.base import ports
 from penstock.crds import environment, labels
+from penstock.job.call_auth import CallAuth
 from penstock.local.control_plane.supervisor import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +104,7 @@ class Cluster:
         try:
             answer = self._http.get(
                 f"http://{address}:{ports.TRAINER}/v1/summary",
-                headers={"Authorization": f"Bearer {token}"},
+                auth=CallAuth(token),
                 timeout=5.0,
             )
         except httpx.TransportError:

@@ -21,6 +21,7 @@ import httpx
 import psutil
 
 from penstock.crds import environment as names
+from penstock.job.call_auth import CallAuth
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "test-token"
@@ -41,7 +42,7 @@ class Job:
         self.started: list[subprocess.Popen[bytes]] = []
         self._trainer_lives = 0
         # One client for all polls: to make one costs more CPU than the trainer's answer.
-        self._http = httpx.Client(headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False)
+        self._http = httpx.Client(auth=CallAuth(TOKEN), trust_env=False)
 
     def start_trainer(self, *options: str, state: bool = True) -> None:
         """Start the trainer, on the same port as before if it ran before."""

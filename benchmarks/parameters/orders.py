@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.crds import environment as names
+from penstock.data.call_proof import REPLY_HEADER, CallChecker
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job.protocol import decode, encode
 from penstock.parameter_server.connection import Connection
@@ -47,6 +48,7 @@ class Trainer:
         self._orders: dict[str, dict[str, Any]] = {}
         self._revision = 0
         self._changed = threading.Condition()
+        self._checker, self._checking = CallChecker(TOKEN), threading.Lock()
         trainer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,11 +59,15 @@ class Trainer:
                 if trainer.silent.is_set():
                     self.close_connection = True
                     return
-                if self.headers["Authorization"] != f"Bearer {TOKEN}":
+                with trainer._checking:
+                    said = self.headers["Authorization"]
+                    call = trainer._checker.check("POST", self.path, said)
+                if call is None or call.clock is not None:
                     self.send_error(401)
                     return
                 reply = encode(trainer._report(decode(ServerReport, body)))
                 self.send_response(200)
+                self.send_header(REPLY_HEADER, trainer._checker.prove(call, 200, reply))
                 self.send_header("Content-Length", str(len(reply)))
                 self.end_headers()
                 self.wfile.write(reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
@@ -14,6 +15,7 @@ import pytest
 
 from penstock.base.enums import Guarantee
 from penstock.data import protocol, reporting
+from penstock.data.call_proof import REPLY_HEADER, CallChecker, CallSigner
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import (
     CONSUMER_PATH,
@@ -28,25 +30,29 @@ from penstock.data.protocol import (
     encode,
 )
 from penstock.data.reporting import Reporter
+from penstock.job.call_auth import CallAuth
 from penstock.job.protocol import AGENT_PATH, SESSION_PATH
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.server import Changes, Endpoints
 
-HEAD = {"Authorization": "Bearer secret"}
+Answer = bytes | Callable[[bytes], bytes]
+Serving = Callable[[Answer], str]
 CONSUMER = ConsumerReport(name="c", address="10.0.0.1:5", left_out=1, newest_left_out=("sample 3",))
 
 
 def call(
     dispatcher: Dispatcher, path: str, body: bytes = b"", method: str = "POST", **headers: str
 ) -> httpx.Response:
-    wanted = {key: text.encode("latin-1") for key, text in {**HEAD, **headers}.items()}
+    """Call with the token, or with these headers instead."""
+    wanted = {key: text.encode("latin-1") for key, text in headers.items()}
+    auth = None if headers else CallAuth("secret")
     coordinator = Coordinator(JobFacts(), identity="t")
     app = Endpoints(coordinator, Changes(coordinator), "secret", dispatcher).app()
 
     async def one() -> httpx.Response:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
-            return await client.request(method, path, content=body, headers=wanted)
+            return await client.request(method, path, content=body, headers=wanted, auth=auth)
 
     return asyncio.run(one())
 
@@ -68,7 +74,23 @@ def test_they_are_introduced_to_each_other_and_told_what_the_job_wants() -> None
 
 
 @pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH])
-@pytest.mark.parametrize("token", ["", "Bearer wrong", "Basic secret", "Bearer", "Bearer sécret"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "Bearer wrong",
+        "Bearer secret",
+        "Basic secret",
+        "Bearer",
+        "Bearer sécret",
+        "Penstock",
+        "Penstock ...",
+        "Penstock 1.2.3.sécret",
+        CallSigner("wrong").sign("POST", CONSUMER_PATH, encode(CONSUMER)).authorization,
+        CallSigner("secret").sign("GET", CONSUMER_PATH, encode(CONSUMER)).authorization,
+        CallSigner("secret").sign("POST", "/v1/elsewhere", encode(CONSUMER)).authorization,
+    ],
+)
 def test_without_the_jobs_token_nobody_gets_in(path: str, token: str) -> None:
     books = Dispatcher("me")
     answer = call(books, path, encode(CONSUMER), Authorization=token)
@@ -97,7 +119,8 @@ def test_what_cannot_be_read_is_refused_with_the_reason(path: str, body: bytes, 
 
 @pytest.mark.parametrize("path", [CONSUMER_PATH, WORKER_PATH])
 def test_only_reports_are_taken(path: str) -> None:
-    assert call(Dispatcher("me"), path, method="GET").status_code == 405
+    answer = call(Dispatcher("me"), path, method="GET", Authorization="any")
+    assert answer.status_code == 405
 
 
 def test_more_participants_than_there_may_be_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,13 +148,14 @@ def test_a_caller_that_leaves_within_its_message_is_no_fault_of_the_server(path:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
+    said = CallSigner("secret").sign("POST", path, b"ha").authorization
     scope = {
         "type": "http",
         "method": "POST",
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
-        "headers": [(b"authorization", b"Bearer secret")],
+        "headers": [(b"authorization", said.encode())],
     }
     asyncio.run(app(scope, receive, send))
     assert sent[0]["status"] == 400
@@ -139,11 +163,11 @@ def test_a_caller_that_leaves_within_its_message_is_no_fault_of_the_server(path:
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[[bytes], str]]:
-    """Starts something that answers the first call with these bytes, whatever it is."""
+def serving() -> Iterator[Serving]:
+    """Starts something that answers the first call with these bytes, or what makes them of it."""
     listeners = []
 
-    def start(answer: bytes) -> str:
+    def start(answer: Answer) -> str:
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
 
@@ -151,9 +175,9 @@ def serving() -> Iterator[Callable[[bytes], str]]:
             try:
                 sock, _ = listener.accept()
                 with sock:
-                    sock.recv(65536)
+                    said = sock.recv(65536)
                     if answer:
-                        sock.sendall(answer)
+                        sock.sendall(answer if isinstance(answer, bytes) else answer(said))
                     else:
                         sock.recv(1)  # until the caller gives up
             except OSError:
@@ -174,10 +198,12 @@ def serving() -> Iterator[Callable[[bytes], str]]:
         (b"", "does not answer"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "does not answer"),
         (b"HTTP/1.1 401 No\r\nContent-Length: 5\r\n\r\ntoken", "refused a report: token"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\norder", "without proof that it is of this"),
+        (b"HTTP/1.1 409 No\r\nContent-Length: 5\r\n\r\norder", "without proof that it is of this"),
     ],
 )
 def test_a_dispatcher_that_talks_nonsense_or_hangs_is_said_once_and_done_without(
-    serving: Callable[[bytes], str],
+    serving: Serving,
     answer: bytes,
     said: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,11 +220,21 @@ def test_a_dispatcher_that_talks_nonsense_or_hangs_is_said_once_and_done_without
 
 
 def test_an_answer_of_another_protocol_is_an_error_that_says_so(
-    serving: Callable[[bytes], str],
+    serving: Serving,
 ) -> None:
     body = protocol.msgpack.packb({"dispatcher": "d", "workers": 0, "news": 1})
-    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    caller = Reporter(serving(head + body), "secret")
+    checker = CallChecker("secret")
+
+    def answer(said: bytes) -> bytes:
+        found = re.search(rb"Authorization: (.*)\r\n", said)
+        assert found is not None
+        call = checker.check("POST", CONSUMER_PATH, found[1].decode())
+        assert call is not None
+        proof = checker.prove(call, 200, body)
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{REPLY_HEADER}: {proof}\r\n\r\n"
+        return head.encode() + body
+
+    caller = Reporter(serving(answer), "secret")
     try:
         with pytest.raises(protocol.ProtocolError, match=r"ConsumerReply.news"):
             caller.report(CONSUMER_PATH, CONSUMER, ConsumerReply)

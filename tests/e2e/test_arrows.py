@@ -17,6 +17,7 @@ import httpx
 import pytest
 import yaml
 
+from penstock.job.call_auth import CallAuth
 from tests.e2e.control_plane import (
     ROOT,
     ControlPlane,
@@ -164,7 +165,7 @@ class Arrows:
         [trainer] = until(lambda: self.ready("trainer"))
         answer = httpx.get(
             f"http://{trainer['status']['podIP']}:8476/v1/summary",
-            headers={"Authorization": f"Bearer {token}"},
+            auth=CallAuth(token),
             trust_env=False,
         )
         answer.raise_for_status()

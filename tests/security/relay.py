@@ -54,6 +54,7 @@ class Relay:
     change: Change = bytes
     seen: bytearray = field(default_factory=bytearray)
     raw: bool = False  # passes on what comes without looking for frames
+    edit: Callable[[bytes], bytes] = bytes  # of what is raw
     _sockets: list[socket.socket] = field(default_factory=list)
     _listener: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
 
@@ -96,7 +97,7 @@ class Relay:
                     if not data:
                         break
                     self.seen += data
-                    sink.sendall(data)
+                    sink.sendall(self.edit(data))
                 else:
                     passing = _frame(source, from_caller)
                     self.seen += bytes(passing)

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from penstock.crds import environment
+from penstock.data.call_proof import REPLY_HEADER, CallChecker
 from penstock.job.protocol import AgentReport
 from tests.trainer.gpu.fake_nvml import library_path
 
@@ -254,17 +255,23 @@ KNOWN_BEFORE = {
 class OldTrainer(BaseHTTPRequestHandler):
     """A trainer of the release before: it refuses what it does not know."""
 
+    checker: ClassVar[CallChecker] = CallChecker("")
     known: ClassVar[set[str]] = KNOWN_BEFORE
     refused: ClassVar[list[dict[str, Any]]]
     taken: ClassVar[list[dict[str, Any]]]
 
     def do_POST(self) -> None:
         report = msgpack.unpackb(self.rfile.read(int(self.headers["Content-Length"])))
+        call = self.checker.check("POST", self.path, self.headers["Authorization"])
+        assert call is not None
+        assert call.clock is None
         unknown = sorted(report.keys() - self.known)
         (self.refused if unknown else self.taken).append(report)
         reply = msgpack.packb({"trainer": "t", "superseded": False, "hung_seconds": None})
         body = f"{unknown}: Extra inputs are not permitted".encode() if unknown else reply
-        self.send_response(400 if unknown else 200)
+        status = 400 if unknown else 200
+        self.send_response(status)
+        self.send_header(REPLY_HEADER, self.checker.prove(call, status, body))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from penstock.crds import environment
-from penstock.job.protocol import PROTOCOL_VERSION, AgentReport, encode, request_headers
+from penstock.job.call_auth import CallAuth
+from penstock.job.protocol import HEADERS, PROTOCOL_VERSION, AgentReport, encode
 from penstock.trainer.service import bind
 
 ENVIRON = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
@@ -42,8 +43,8 @@ def trainer(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def post(url: str, path: str, body: bytes, token: str = "secret") -> httpx.Response:
-    headers = request_headers(token)
-    return httpx.post(url + path, content=body, headers=headers, trust_env=False)
+    auth = CallAuth(token)
+    return httpx.post(url + path, content=body, headers=HEADERS, auth=auth, trust_env=False)
 
 
 def test_it_says_where_it_listens_and_ends_on_sigterm() -> None:

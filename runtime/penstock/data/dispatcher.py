@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from penstock.data.call_guard import read_body
 from penstock.data.protocol import (
     CONSUMER_PATH,
     MAX_BYTES,
@@ -184,25 +185,12 @@ def routes(
     ],
 ) -> list[Route]:
     """The two calls, for a Starlette application; ``guard`` checks the job's token."""
-    from starlette.requests import ClientDisconnect
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
-    async def body(request: Request) -> bytes:
-        chunks, size = [], 0
-        try:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > MAX_BYTES:
-                    raise ProtocolError(f"more than {MAX_BYTES} bytes in one message")
-                chunks.append(chunk)
-        except ClientDisconnect as error:  # a program that ends, as any may
-            raise ProtocolError("the caller left within its message") from error
-        return b"".join(chunks)
-
     async def consumer(request: Request) -> Response:
         try:
-            report = decode(ConsumerReport, await body(request))
+            report = decode(ConsumerReport, await read_body(request, MAX_BYTES))
             reply = dispatcher.consumer(report, time.monotonic())
         except ProtocolError as error:
             return PlainTextResponse(str(error), 400)
@@ -212,7 +200,7 @@ def routes(
 
     async def worker(request: Request) -> Response:
         try:
-            report = decode(WorkerReport, await body(request))
+            report = decode(WorkerReport, await read_body(request, MAX_BYTES))
             reply = dispatcher.worker(report, time.monotonic())
         except ProtocolError as error:
             return PlainTextResponse(str(error), 400)

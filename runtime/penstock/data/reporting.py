@@ -11,6 +11,7 @@ import logging
 from typing import Final, TypeVar
 
 from penstock.base.listener import split_address
+from penstock.data.call_proof import CLOCK_HEADER, REPLY_HEADER, CallSigner, Verdict
 from penstock.data.protocol import MAX_BYTES, Message, decode, encode
 
 logger = logging.getLogger(__name__)
@@ -30,10 +31,7 @@ class Reporter:
         self.address = address
         self._who = who
         self._max_bytes = max_bytes
-        self._headers = {
-            "Authorization": f"Bearer {token}".strip(),
-            "Content-Type": "application/msgpack",
-        }
+        self._signer = CallSigner(token)
         self._connection: http.client.HTTPConnection | None = None
         self._told = ""
 
@@ -47,16 +45,18 @@ class Reporter:
             if self._connection is None:
                 host, port = split_address(self.address)
                 self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
-            self._connection.request("POST", path, encode(message), self._headers)
-            response = self._connection.getresponse()
-            body = response.read(self._max_bytes + 1)
-            if response.length:
-                raise http.client.IncompleteRead(body, response.length)
+            status, body, verdict = self._ask(self._connection, path, encode(message))
+            if verdict is Verdict.AGAIN:  # the clocks differ, which is known now
+                status, body, verdict = self._ask(self._connection, path, encode(message))
         except (OSError, http.client.HTTPException) as error:
             self.close()
             self._say(f"does not answer ({error})")
             return None
-        if response.status != 200:
+        if verdict is Verdict.FALSE:
+            self.close()
+            self._say(f"gave an answer (status {status}) without proof that it is of this job")
+            return None
+        if status != 200:
             self.close()
             self._say(f"refused a report: {body.decode(errors='replace')[:500]}")
             return None
@@ -64,6 +64,22 @@ class Reporter:
             logger.info("the %s at %s answers again", self._who, self.address)
             self._told = ""
         return decode(reply, body, max_bytes=self._max_bytes)
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, path: str, message: bytes
+    ) -> tuple[int, bytes, Verdict]:
+        call = self._signer.sign("POST", path, message)
+        headers = {
+            "Authorization": call.authorization,
+            "Content-Type": "application/msgpack",
+        }
+        connection.request("POST", path, message, headers)
+        response = connection.getresponse()
+        body = response.read(self._max_bytes + 1)
+        if response.length:
+            raise http.client.IncompleteRead(body, response.length)
+        reply, clock = response.getheader(REPLY_HEADER), response.getheader(CLOCK_HEADER)
+        return response.status, body, self._signer.verify(call, response.status, body, reply, clock)
 
     def close(self) -> None:
         """End the connection; the next report makes another."""

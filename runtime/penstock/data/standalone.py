@@ -11,27 +11,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import hmac
 import logging
 import os
 import secrets
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
+from penstock.data.call_guard import guard_calls
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.interception import environment
-from penstock.data.protocol import InputOptions
+from penstock.data.protocol import MAX_BYTES, InputOptions
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
     from penstock.base.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
@@ -169,20 +166,8 @@ def _die_with_parent() -> None:
 
 def _server(dispatcher: Dispatcher, token: str) -> HttpServer:
     from starlette.applications import Starlette
-    from starlette.responses import PlainTextResponse
 
     from penstock.base.http.server import make_server
 
-    def guard(
-        handler: Callable[[Request], Awaitable[Response]],
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def guarded(request: Request) -> Response:
-            wanted = f"Bearer {token}".encode()
-            if not hmac.compare_digest(request.headers.get("authorization", "").encode(), wanted):
-                return PlainTextResponse("the job's token is missing or wrong", 401)
-            return await handler(request)
-
-        return guarded
-
-    app = Starlette(routes=routes(dispatcher, guard))
+    app = Starlette(routes=routes(dispatcher, guard_calls(token, MAX_BYTES)))
     return make_server(app, keep_alive_seconds=60, stop_seconds=1, log_level="warning")

@@ -22,6 +22,8 @@ from penstock.job.work_source import Part
 
 PROTOCOL_VERSION: Final = 1
 CONTENT_TYPE: Final = "application/msgpack"
+HEADERS: Final = {"Content-Type": CONTENT_TYPE}
+"""Of every request, beside what `penstock.job.call_auth` adds."""
 MAX_MESSAGE_BYTES: Final = 4 << 20
 MAX_PROCESSES: Final = 64
 """Training processes of one pod that its agent reports."""
@@ -321,11 +323,6 @@ class LeaseReply(Message):
 
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
-
-
-def request_headers(token: str) -> dict[str, str]:
-    """The headers of every request."""
-    return {"Authorization": f"Bearer {token}".strip(), "Content-Type": CONTENT_TYPE}
 
 
 def decode(kind: type[AnyMessage], body: bytes) -> AnyMessage:

@@ -30,8 +30,10 @@ import httpx
 import psutil
 
 from penstock.crds import environment as names
+from penstock.job.call_auth import CallAuth
 from penstock.job.protocol import (
     AGENT_PATH,
+    HEADERS,
     AgentReply,
     AgentReport,
     ProcessState,
@@ -39,7 +41,6 @@ from penstock.job.protocol import (
     Usage,
     decode,
     encode,
-    request_headers,
 )
 from penstock.job.settings import PodIdentity
 from penstock.trainer import training_evidence
@@ -202,7 +203,8 @@ class Agent:
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             base_url=f"http://{self._trainer}",
-            headers=request_headers(self._identity.token),
+            auth=CallAuth(self._identity.token),
+            headers=HEADERS,
             timeout=REQUEST_TIMEOUT_SECONDS,
             trust_env=False,
         )

@@ -8,7 +8,6 @@ in a training image.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -16,13 +15,14 @@ from dataclasses import asdict
 from typing import Final
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.base.http import server as http
 from penstock.base.http.server import HttpServer
 from penstock.crds.environment import JOB_TOKEN
+from penstock.data.call_guard import REFUSAL, guard_calls, read_body
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.dispatcher import routes as data_routes
 from penstock.data.ledger import LedgerError
@@ -99,7 +99,11 @@ class Endpoints:
     ) -> None:
         self._coordinator = coordinator
         self._changes = changes
-        self._token = token
+        self._guard = guard_calls(
+            token,
+            MAX_MESSAGE_BYTES,
+            f"{REFUSAL}: {JOB_TOKEN} has to be as the trainer has it",
+        )
         self._dispatcher = dispatcher or Dispatcher("trainer")
 
     def app(self) -> Starlette:
@@ -188,15 +192,7 @@ class Endpoints:
     def _guarded(
         self, handler: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        async def guarded(request: Request) -> Response:
-            kind, _, token = request.headers.get("authorization", "").partition(" ")
-            wanted = self._token.encode()
-            if kind.lower() != "bearer" or not hmac.compare_digest(token.encode(), wanted):
-                return PlainTextResponse(
-                    f"the job's token is missing or wrong: {JOB_TOKEN} has to be as the trainer "
-                    "has it",
-                    401,
-                )
+        async def answered(request: Request) -> Response:
             try:
                 return await handler(request)
             except ProtocolError as error:
@@ -204,20 +200,11 @@ class Endpoints:
             except (RefusedError, LedgerError) as error:
                 return PlainTextResponse(str(error), 409)
 
-        return guarded
+        return self._guard(answered)
 
 
 async def _body(request: Request) -> bytes:
-    chunks, size = [], 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > MAX_MESSAGE_BYTES:
-                raise ProtocolError(f"more than {MAX_MESSAGE_BYTES} bytes in one message")
-            chunks.append(chunk)
-    except ClientDisconnect as error:  # a program that ends, as any may
-        raise ProtocolError("the caller left within its message") from error
-    return b"".join(chunks)
+    return await read_body(request, MAX_MESSAGE_BYTES)
 
 
 def _heard(report: WorkerReport) -> WorkerReport:

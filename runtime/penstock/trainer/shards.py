@@ -29,14 +29,15 @@ import httpx
 
 from penstock.data.ledger import Ledger, LedgerOptions, Slot
 from penstock.job import settings
+from penstock.job.call_auth import CallAuth
 from penstock.job.protocol import (
+    HEADERS,
     LEASE_PATH,
     DataSpec,
     LeaseReply,
     LeaseRequest,
     decode,
     encode,
-    request_headers,
 )
 from penstock.job.work_source import Part
 from penstock.trainer.control.model.independent_leases import holder_name
@@ -79,7 +80,8 @@ class Leases:
         else:
             self._client = httpx.Client(
                 base_url=f"http://{address}",
-                headers=request_headers(pod.token),
+                auth=CallAuth(pod.token),
+                headers=HEADERS,
                 timeout=REQUEST_TIMEOUT_SECONDS,
                 trust_env=False,
             )

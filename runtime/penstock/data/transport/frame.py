@@ -246,7 +246,7 @@ class Reader:
             header = bytearray(header_bytes)
             body = allocate(body_bytes) if body_bytes else memoryview(b"")
             self._read([memoryview(header), body])
-            content = header
+            content = memoryview(header)
         descriptors: tuple[int, ...] = ()
         if self._start == self._stop:  # the kernel ends what it gives after a descriptor's message
             descriptors, self._descriptors = self._descriptors, ()
@@ -254,12 +254,12 @@ class Reader:
 
     def _unseal(
         self, seal: Seal, prelude: bytes, lengths: tuple[int, int], allocate: Allocate
-    ) -> tuple[bytes | memoryview, memoryview]:
+    ) -> tuple[memoryview, memoryview]:
         """Header and body of a frame, both found to be what the other end sent."""
         header_bytes, body_bytes = lengths
         sealed = bytearray(header_bytes + TAG_BYTES)
         self._read([memoryview(sealed)])
-        header = seal.open_head(prelude, sealed)
+        header = memoryview(seal.open_head(prelude, sealed))
         if not body_bytes:
             return header, memoryview(b"")
         body, tag = allocate(body_bytes), bytearray(TAG_BYTES)
@@ -336,7 +336,7 @@ def _checked(
     return kind, header_bytes, body_bytes
 
 
-def _content(header: bytearray | bytes | memoryview) -> Any:
+def _content(header: bytearray | memoryview) -> Any:
     try:
         return msgpack.unpackb(header, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:  # such as a list as a key

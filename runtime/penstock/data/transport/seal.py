@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -162,7 +162,9 @@ class _Gmac(Seal):
         super().__init__(key)
         self._invalid: type[Exception] = InvalidTag
         self._aes = AESGCM(key)
-        self._cipher = lambda nonce: Cipher(algorithms.AES(key), modes.GCM(nonce))
+        self._cipher: Callable[[bytes], Any] = lambda nonce: Cipher(
+            algorithms.AES(key), modes.GCM(nonce)
+        )
 
     def _closed(self, prelude: bytes, header: bytes) -> bytes:
         return header + self._aes.encrypt(self._nonce(_HEAD), b"", prelude + header)
@@ -182,7 +184,8 @@ class _Gmac(Seal):
         for part in parts:
             context.authenticate_additional_data(_flat(part))
         context.finalize()
-        return context.tag
+        tag: bytes = context.tag
+        return tag
 
 
 class _Gcm(_Gmac):

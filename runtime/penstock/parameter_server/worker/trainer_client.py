@@ -9,7 +9,8 @@ from typing import Final
 
 import httpx
 
-from penstock.job.protocol import ProtocolError, decode, encode, request_headers
+from penstock.job.call_auth import CallAuth
+from penstock.job.protocol import HEADERS, ProtocolError, decode, encode
 from penstock.parameter_server.protocol import WORKER_PATH, WorkerReply, WorkerReport
 from penstock.parameter_server.worker.client import ParametersError
 
@@ -45,7 +46,8 @@ class TrainerClient:
         self._give_up_seconds = give_up_seconds
         self._client = httpx.Client(
             base_url=f"http://{address}",
-            headers=request_headers(token),
+            auth=CallAuth(token),
+            headers=HEADERS,
             timeout=REQUEST_TIMEOUT_SECONDS,
             trust_env=False,
         )

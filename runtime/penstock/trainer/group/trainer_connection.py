@@ -20,7 +20,9 @@ from typing import Any, Final
 
 import httpx
 
+from penstock.job.call_auth import CallAuth
 from penstock.job.protocol import (
+    HEADERS,
     SESSION_PATH,
     Directive,
     ProtocolError,
@@ -28,7 +30,6 @@ from penstock.job.protocol import (
     SessionReport,
     decode,
     encode,
-    request_headers,
 )
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ class TrainerConnection:
     ) -> None:
         self._client = httpx.Client(
             base_url=f"http://{address}",
-            headers=request_headers(token),
+            auth=CallAuth(token),
+            headers=HEADERS,
             timeout=REQUEST_TIMEOUT_SECONDS,
             trust_env=False,
         )
