@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -56,6 +57,16 @@ def both(part: Part) -> list[object]:
         process.kill()  # what it had to say has been said
         process.join()
     return found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.9", "::1"])
+def test_the_store_listens_at_the_address_of_its_member_alone(host: str) -> None:
+    store = serve_store(host, 2)
+    join_store(host, store.port, 2).set("a", b"1")
+    assert store.get("a") == b"1"
+    for other in ("127.0.0.1", "127.0.0.8"):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((other, store.port), 5)
 
 
 def average(collective: Collective, rank: int) -> object:
