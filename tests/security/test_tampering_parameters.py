@@ -22,7 +22,7 @@ from penstock.parameter_server.spec import (
     TableSpec,
 )
 from penstock.parameter_server.wire import DONE, PULL, PUSH, STATE, VALUES
-from tests.security.relay import TAMPERING, Once, Swap, relaying
+from tests.security.relay import TAMPERING, Once, Passing, Swap, relaying
 
 SPEC = ModelSpec(
     spaces=(SpaceSpec(dim=8, tables=(TableSpec(name="t", rows=900),)),),
@@ -122,8 +122,8 @@ def test_an_answer_of_another_connection_is_not_taken(layout: tuple[Layout, Stor
     address = layout[0].servers[0].address
     kept: list[bytes] = []
 
-    def record(one: object) -> bytes:
-        kept.append(bytes(one))  # type: ignore[call-overload]
+    def record(one: Passing) -> bytes:
+        kept.append(bytes(one))
         return kept[-1]
 
     with relaying(address, Once(DONE, record)) as relay, connected(relay.address) as connection:

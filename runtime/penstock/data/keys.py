@@ -11,7 +11,7 @@ one purpose is worth nothing for another, and none of them gives the token or ea
 | FRAMES    | what travels on such a connection, once both nonces of its handshake are mixed in |
 | CALL      | who may call the trainer, or the dispatcher, and that a call is not changed       |
 | REPLY     | that an answer is the trainer's, and to this call                                 |
-| GROUP     | who may join a group of training processes at its leader                          |
+| GROUP     | who may join a group of training processes, and what its control channels say    |
 """
 
 from __future__ import annotations

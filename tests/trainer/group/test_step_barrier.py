@@ -195,8 +195,33 @@ def test_a_message_that_is_no_map_ends_the_connection(
     listener: Listener, pool: ThreadPoolExecutor, content: object
 ) -> None:
     leader, [member] = form(listener, pool, 2)
-    payload: bytes = msgpack.packb(content)
-    member.socket.sendall(len(payload).to_bytes(4, "little") + payload)
+    member.send_packed(msgpack.packb(content), never, 5)
     with pytest.raises(GroupBrokenError, match="no map"):
         leader.gather({}, never, 5)
+    close(leader, member)
+
+
+def test_a_message_without_its_tag_ends_the_connection(
+    listener: Listener, pool: ThreadPoolExecutor
+) -> None:
+    leader, [member] = form(listener, pool, 2)
+    payload: bytes = msgpack.packb({"go": 1})
+    member.socket.sendall(len(payload).to_bytes(4, "little") + payload)
+    with pytest.raises(GroupBrokenError, match="not what the other end sent"):
+        leader.gather({}, never, 5)
+    close(leader, member)
+
+
+def test_a_stranger_gets_no_memory_for_a_long_hello(
+    listener: Listener, pool: ThreadPoolExecutor
+) -> None:
+    leading = pool.submit(listener.accept, "t", 1, 2, never, 15)
+    host, _, port = listener.address.rpartition(":")
+    with socket.create_connection((host, int(port))) as stranger:
+        stranger.sendall((100 << 20).to_bytes(4, "little"))
+        stranger.settimeout(10)
+        while stranger.recv(4096):  # its greeting, and then the end
+            pass
+        member = join(listener, 1)
+        leader = leading.result(15)
     close(leader, member)

@@ -258,6 +258,9 @@ def chosen(theirs: object) -> SealKind:
     found = theirs if isinstance(theirs, list) else []
     for kind in offered():
         if kind in found:
+            if kind == SealKind.BLAKE2B:
+                with _SAYING:  # two connections may be the first
+                    _say_price()
             return SealKind(kind)
     raise HandshakeError(
         f"frames are sealed by one of {str(found)[:100]} there and of {offered()} here: set "
@@ -270,12 +273,16 @@ def wants_hidden() -> bool:
     return os.environ.get(names.ENCRYPT_FRAMES, "").lower() in ("1", "true", "yes")
 
 
-def make_seals(kind: SealKind, token: str, transcript: bytes, *, caller: bool) -> Seals:
+def make_seals(
+    kind: SealKind,
+    token: str,
+    transcript: bytes,
+    *,
+    caller: bool,
+    purpose: Purpose = Purpose.FRAMES,
+) -> Seals:
     """The two directions of a connection whose ends have said ``transcript`` (a digest)."""
-    if kind is SealKind.BLAKE2B:
-        with _SAYING:  # two connections may be the first
-            _say_price()
-    secret = derive_key(token, Purpose.FRAMES)
+    secret = derive_key(token, purpose)
     by_caller, by_listener = (
         _CLASSES[kind](expand_key(secret, role + kind.value.encode() + transcript))
         for role in (b"caller ", b"listener ")

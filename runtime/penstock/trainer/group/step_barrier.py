@@ -6,11 +6,18 @@ sockets rather than a collective of the training framework, because such a colle
 interrupted: a member that stands still would hold all others until a time-out that must be longer
 than the slowest step. Here everyone keeps asking `interrupted` while waiting. When the verdict has
 come, all members have arrived, and the collective that follows takes only the transfer's time.
+
+The leader greets whoever connects with a nonce, and is answered with a hello that proves, with a
+key of the job over that nonce, one of the member's and the hello itself, that it is of the job.
+Every message after that has a tag with keys of this connection (`penstock.data.transport.seal`), by
+which the member knows its leader too; nothing is unpacked before its tag was right.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import secrets
 import selectors
 import socket
 import struct
@@ -22,6 +29,10 @@ from typing import Any, Final
 import msgpack
 
 from penstock.base.listener import address_of, create_listener, split_address
+from penstock.data.errors import FrameError
+from penstock.data.keys import Purpose, derive_key
+from penstock.data.signature import same
+from penstock.data.transport.seal import TAG_BYTES, SealKind, Seals, make_seals
 from penstock.job.protocol import PROTOCOL_VERSION
 
 POLL_SECONDS: Final = 0.1
@@ -100,11 +111,14 @@ class Listener:
                     if hello is None:
                         continue
                     channel, index = waiting.pop(connection).channel, hello.get("index")
-                    if not _welcome(hello, token, generation, size) or index in members:
+                    transcript = _transcript(channel.greeting, hello)
+                    proven = _proves(hello.pop("proof", None), token, transcript)
+                    if not proven or not _welcome(hello, generation, size) or index in members:
                         channel.close()
                         continue
                     assert isinstance(index, int)
                     channel.peer = index
+                    channel.secure(_seals(token, transcript, member=False))
                     members[index], hellos[index] = channel, hello
         except GroupBrokenError:
             for channel in members.values():
@@ -140,7 +154,13 @@ class Listener:
         except OSError:
             time.sleep(POLL_SECONDS)  # no descriptors are left, for instance
             return
-        waiting[connection] = _Newcomer(Channel(connection), time.monotonic())
+        channel = Channel(connection)
+        try:
+            channel.send({"greeting": channel.greeting}, lambda: False, timeout=POLL_SECONDS)
+        except GroupBrokenError:
+            channel.close()
+            return
+        waiting[connection] = _Newcomer(channel, time.monotonic())
 
 
 class Channel:
@@ -151,15 +171,25 @@ class Channel:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connection
+        self.greeting = secrets.token_bytes(16)  # of a leader to who connected
         self._buffer = bytearray()
+        self._seals: Seals | None = None
+
+    def secure(self, seals: Seals) -> None:
+        """Have a tag on each message from now on."""
+        self._seals = seals
 
     def send(self, message: Json, interrupted: Interrupted, timeout: float) -> None:
         """Send one message. Raises GroupBrokenError."""
-        payload: bytes = msgpack.packb(message)
-        self.send_frame(_LENGTH.pack(len(payload)) + payload, interrupted, timeout)
+        self.send_packed(msgpack.packb(message), interrupted, timeout)
 
-    def send_frame(self, data: bytes, interrupted: Interrupted, timeout: float) -> None:
-        """Send a message that is framed already. Raises GroupBrokenError."""
+    def send_packed(self, payload: bytes, interrupted: Interrupted, timeout: float) -> None:
+        """Send a message that is packed already. Raises GroupBrokenError."""
+        if self._seals is None:
+            data = _LENGTH.pack(len(payload)) + payload
+        else:
+            length = _LENGTH.pack(len(payload) + TAG_BYTES)
+            data = self._seals.sending.seal_head(length, payload)
         view = memoryview(data)
         deadline = time.monotonic() + timeout
         while view:
@@ -193,7 +223,7 @@ class Channel:
                     ended = True
                     break
         except BlockingIOError:
-            ended = False
+            pass  # all that has come is taken
         except OSError as error:
             raise self._ended(str(error)) from error
         message = self._parse(most)
@@ -215,8 +245,13 @@ class Channel:
         end = _LENGTH.size + length
         if len(self._buffer) < end:
             return None
+        payload: Any = bytes(self._buffer[_LENGTH.size : end])
         try:
-            message = msgpack.unpackb(bytes(self._buffer[_LENGTH.size : end]), strict_map_key=False)
+            if self._seals is not None:
+                payload = self._seals.receiving.open_head(_LENGTH.pack(length), payload)
+            message = msgpack.unpackb(payload, strict_map_key=False)
+        except FrameError as error:
+            raise self._ended(str(error)) from error
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # a list as a key
             raise GroupBrokenError(f"a message is no msgpack: {error}") from error
         del self._buffer[:end]
@@ -255,9 +290,8 @@ class Leader:
     def publish(self, message: Json, interrupted: Interrupted, timeout: float) -> None:
         """Send the same message to all. Raises GroupBrokenError."""
         payload: bytes = msgpack.packb(message)
-        framed = _LENGTH.pack(len(payload)) + payload
         for channel in self._members.values():
-            channel.send_frame(framed, interrupted, timeout)
+            channel.send_packed(payload, interrupted, timeout)
 
     def close(self) -> None:
         """Close all connections."""
@@ -286,20 +320,45 @@ def connect(
         except OSError:
             time.sleep(POLL_SECONDS)
     channel = Channel(connection, peer=0)
-    introduction = {"version": PROTOCOL_VERSION, "token": token, **hello}
+    introduction = {"version": PROTOCOL_VERSION, "nonce": secrets.token_bytes(16), **hello}
     try:
-        channel.send(introduction, interrupted, timeout)
+        greeting = channel.receive(interrupted, timeout).get("greeting")
+        transcript = _transcript(greeting, introduction)
+        proof = _proof(token, transcript)
+        channel.send({**introduction, "proof": proof}, interrupted, timeout)
+        channel.secure(_seals(token, transcript, member=True))
     except GroupBrokenError:
         channel.close()
         raise
     return channel
 
 
-def _welcome(hello: Json, token: str, generation: int, size: int) -> bool:
+def _transcript(greeting: object, hello: Json) -> bytes:
+    """A digest of what both ends have said; empty where that is no hello of ours."""
+    plain = {key: value for key, value in hello.items() if key != "proof"}
+    try:
+        return hashlib.sha256(msgpack.packb([greeting, plain])).digest()
+    except (ValueError, TypeError):
+        return b""
+
+
+def _proof(token: str, transcript: bytes) -> bytes:
+    return hmac.new(derive_key(token, Purpose.GROUP), transcript, "sha256").digest()
+
+
+def _proves(said: object, token: str, transcript: bytes) -> bool:
+    return bool(transcript) and same(said, _proof(token, transcript))
+
+
+def _seals(token: str, transcript: bytes, *, member: bool) -> Seals:
+    # Messages are small: AES would be no faster, and would have to be imported.
+    return make_seals(SealKind.BLAKE2B, token, transcript, caller=member, purpose=Purpose.GROUP)
+
+
+def _welcome(hello: Json, generation: int, size: int) -> bool:
     index = hello.get("index")
     return (
         hello.get("version") == PROTOCOL_VERSION
-        and hmac.compare_digest(str(hello.get("token", "")).encode(), token.encode())
         and hello.get("generation") == generation
         and isinstance(index, int)
         and 0 < index < size
