@@ -65,7 +65,7 @@ def at_least(name: str, bound: float, got: float | None) -> Goal:
 
 
 def at_most(name: str, bound: float, got: float | None) -> Goal:
-    """A figure that is to be at most ``bound``."""
+    """A figure that is to be at most ``bound``; None, of what could not be found, is not."""
     return Goal(name, f"<= {bound}", got, got is not None and got <= bound)
 
 

@@ -6,12 +6,13 @@ Ready batches of 64 KB, 1, 4.8 and 19 MB, as 1 and as 141 arrays, go from a prod
 to a consumer on another. The systems take turns within each round; figures are medians over them.
 ``cores_per_gbps`` is CPU-seconds, of both ends and all their processes, per gigabyte; ``load`` the
 machine's load before and after: ``mb_per_second`` means little where it is not below 0.5.
+``seals`` is what the tags on frames, and their encryption, add to that over TCP, as medians of the
+differences within a round to frames without any. The goals are for batches of 1 MB and more.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -21,10 +22,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.dataplane.systems import OURS, chosen_peers, running
+from benchmarks.dataplane.systems import OURS, VARIANTS, chosen_peers, running
+from benchmarks.goals import Goal, at_most, report
 
 SIZES = (65_536, 1_000_000, 4_800_000, 19_000_000)
 TENSORS = (1, 141)
+LARGE_BYTES = 1_000_000
+MAX_MAC, MAX_ENCRYPTION, MAX_SHARED = 0.10, 0.30, 0.30
+"""CPU-seconds per GB, both ends together: more than bare TCP, and of shared memory as a whole."""
+
+Points = dict[str, dict[tuple[int, int], list[tuple[float, float]]]]
 
 
 def compare(
@@ -39,7 +46,7 @@ def compare(
     No round begins after ``limit_seconds``.
     """
     began, done = time.monotonic(), 0
-    found: dict[str, dict[tuple[int, int], list[tuple[float, float]]]] = {}
+    found: Points = {}
     failed: dict[str, str] = {}
     load = [os.getloadavg()[0]]
     with ExitStack() as stack:
@@ -85,10 +92,43 @@ def compare(
         ]
         for name, table in found.items()
     }
-    result: dict[str, Any] = {"systems": figures, "load": load, "rounds": done}
+    rows = seal_rows(found)
+    result: dict[str, Any] = {"systems": figures, "seals": rows, "load": load, "rounds": done}
     if failed:
         result["failed"] = failed
     return result
+
+
+def seal_rows(found: Points) -> list[dict[str, Any]]:
+    """What the seals add at each point, CPU-seconds per GB; only where all were measured."""
+    bare, encrypted = (found.get(name, {}) for name in VARIANTS)
+    sealed = found.get("penstock-tcp", {})
+    rows = []
+    for point, costs in bare.items():
+        row: dict[str, Any] = {"bytes": point[0], "tensors": point[1]}
+        for key, table in (("mac", sealed), ("encryption", encrypted)):
+            pairs = zip(table.get(point, []), costs, strict=False)
+            added = [cost - without for (cost, _), (without, _) in pairs]
+            if added:
+                row[key] = round(median(added), 3)
+        rows.append(row)
+    return rows
+
+
+def goals_of(result: dict[str, Any]) -> list[Goal]:
+    """What large batches have to reach."""
+    rows = [row for row in result["seals"] if row["bytes"] >= LARGE_BYTES]
+    shared = [
+        point["cores_per_gbps"]
+        for point in result["systems"].get("penstock-shm", [])
+        if point["bytes"] >= LARGE_BYTES
+    ]
+    goals = []
+    for key, bound in (("mac", MAX_MAC), ("encryption", MAX_ENCRYPTION)):
+        worst = max((row[key] for row in rows if key in row), default=None)
+        goals.append(at_most(f"{key}: CPU-seconds per GB that it adds", bound, worst))
+    worst = max(shared, default=None)
+    return [*goals, at_most("shared memory: CPU-seconds per GB", MAX_SHARED, worst)]
 
 
 def main() -> int:
@@ -103,15 +143,18 @@ def main() -> int:
         peers = chosen_peers(options.peers)
     except ValueError as error:
         parser.error(str(error))
-    result = compare([*OURS, *peers], options.rounds, options.seconds, options.limit_seconds)
-    if options.json:
-        print(json.dumps(result))
-    else:
-        for name, points in result["systems"].items():
-            for point in points:
-                print(name, point)
-        print("load", result["load"], result.get("failed", ""))
-    return 1 if "failed" in result else 0
+    result = compare(
+        [*OURS, *VARIANTS, *peers], options.rounds, options.seconds, options.limit_seconds
+    )
+    goals = goals_of(result)
+    if not options.json:  # one table of all systems
+        result["systems"] = [
+            {"system": name, **point}
+            for name, points in result["systems"].items()
+            for point in points
+        ]
+    missed = report(result, goals, as_json=options.json)
+    return 1 if "failed" in result else missed
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ from benchmarks.dataplane.measure import (
     serve,
 )
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
+from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.batch_stream import Batches, BatchStream, Source, StreamOptions
 from penstock.data.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.worker import DataWorker, work
+from penstock.data.transport import handshake
 
 TOKEN = "benchmark"
 
@@ -68,16 +70,28 @@ def made_of(wanted: Request) -> tuple[Pipeline, Iterator[Any]]:
     return Pipeline(KINDS[kind](), collate), indices
 
 
+def set_seals(transport: str) -> None:
+    """How the frames of this process are sealed; both ends are told alike."""
+    if transport == "bare":
+        patched: Any = handshake
+        patched._nearby = lambda sock: True  # as on a Unix socket
+    elif transport == "encrypted":
+        os.environ[names.ENCRYPT_FRAMES] = "1"
+
+
 def main(transport: str) -> None:
     if transport == "worker":
+        set_seals(sys.argv[4])
         pin(PRODUCER_CORE)
         entry = ConsumerEntry(name="benchmark", address=sys.argv[2], local=sys.argv[3])
         work(DataWorker(token=TOKEN, consumers=(entry,)))
         return
+    set_seals(transport)
     pin(CONSUMER_CORE)
     consumer = Consumer(token=TOKEN)
     local = consumer.local if transport == "shm" else ""
-    command = [sys.executable, "-m", "benchmarks.dataplane.ours", "worker", consumer.address, local]
+    module = "benchmarks.dataplane.ours"
+    command = [sys.executable, "-m", module, "worker", consumer.address, local, transport]
     producer = subprocess.Popen(command, env={**os.environ, **ALLOCATOR})
     while not consumer.workers:
         time.sleep(0.05)

@@ -28,13 +28,17 @@ PACKAGES = {
 MODULES = {
     "penstock-tcp": ("ours", "tcp"),
     "penstock-shm": ("ours", "shm"),
+    "penstock-tcp-bare": ("ours", "bare"),
+    "penstock-tcp-encrypted": ("ours", "encrypted"),
     "torch": ("torch_loader",),
     "tfdata": ("tfdata",),
     "ray": ("raydata",),
     "pyzmq": ("zmq",),
 }
 OURS = ("penstock-tcp", "penstock-shm")
-PEERS = tuple(name for name in MODULES if name not in OURS)
+VARIANTS = ("penstock-tcp-bare", "penstock-tcp-encrypted")
+"""Ours over TCP, its frames without seals, as they never are in a job, and encrypted."""
+PEERS = tuple(name for name in MODULES if name not in (*OURS, *VARIANTS))
 START_SECONDS = 120
 
 
@@ -121,3 +125,5 @@ def running(name: str, errors: Path) -> Iterator[System]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(20)
+            assert process.stdout is not None
+            process.stdout.close()

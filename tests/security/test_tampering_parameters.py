@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.parameters.orders import TOKEN, Trainer, process, random_model
+from penstock.crds import environment as names
 from penstock.data.errors import FrameError
 from penstock.parameter_server.connection import Connection
 from penstock.parameter_server.layout import Layout
@@ -135,3 +136,15 @@ def test_an_answer_of_another_connection_is_not_taken(layout: tuple[Layout, Stor
         pytest.raises(FrameError, match="not what the other end sent"),
     ):
         push(connection, 3001)
+
+
+def test_parameters_are_hidden_on_demand(
+    layout: tuple[Layout, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = layout[0].servers[0].address
+    for hide in ("", "1"):  # of one end: the other does as it is asked
+        monkeypatch.setenv(names.ENCRYPT_FRAMES, hide)
+        with relaying(address) as relay, connected(relay.address) as connection:
+            values = pulled(connection).tobytes()
+        assert (values in relay.seen) == (not hide)
+        assert TOKEN.encode() not in relay.seen
