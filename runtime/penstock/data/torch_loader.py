@@ -48,6 +48,7 @@ from penstock.data.generator_states import generator_states, set_generator_state
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.pinned_allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in
 from penstock.data.queue.batch_queue import Delivery
@@ -260,7 +261,8 @@ class Epochs:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
         if not is_iterable(loader) and not _is_known(loader):
             ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
-        return Delivery(prefetch, ahead, self.batch_bytes, finisher(loader), loader.timeout)
+        finish, allocate = finisher(loader), pinned_allocator(loader)
+        return Delivery(prefetch, ahead, self.batch_bytes, finish, loader.timeout, allocate)
 
     @property
     def batch_bytes(self) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.data.pipeline import Pipeline
+from penstock.data.serving.pinned_memory import PinnedMemory
 from penstock.data.serving.worker import ConsumerConnection, DataWorker, placed
 from penstock.data.streams.pipeline import StreamHost, StreamPipeline
 from penstock.data.transport.raised import pack_raised
@@ -34,10 +35,12 @@ def serve_parent(
     key: bytes,
     number: int,
     prepare: Prepare | None,
+    parent: int,
 ) -> None:
     """The whole life of a local worker: the target of its process.
 
-    ``forget_parent``: given in a process that was forked.
+    ``forget_parent``: given in a process that was forked. ``parent``: the number of the training
+    process, which need not be this one's parent.
     """
     if forget_parent is not None:
         forget_parent()
@@ -57,6 +60,7 @@ def serve_parent(
 
     pipelines = {key: placed(maker, worker.memory)}
     line = ConsumerConnection("the program", sock, True, pipelines, local=True, on_end=end)
+    line.pinned = PinnedMemory(parent)
     line.streams = StreamHost(alone=True)
     worker.serve(line)
     worker.run()

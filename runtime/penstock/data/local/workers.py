@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import os
 import socket
 import warnings
 from collections import deque
@@ -122,6 +123,7 @@ class LocalWorkers:
                 self.key,
                 number,
                 self._options.prepare,
+                os.getpid(),
             ),
             name=f"penstock-local-{number}",
             daemon=True,
@@ -142,6 +144,7 @@ class LocalWorkers:
             self._pool.makers.shared,
             local=self.key,
             number=number,
+            pinned=self._pool.makers.pinned,
         )
         self._links[number] = link
         join(self._pool.makers, link)
@@ -157,14 +160,28 @@ def _receive(
     ended: deque[tuple[int, str]],
 ) -> None:
     receive_from(makers, link)
+    dead = False
     with contextlib.suppress(AssertionError, ValueError):  # this process is a fork itself
         process.join(AT_EXIT_SECONDS if makers.closing else END_SECONDS)
         if process.exitcode is None:
             process.kill()
             process.join(END_SECONDS)
+        dead = process.exitcode is not None and not _exists(process.pid)
         ended.append((number, _explain(process)))
     with makers.lock:
+        link.pinned.end(dead=dead)
         makers.lock.notify_all()  # the program looks what there is to do
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process of that number: a fork server that is lost says nothing of it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _explain(process: Any) -> str:

@@ -20,6 +20,7 @@ from penstock.base.enums import Guarantee
 from penstock.data.memory import Memory, room_for_batches
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.credits import PREFETCH
+from penstock.data.queue.pinned_pool import Allocate, rounded
 from penstock.data.streams.digest import UNKNOWN, chain_digest
 from penstock.data.window.reorder_buffer import HERE, Failure, Need, ReorderBuffer
 from penstock.data.window.stream_window import StreamWindow
@@ -40,6 +41,7 @@ class Delivery:
         batch_bytes: of the largest batch of the epochs before; 0: unknown.
         finish: what is done with each batch before the program gets it, in any thread.
         timeout_seconds: a wait for a batch that is longer is an error; 0: none is.
+        allocate: of the pinned memory that local workers write to; None: they do not.
     """
 
     prefetch: int = PREFETCH
@@ -47,6 +49,7 @@ class Delivery:
     batch_bytes: int = 0
     finish: Callable[[Any], Any] | None = None
     timeout_seconds: float = 0.0
+    allocate: Allocate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ class BatchQueue:
         window: its steps; only with the lock, but for what the program alone changes (`feed`).
         batch_bytes: of the largest batch so far, of this epoch or one before.
         finish: what is done with a batch before the program gets it, where it arrives.
+        allocate: of the pinned memory that local workers write its batches to, if they do.
         bound: how many steps may be under way.
     """
 
@@ -145,6 +149,7 @@ class BatchQueue:
         self.opened_at = time.monotonic()
         self.batch_bytes = options.delivery.batch_bytes
         self.finish = options.delivery.finish
+        self.allocate = options.delivery.allocate
         self.bound = WindowBound(1, 1)
         self._delivery = options.delivery
         self._lock = lock
@@ -259,13 +264,23 @@ class BatchQueue:
         """A batch of so many bytes has come."""
         self.batch_bytes = max(self.batch_bytes, size)
 
+    def note_unpinnable(self) -> None:
+        """Its batches gain nothing by being written to pinned memory: they are no tensors."""
+        self.allocate = None
+
+    @property
+    def _taken_bytes(self) -> int:
+        """What a batch takes: pinned memory comes in powers of two."""
+        size = self.batch_bytes
+        return size if self.allocate is None or not size else rounded(size)
+
     def bind(self, makers: int, memory: Memory, held_bytes: int) -> WindowBound:
         """Bound what is under way, in the memory that there is; says it when that is little."""
         streams = self.window.count if isinstance(self.window, StreamWindow) else 0
         self.bound = bound_window(
             makers=min(makers, streams) if streams else makers,
             prefetch=self.prefetch,
-            batch_bytes=self.batch_bytes,
+            batch_bytes=self._taken_bytes,
             room_bytes=room_for_batches(memory, held_bytes),
             lookahead=self._delivery.lookahead,
         )

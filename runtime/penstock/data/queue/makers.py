@@ -25,6 +25,7 @@ from penstock.data.queue.assignment import (
     expected_workers,
 )
 from penstock.data.queue.batch_queue import BatchQueue, Counts
+from penstock.data.queue.pinned_pool import PinnedPool
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport.blocks import SharedPool
 from penstock.data.window.stream_window import StreamWindow
@@ -40,6 +41,7 @@ class Makers:
         links: the makers, by name.
         queues: of the streams that are open, by number.
         shared: the memory that makers on this machine write to.
+        pinned: that which local workers write to where the program wants it pinned.
         closing: nobody is missed any more.
         workers_of_job: data workers that the job has, whether or not they are connected.
         threads: that receive from somebody, or did.
@@ -49,6 +51,7 @@ class Makers:
         self.lock = threading.Condition()
         self.counts = Counts()
         self.shared = SharedPool()
+        self.pinned = PinnedPool()
         self.links: dict[str, WorkerConnection] = {}
         self.queues: dict[int, BatchQueue] = {}
         self.complaints = Complaints()
@@ -63,7 +66,8 @@ class Makers:
         usable = self._usable(queue)
         if not usable:
             return
-        held_bytes = max(self.shared.held_bytes, queue.window.ready * queue.batch_bytes)
+        held_bytes = self.shared.held_bytes + self.pinned.held_bytes
+        held_bytes = max(held_bytes, queue.window.ready * queue.batch_bytes)
         queue.bind(len(usable), self._meter.measure(), held_bytes)
         if isinstance(queue.window, StreamWindow):
             steps = assign_streams(queue, usable, self._count_expected(queue))
@@ -72,7 +76,8 @@ class Makers:
         for link, wanted in steps.items():
             digest = queue.digest_for(local=link.local)
             assert digest is not None
-            link.request(queue.number, digest, queue.seed, wanted, queue.batch_bytes)
+            size, allocate = queue.batch_bytes, queue.allocate
+            link.request(queue.number, digest, queue.seed, wanted, size, allocate)
 
     def awaits(self, queue: BatchQueue) -> bool:
         """Whether streams of a queue are kept for data workers on their way, or one has a stream.

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
@@ -21,6 +23,7 @@ from penstock.data.transport import messages
 from penstock.data.transport.messages import NO_BLOCK, SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
 from penstock.data.transport.raised import pack_raised
+from penstock.data.transport.remote_write import allow_descendants
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +101,9 @@ class _Receiver:
             self._take_back(*values)
         elif kind == messages.ENDED:
             self._take_end(*values)
+        elif kind == messages.UNWRITTEN and link.local:
+            with makers.lock:
+                link.pinned.refuse(*values)
         elif kind == messages.LEAVING:
             with makers.lock:
                 link.leaving = True
@@ -121,10 +127,11 @@ class _Receiver:
             queue = makers.queues.get(number)
         digest = UNKNOWN
         if queue is not None and queue.streams and not pickled:
-            digest = queue.chain_digest(step, structure, root[:size])
+            digest = queue.chain_digest(step, structure, _bytes_of(root, size))
         failure: Exception | None = None
         try:
-            arrived = link.layout(structure).batch(root, size)
+            layout = link.layout(structure)
+            arrived = layout.batch(root, size)
         except NotPortableError as error:
             failure = error
         else:
@@ -149,13 +156,17 @@ class _Receiver:
             makers.counts.add_arrived(local=link.local)
             queue.note_size(size)
             makers.request(queue)
+            if pickled or 2 * layout.tensor_bytes < size:
+                queue.note_unpinnable()
             if queue.window.position == step:
                 makers.lock.notify_all()
+        del batch
+        make_pinned(makers)
 
     def _take_back(self, number: int, step: int, block: int) -> None:
         link, makers = self._link, self._makers
         with makers.lock:
-            link.blocks.give_back(block)
+            link.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 queue.window.given_back(link.name, step)
                 makers.request(queue)
@@ -164,7 +175,7 @@ class _Receiver:
     def _take_end(self, number: int, step: int, block: int, problem: str) -> None:
         link, makers = self._link, self._makers
         with makers.lock:
-            link.blocks.give_back(block)
+            link.give_back(block)
             if (queue := makers.queues.get(number)) is not None and queue.streams:
                 queue.note_end(link.name, step, problem)
                 makers.request(queue)
@@ -176,7 +187,7 @@ class _Receiver:
         link, makers = self._link, self._makers
         raised = error if link.local and isinstance(error, bytes) else b""
         with makers.lock:
-            link.blocks.give_back(block)
+            link.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 if not raised:
                     makers.complaints.add(
@@ -195,6 +206,29 @@ class _Receiver:
                     makers.complaints.add(f"data worker {link.name}", text)
                 makers.request_all()
             makers.lock.notify_all()
+
+
+def make_pinned(makers: Makers) -> None:
+    """Make the pinned memory that requests want; it may take long, so without the lock."""
+    while True:
+        with makers.lock:
+            order = makers.pinned.next_order()
+        if order is None:
+            return
+        allow_descendants()
+        try:
+            block = order.make()
+        except Exception as error:  # noqa: BLE001 - the device, or its driver
+            with makers.lock:
+                makers.pinned.refuse(str(error))
+            return
+        with makers.lock:
+            makers.pinned.put(block)
+        del block, order
+
+
+def _bytes_of(root: Any, size: int) -> Any:
+    return root[:size] if isinstance(root, np.ndarray) else root[:size].numpy()
 
 
 def _finish(batch: Any, finish: Callable[[Any], Any] | None, *, pickled: bool) -> Any:

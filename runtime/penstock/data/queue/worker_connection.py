@@ -20,10 +20,11 @@ from typing import Any, Final
 from penstock.data.errors import FrameError
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.lent_blocks import LentBlocks
+from penstock.data.queue.pinned_pool import Allocate, LentPinned, PinnedPool
 from penstock.data.transport import frame, messages
 from penstock.data.transport.blocks import Pool, Root, SharedPool
 from penstock.data.transport.layout import Layout
-from penstock.data.transport.messages import NO_BLOCK
+from penstock.data.transport.messages import FIRST_PINNED, NO_BLOCK
 from penstock.data.transport.seal import Seals
 
 logger = logging.getLogger(__name__)
@@ -52,9 +53,13 @@ class WorkerConnection:
         local: bytes | None = None,
         number: int = 0,
         seals: Seals | None = None,
+        pinned: PinnedPool | None = None,
     ) -> None:
-        """``seals``: of the connection, from its handshake.
-        ``local``: of a local worker, the key of the one pipeline that it has; and its number."""
+        """``local``: of a local worker, the key of the one pipeline that it has; and its number.
+
+        ``seals``: of the connection, from its handshake. ``pinned``: memory that a local worker may
+        write to.
+        """
         self.name = name
         self.local = local is not None
         self.number = number
@@ -74,6 +79,7 @@ class WorkerConnection:
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
         self.blocks = LentBlocks(shared, self._send, can_share=self.shares_memory)
+        self.pinned = LentPinned(pinned or PinnedPool())
         self._layout: Layout | None = None
 
     # ------------------------------------------------------------------ sending
@@ -128,11 +134,20 @@ class WorkerConnection:
         return True
 
     def request(
-        self, stream: int, digest: bytes, seed: int, steps: list[tuple[int, Any]], size: int
+        self,
+        stream: int,
+        digest: bytes,
+        seed: int,
+        steps: list[tuple[int, Any]],
+        size: int,
+        allocate: Allocate | None = None,
     ) -> None:
-        """Ask for batches, of steps and their indices; each is expected to have ``size`` bytes."""
+        """Ask for batches, of steps and their indices; each is expected to have ``size`` bytes.
+
+        ``allocate``: of the pinned memory that a local worker is to write them to.
+        """
         asked = [
-            [step, messages.pack_indices(indices), self.blocks.promise(size)]
+            [step, messages.pack_indices(indices), self._promise(size, allocate)]
             for step, indices in steps
         ]
         self._send(messages.MAKE, [stream, digest, seed, asked])
@@ -143,6 +158,18 @@ class WorkerConnection:
         Called with the lock of the `Makers` held.
         """
         self._send(messages.LEND, [self.blocks.lend(size)])
+
+    def _promise(self, size: int, allocate: Allocate | None) -> Any:
+        if self.local and allocate is not None:
+            block = self.pinned.lend(size, allocate)
+            if block is not None:
+                return [block.number, block.address, block.size]
+        return self.blocks.promise(size)
+
+    def give_back(self, number: int) -> None:
+        """A request was answered without using its block."""
+        self.blocks.give_back(number)
+        self.pinned.give_back(number)
 
     def drop(self, stream: int) -> None:
         """Nothing more is wanted of a stream."""
@@ -159,6 +186,7 @@ class WorkerConnection:
     def forget_in_child(self) -> None:
         """In a process that was forked: this end is the parent's alone."""
         os.close(self._sock.detach())
+        self.pinned.forget_in_child()
 
     def _send(self, kind: int, header: Any, body: Any = (), descriptors: Any = ()) -> None:
         if self.dead:
@@ -192,14 +220,18 @@ class WorkerConnection:
         self._root = self._pool.allocate(size)
         return self._root.data[:size]
 
-    def arrays_of(self, number: int, size: int) -> Root:
-        """Where the arrays of the batch that has just come are.
+    def arrays_of(self, number: int, size: int) -> Any:
+        """Where the arrays of the batch that has just come are: bytes, or a tensor of bytes.
 
         Called with the lock of the `Makers` held.
 
         Raises:
             FrameError: the other end names a block that it was not given.
         """
+        if number <= FIRST_PINNED and (block := self.pinned.take(number)) is not None:
+            if size > block.size:
+                raise FrameError(f"a batch of {size} bytes in a block of {block.size}")
+            return block.base
         if number != NO_BLOCK:
             return self.blocks.root(number, size)
         root, self._root = self._root, None
@@ -229,6 +261,7 @@ class WorkerConnection:
     def close(self) -> None:
         """Release the socket; blocks live as long as the batches in them.
 
+        What is pinned stays lent until it is known that the other end writes no more.
         Called with the lock of `Makers` held.
         """
         self.dead = True

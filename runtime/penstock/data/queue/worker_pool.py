@@ -72,6 +72,7 @@ class WorkerPool:
         for link in self.makers.links.values():
             link.forget_in_child()
         self.makers.shared.forget_in_child()
+        self.makers.pinned.forget_in_child()
 
     def open(self, options: QueueOptions) -> BatchQueue:
         """The queue of a stream: to be fed, and then requested for."""
@@ -94,6 +95,7 @@ class WorkerPool:
                     link.drop(number)
             if not makers.queues:
                 makers.shared.trim()
+                makers.pinned.trim()
             for link in makers.links.values():
                 link.blocks.unmap_dropped()
 

@@ -31,21 +31,28 @@ class BatchMemory:
 
     def __init__(self) -> None:
         self._find: Callable[[int], mmap.mmap | None] = _no_block
-        self._can_share = False
+        self._can_share = self._private = False
+        self._scratch: mmap.mmap | None = None
         self._own: tuple[mmap.mmap, int] | None = None
         self._used: mmap.mmap | None = None
         self._populated: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
     @contextlib.contextmanager
     def of_batch(
-        self, find: Callable[[int], mmap.mmap | None], *, can_share: bool
+        self,
+        find: Callable[[int], mmap.mmap | None],
+        *,
+        can_share: bool,
+        private: bool = False,
     ) -> Iterator[None]:
         """While a batch is made and delivered.
 
         ``find`` gives the block for so many bytes, if there is one; it is asked when they are about
-        to be written. ``can_share``: whether it may be delivered in new shared memory.
+        to be written. ``can_share``: whether it may be delivered in new shared memory; ``private``:
+        it is to be written to where no other process can have it made, and is made in memory that
+        is kept.
         """
-        self._find, self._can_share = find, can_share
+        self._find, self._can_share, self._private = find, can_share, private
         try:
             yield
         finally:
@@ -55,12 +62,17 @@ class BatchMemory:
     def reserve(self, size: int) -> mmap.mmap | None:
         """Memory for a batch of so many bytes: its block, or new memory; None if neither."""
         self._used = None
-        block = self._find(size)
+        block = None if self._private else self._find(size)
         if block is not None and size <= len(block):
             self._used = block
             if block not in self._populated:
                 self._populated.add(block)
                 populate(block)
+        elif self._private:
+            if self._scratch is None or size > len(self._scratch):
+                self._scratch = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                populate(self._scratch)
+            self._used = self._scratch
         elif self._can_share and size >= PLACED_BYTES:
             if self._own is None or size > len(self._own[0]):
                 self._drop_own()

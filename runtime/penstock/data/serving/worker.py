@@ -47,6 +47,7 @@ from penstock.data.protocol import (
 )
 from penstock.data.reporting import Reporter
 from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
+from penstock.data.serving.pinned_memory import PinnedMemory, Place
 from penstock.data.streams.digest import UNKNOWN, chain_digest
 from penstock.data.streams.pipeline import (
     Address,
@@ -88,6 +89,7 @@ class _Request:
     seed: int
     indices: Any
     block: int
+    place: Place | None = None  # the block, if it is memory of the training process
 
 
 @dataclass(eq=False, slots=True)
@@ -104,6 +106,7 @@ class ConsumerConnection:
     seals: Seals | None = None  # from its handshake
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
+    pinned: PinnedMemory = field(default_factory=PinnedMemory)
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
 
@@ -207,8 +210,9 @@ class DataWorker:
                 self._open(*opening)
             elif request is not None:
                 began = time.perf_counter()
-                can_share = request.line.shares_memory
-                with self.memory.of_batch(partial(_block_of, request), can_share=can_share):
+                can_share, private = request.line.shares_memory, request.place is not None
+                find = partial(_block_of, request)
+                with self.memory.of_batch(find, can_share=can_share, private=private):
                     self._answer(request)
                 self._busy_seconds += time.perf_counter() - began
         self._go()
@@ -268,12 +272,13 @@ class DataWorker:
         seconds = time.perf_counter() - began
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
-            if _put(request, packed, self.memory):
+            if _put(request, packed, self.memory, pinnable=kind == messages.BATCH):
                 line.send(kind, [*head, request.block, seconds])
                 return
             if request.block != NO_BLOCK:  # it does not fit: the block is free again
                 logger.debug("a batch of %d bytes does not fit its block", packed.size)
                 line.send(messages.DROPPED, [0, 0, request.block])
+                request.block = NO_BLOCK  # it may be another request's by now
             if line.offer(packed, self.memory):
                 line.send(kind, [*head, OWN_BLOCK, seconds])
             else:
@@ -344,7 +349,15 @@ class DataWorker:
         if kind == messages.MAKE:
             stream, digest, seed, steps = header
             requests = [
-                _Request(line, stream, step, digest, seed, messages.unpack_indices(indices), block)
+                _Request(
+                    line,
+                    stream,
+                    step,
+                    digest,
+                    seed,
+                    messages.unpack_indices(indices),
+                    *_lent(block),
+                )
                 for step, indices, block in steps
             ]
             with self._changed:
@@ -530,6 +543,14 @@ def _memory_bytes() -> int:
         return 0
 
 
+def _lent(block: Any) -> tuple[int, Place | None]:
+    """The block of a request, and where it is if it is memory of the training process."""
+    if isinstance(block, int):
+        return block, None
+    number, address, size = block
+    return number, Place(address, size)
+
+
 def _naming(request: _Request) -> list[Any]:
     return [request.stream, request.step, request.block]
 
@@ -601,8 +622,22 @@ def _block_of(request: _Request, size: int) -> mmap.mmap | None:
     return request.line.blocks.get(request.block)
 
 
-def _put(request: _Request, packed: Packed, made_in: BatchMemory) -> bool:
-    """Have a batch in its shared block; False when it has none or is too large for it."""
+def _put(request: _Request, packed: Packed, made_in: BatchMemory, *, pinnable: bool) -> bool:
+    """Have a batch in its block; False when it has none, or the batch cannot be there.
+
+    ``pinnable``: whether it is one for the training process's memory.
+
+    Raises:
+        FrameError: the training process is gone.
+    """
+    if request.place is not None:
+        line = request.line
+        try:
+            return pinnable and line.pinned.write(request.place, packed)
+        except OSError as error:
+            line.send(messages.UNWRITTEN, [request.block, f"process_vm_writev: {error}"])
+            request.block = NO_BLOCK
+            return False
     memory = _block_of(request, packed.size)
     if memory is None or packed.size > len(memory):
         return False

@@ -65,14 +65,19 @@ class Layout:
             raise FrameError(f"a batch whose structure cannot be read: {error}") from error
         self._runs: list[tuple[_Leaf, int, int]] = []  # leaf, how many, where the first begins
         self._end = 0
+        self.tensor_bytes = sum(leaf.size for leaf in self._leaves if leaf.torch_type is not None)
         for leaf, same in groupby(self._leaves):
             count = len(list(same))
             self._end += -self._end % ALIGNMENT if leaf.size else 0
             self._runs.append((leaf, count, self._end))
             self._end += (count - 1) * _aligned(leaf.size) + leaf.size
 
-    def batch(self, body: memoryview | np.ndarray[Any, Any], size: int) -> Any:
+    def batch(self, body: Any, size: int) -> Any:
         """The batch again; its arrays lie in ``body``, which lives as long as any of them.
+
+        A body is a buffer, or a tensor of bytes in pinned memory. In that only tensors lie, which
+        share its storage: by that the memory's owner knows of copies from them that are under way.
+        NumPy arrays are copied out, since nobody would know of a copy from one of them.
 
         Raises:
             FrameError: the arrays need more than the body's ``size`` bytes.
@@ -80,8 +85,9 @@ class Layout:
         if self._end > size:
             raise FrameError(f"a batch whose arrays need {self._end} bytes and has {size}")
         arrays: list[Any] = []
+        make = _pinned_arrays if hasattr(body, "untyped_storage") else _arrays
         for leaf, count, at in self._runs:
-            arrays += _arrays(leaf, count, at, body)
+            arrays += make(leaf, count, at, body)
         return self._build(arrays)
 
     # ------------------------------------------------------------------ reading a structure
@@ -203,6 +209,29 @@ def _arrays(leaf: _Leaf, count: int, at: int, body: Any) -> list[Any]:
     elif leaf.order is not None:
         return [array.transpose(leaf.order) for array in arrays]
     return arrays
+
+
+def _pinned_arrays(leaf: _Leaf, count: int, at: int, base: Any) -> list[Any]:
+    """As `_arrays`, of a body that is a tensor."""
+    if leaf.torch_type is None:
+        arrays = _arrays(leaf, count, at, base.numpy())
+        return arrays if leaf.size < COPIED_BELOW else [array.copy("K") for array in arrays]
+    if not leaf.size:
+        return _arrays(leaf, count, at, b"")
+    import torch
+
+    storage, step = base.untyped_storage(), _aligned(leaf.size)
+    strides = torch.empty(leaf.shape, dtype=leaf.torch_type, device="meta").stride()
+    tensors: list[Any] = []
+    for turn in range(count):
+        offset = (base.storage_offset() + at + turn * step) // leaf.torch_type.itemsize
+        # Not a view, whose changes PyTorch would take for changes of all other tensors here.
+        tensor = torch.empty(0, dtype=leaf.torch_type)
+        tensor.set_(storage, offset, leaf.shape, strides)
+        if leaf.size < COPIED_BELOW:
+            tensor = tensor.clone()
+        tensors.append(tensor if leaf.order is None else tensor.permute(leaf.order))
+    return tensors
 
 
 def _apart(leaf: _Leaf, at: int, body: Any) -> Any:

@@ -20,6 +20,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | FAILED   | worker   | stream, step, block, message, trace, error        |                  |
 | DROPPED  | worker   | stream, step, block                               |                  |
 | ENDED    | worker   | stream, step, block, problem                      |                  |
+| UNWRITTEN| worker   | block, problem; only from a local worker          |                  |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
@@ -27,6 +28,9 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 asks for one when its batch is about to lie somewhere (WANT), so that a large batch has memory no
 sooner than it is made; LEND answers, with -1 where there is none. It then makes one itself (BLOCK)
 and sends the batch in -2.
+To a local worker ``block`` may be ``[block, address, bytes]``, with a number below -3: memory of
+the training process, which the worker writes to itself. If it cannot it says so (UNWRITTEN) and
+answers as if it had been given none.
 ``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
 (`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
 where it could not be gone on with.
@@ -42,11 +46,13 @@ import numpy as np
 from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
-UNMAP, PICKLED, ENDED, WANT, LEND = range(12, 17)
+UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN = range(12, 18)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
 ASK_FOR_BLOCK: Final = -3
+FIRST_PINNED: Final = -4
+"""And downwards from there."""
 SILENCE_SECONDS: Final = 20.0
 """An end that says nothing for so long is lost. The term of a lease of `penstock.data.ledger`."""
 ALIVE_SECONDS: Final = 4.0
@@ -67,6 +73,7 @@ _FIELDS: Final = {
     FAILED: 6,
     DROPPED: 3,
     ENDED: 4,
+    UNWRITTEN: 2,
     LEAVING: 0,
     ALIVE: 0,
 }

@@ -24,6 +24,7 @@ from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.pinned_allocator import pinned_allocator
 from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token
 from penstock.data.queue.batch_queue import Delivery
@@ -199,6 +200,7 @@ class SessionLoader:
             batch_bytes=self._batch_bytes,
             finish=finisher(loader),
             timeout_seconds=loader.timeout,
+            allocate=pinned_allocator(loader),
         )
         self._source = self._source or self._begin()
         self._streams.append(SlotStream(self._source, order, epoch, predicted, delivery))

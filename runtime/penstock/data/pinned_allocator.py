@@ -1,0 +1,33 @@
+"""Where pinned memory for batches comes from: PyTorch's caching host allocator for CUDA.
+
+A tensor that is copied to a device with ``non_blocking=True`` and dropped at once is safe with that
+allocator, on whatever stream: it notes an event for each such copy and waits for it. It does so for
+tensors that share the storage which it gave out, and for no others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from penstock.data.queue.pinned_pool import Allocate
+
+
+def pinned_allocator(loader: Any) -> Allocate | None:
+    """What allocates for a loader's batches; None where they are not to be pinned here.
+
+    CUDA's alone: that other accelerators' allocators keep events has not been seen.
+    """
+    if not loader.pin_memory or not loader.num_workers or not torch.accelerator.is_available():
+        return None
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None or accelerator.type != "cuda":
+        return None
+    device = torch.accelerator.current_device_index()
+
+    def allocate(size: int) -> torch.Tensor:
+        torch.accelerator.set_device_index(device)  # of this thread
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    return allocate
