@@ -295,6 +295,21 @@ def test_only_what_nobody_writes_to_is_lent_again() -> None:
     assert lent.take(first.number) is None
 
 
+def test_what_comes_after_all_streams_have_ended_is_let_go() -> None:
+    pool = PinnedPool()
+    ready(pool)
+    lent = LentPinned(pool)
+    block = lend(lent)
+    order = pool.next_order()
+    assert block is not None
+    assert order is not None
+    pool.trim()
+    pool.put(order.make())
+    lent.give_back(block.number)
+    del block
+    assert pool.held_bytes == 0
+
+
 def test_no_more_is_made_ahead_than_a_few() -> None:
     pool = PinnedPool()
     for _ in range(100):

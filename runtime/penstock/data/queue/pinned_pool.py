@@ -98,8 +98,10 @@ class PinnedPool:
 
     def give_back(self, block: PinnedBlock) -> None:
         """A block was not used, and nobody writes to it."""
+        if self.refused or self._allocate is None:  # nobody has asked since `trim`
+            return
         ready = self._ready.setdefault(block.size, deque())
-        if not self.refused and len(ready) < _spare(block.size):
+        if len(ready) < _spare(block.size):
             ready.append(block)
 
     def next_order(self) -> Order | None:
