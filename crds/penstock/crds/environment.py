@@ -24,6 +24,7 @@ KUBERNETES_TOKEN_FILE: Final = "PENSTOCK_KUBERNETES_TOKEN_FILE"  # trainer only
 BRAIN_TOKEN_FILE: Final = "PENSTOCK_BRAIN_TOKEN_FILE"  # trainer only; see BRAIN_AUDIENCE
 STATE_DIR: Final = "PENSTOCK_STATE_DIR"  # trainer only: stateVolume or an emptyDir
 CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script keeps its checkpoints
+PINNED_WRITES: Final = "PENSTOCK_PINNED_WRITES"  # set by users: 1: workers write there
 STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
 ENCRYPT_FRAMES: Final = "PENSTOCK_ENCRYPT_FRAMES"  # set by users: 1 hides what data connections say
 

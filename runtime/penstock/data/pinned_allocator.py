@@ -3,14 +3,19 @@
 A tensor that is copied to a device with ``non_blocking=True`` and dropped at once is safe with that
 allocator, on whatever stream: it notes an event for each such copy and waits for it. It does so for
 tensors that share the storage which it gave out, and for no others.
+
+Until it has been seen on a GPU this is for those who ask for it, by ``PENSTOCK_PINNED_WRITES=1``;
+otherwise batches are pinned by the threads that receive them.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
+from penstock.crds import environment as names
 from penstock.data.queue.pinned_pool import Allocate
 
 
@@ -19,7 +24,8 @@ def pinned_allocator(loader: Any) -> Allocate | None:
 
     CUDA's alone: that other accelerators' allocators keep events has not been seen.
     """
-    if not loader.pin_memory or not loader.num_workers or not torch.accelerator.is_available():
+    asked_for = os.environ.get(names.PINNED_WRITES) == "1" and loader.pin_memory
+    if not asked_for or not loader.num_workers or not torch.accelerator.is_available():
         return None
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None or accelerator.type != "cuda":

@@ -55,7 +55,8 @@ class Allocator:
 
     def __call__(self, size: int) -> torch.Tensor:
         self.threads.add(threading.current_thread())
-        self.with_lock |= self.pool.makers.lock._is_owned()  # type: ignore[attr-defined]
+        owned: Any = self.pool.makers.lock
+        self.with_lock |= owned._is_owned()
         tensor = torch.full((size,), 255, dtype=torch.uint8)
         self.storages.add(tensor.untyped_storage().data_ptr())
         return tensor
@@ -325,8 +326,9 @@ def test_no_more_is_made_ahead_than_a_few() -> None:
 
 
 @pytest.mark.gpu
-def test_copies_on_any_stream_keep_their_bits() -> None:
+def test_copies_on_any_stream_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropped at once after each copy, while workers fill whatever memory is free."""
+    monkeypatch.setenv("PENSTOCK_PINNED_WRITES", "1")
     loader = DataLoader(Large(), batch_size=4, num_workers=4, pin_memory=True)
     streams = [torch.cuda.Stream() for _ in range(4)]
     choose = np.random.default_rng(1)
