@@ -125,10 +125,9 @@ def _send_sealed(
         _send_all(sock, [head], len(head))
         return len(head)
     before, sent = [head], 0
-    for parts in seal.seal_body(body, size):
-        going = [*before, *parts]
-        total = sum(map(_bytes_of, going))
-        _send_all(sock, going, total)
+    for parts, count in seal.seal_body(body, size):
+        total = count + sum(map(len, before))
+        _send_all(sock, [*before, *parts], total)
         before, sent = [], sent + total
     return sent
 

@@ -46,10 +46,10 @@ from penstock.data.keys import Purpose, derive_key, expand_key
 logger = logging.getLogger(__name__)
 
 TAG_BYTES: Final = 16
-JOINED_BYTES: Final = 128 << 10
-"""Bodies in many pieces of no more than this are put together: a pass costs less than pieces do."""
-HIDDEN_BYTES: Final = 256 << 10
-"""So much is encrypted at a time, and sent while a processor's cache still has it."""
+SMALL_BYTES: Final = 16 << 10
+"""Pieces that are no larger on average are put together: to copy them costs less than to call."""
+CHUNK_BYTES: Final = 256 << 10
+"""So much is put together, or encrypted, at a time, while a processor's cache still has it."""
 
 _SAYING: Final = threading.Lock()
 _HEAD, _BODY = 0, 1
@@ -84,11 +84,13 @@ class Seal(ABC):
         self._count += 1
         return prelude + self._closed(prelude, header)
 
-    def seal_body(self, parts: Sequence[Any], size: int) -> Iterator[list[Any]]:
-        """What goes out for the body of the same frame, in one or several goes, and its tag."""
-        if size <= JOINED_BYTES and len(parts) > 1:
-            parts = [b"".join(parts)]
-        yield [*parts, self._tag(parts)]
+    def seal_body(self, parts: Sequence[Any], size: int) -> Iterator[tuple[list[Any], int]]:
+        """What goes out for the body of the same frame and its tag: pieces, and their bytes.
+
+        Each has to be sent before the next is asked for: it may lie in the same memory.
+        """
+        parts = _joined(parts, size)
+        yield [*parts, self._tag(parts)], size + TAG_BYTES
 
     def open_head(self, prelude: Any, sealed: Any) -> bytes | memoryview:
         """The header of the next frame that came; ``sealed``: all that came after its prelude.
@@ -191,6 +193,10 @@ class _Gmac(Seal):
 class _Gcm(_Gmac):
     """The prelude goes in clear, since it says how much is to be received; all else is hidden."""
 
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key)
+        self._room = memoryview(b"")  # what is sent is encrypted to
+
     def _closed(self, prelude: bytes, header: bytes) -> bytes:
         return self._aes.encrypt(self._nonce(_HEAD), header, prelude)
 
@@ -200,18 +206,22 @@ class _Gcm(_Gmac):
         except self._invalid:
             raise self._wrong("header") from None
 
-    def seal_body(self, parts: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    def seal_body(self, parts: Sequence[Any], size: int) -> Iterator[tuple[list[Any], int]]:
         context = self._cipher(self._nonce(_BODY)).encryptor()
-        if size <= JOINED_BYTES and len(parts) > 1:
-            parts = [b"".join(parts)]
-        room = memoryview(bytearray(min(size, HIDDEN_BYTES)))
-        for part in parts:
+        if len(self._room) < min(size, CHUNK_BYTES):
+            self._room = memoryview(np.empty(min(size, CHUNK_BYTES), np.uint8))
+        room, at = self._room, 0
+        for part in _joined(parts, size):
             clear = memoryview(_flat(part))
-            for at in range(0, len(clear), HIDDEN_BYTES):
-                piece = clear[at : at + HIDDEN_BYTES]
-                yield [room[: context.update_into(piece, room)]]
+            while clear:
+                piece = clear[: len(room) - at]
+                at += context.update_into(piece, room[at:])
+                clear = clear[len(piece) :]
+                if at == len(room):
+                    yield [room], at
+                    at = 0
         context.finalize()
-        yield [context.tag]
+        yield [room[:at], context.tag], at + TAG_BYTES
 
     def open_body(self, sealed: memoryview, tag: Any) -> None:
         context = self._cipher(self._nonce(_BODY)).decryptor()
@@ -227,6 +237,14 @@ _CLASSES: Final[dict[SealKind, type[Seal]]] = {
     SealKind.BLAKE2B: _Blake2b,
     SealKind.AES_GCM: _Gcm,
 }
+
+
+def _joined(parts: Sequence[Any], size: int) -> Sequence[Any]:
+    """The same bytes in pieces that are worth a call each."""
+    if len(parts) < 2 or size > len(parts) * SMALL_BYTES:
+        return parts
+    each = max(1, len(parts) * CHUNK_BYTES // max(size, 1))  # of them make a chunk, about
+    return [b"".join(parts[at : at + each]) for at in range(0, len(parts), each)]
 
 
 def _flat(part: Any) -> Any:
