@@ -209,7 +209,7 @@ class _Gcm(_Gmac):
     def seal_body(self, parts: Sequence[Any], size: int) -> Iterator[tuple[list[Any], int]]:
         context = self._cipher(self._nonce(_BODY)).encryptor()
         if len(self._room) < min(size, CHUNK_BYTES):
-            self._room = memoryview(np.empty(min(size, CHUNK_BYTES), np.uint8))
+            self._room = np.empty(min(size, CHUNK_BYTES), np.uint8).data
         room, at = self._room, 0
         for part in _joined(parts, size):
             clear = memoryview(_flat(part))
