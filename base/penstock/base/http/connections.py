@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 HEAD_SECONDS: Final = 10.0
@@ -34,12 +33,6 @@ class Served(Hashable, Protocol):
 C = TypeVar("C", bound=Served)
 
 
-@dataclass(slots=True)
-class _Busy:
-    since: float
-    stalled: float | None = None
-
-
 class ConnectionTable(Generic[C]):
     """The connections of one server."""
 
@@ -48,7 +41,8 @@ class ConnectionTable(Generic[C]):
         self._idle_seconds = keep_alive_seconds + HEAD_SECONDS
         self._new: OrderedDict[C, float] = OrderedDict()
         self._idle: OrderedDict[C, float] = OrderedDict()
-        self._busy: dict[C, _Busy] = {}
+        self._busy: dict[C, float] = {}
+        self._stalled: dict[C, float] = {}
 
     def __len__(self) -> int:
         return len(self._new) + len(self._idle) + len(self._busy)
@@ -68,12 +62,16 @@ class ConnectionTable(Generic[C]):
 
     def note_busy(self, connection: C, now: float) -> None:
         """The head of a request is complete."""
-        if connection not in self._busy and self._forget(connection):
-            self._busy[connection] = _Busy(now)
+        if connection in self._busy:
+            return
+        known = self._idle.pop(connection, None)
+        if known is None and self._new.pop(connection, None) is None:
+            return  # it has had to go meanwhile
+        self._busy[connection] = now
 
     def note_idle(self, connection: C, now: float) -> None:
         """Its answer has been sent, and no other request is here."""
-        if self._forget(connection):
+        if self._busy.pop(connection, None) is not None:
             self._idle[connection] = now
 
     def remove(self, connection: C) -> None:
@@ -86,28 +84,22 @@ class ConnectionTable(Generic[C]):
             *_older(self._new, now - HEAD_SECONDS),
             *_older(self._idle, now - self._idle_seconds),
         ]
-        for connection, busy in self._busy.items():
-            if not connection.is_stalled():
-                busy.stalled = None
-            elif busy.stalled is None:
-                busy.stalled = now
-            lacks = now - busy.since > BODY_SECONDS and connection.lacks_body()
-            if lacks or (busy.stalled is not None and now - busy.stalled > STALL_SECONDS):
+        self._stalled = {
+            connection: self._stalled.get(connection, now)
+            for connection in self._busy
+            if connection.is_stalled()
+        }
+        for connection, since in self._busy.items():
+            lacks = now - since > BODY_SECONDS and connection.lacks_body()
+            if lacks or now - self._stalled.get(connection, now) > STALL_SECONDS:
                 gone.append(connection)
         for connection in gone:
             self._forget(connection)
         return gone
 
-    def _forget(self, connection: C) -> bool:
-        here = connection in self._busy
-        self._busy.pop(connection, None)
-        return any(
-            [
-                here,
-                self._new.pop(connection, None) is not None,
-                self._idle.pop(connection, None) is not None,
-            ]
-        )
+    def _forget(self, connection: C) -> None:
+        for each in (self._new, self._idle, self._busy, self._stalled):
+            each.pop(connection, None)
 
 
 def _older(waiting: OrderedDict[C, float], than: float) -> Iterator[C]:
