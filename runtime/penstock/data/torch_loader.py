@@ -48,7 +48,7 @@ from penstock.data.generator_states import generator_states, set_generator_state
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
-from penstock.data.pinned_allocator import pinned_allocator
+from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in
 from penstock.data.queue.batch_queue import Delivery

@@ -18,8 +18,8 @@ from torch.utils import data as torch_data
 
 from penstock.data import batch_stream, torch_loader
 from penstock.data.local import workers
-from penstock.data.queue import pinned_pool
-from penstock.data.queue.pinned_pool import LentPinned, PinnedPool
+from penstock.data.pinned import pool as pinned_pool
+from penstock.data.pinned.pool import LentPinned, PinnedPool
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.torch_loader import DataLoader
 from penstock.data.transport import remote_write

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.data.pinned.pool import LentPinned, PinnedPool
 from penstock.data.queue.lent_blocks import LENT_AT_NEED_BYTES, MAX_LENT, LentBlocks
 from penstock.data.serving import worker as serving
 from penstock.data.serving.worker import ConsumerConnection
@@ -26,7 +27,10 @@ def pool() -> Iterator[SharedPool]:
 
 def lent_by(pool: SharedPool, *, can_share: bool = True) -> tuple[LentBlocks, list[Any]]:
     sent: list[Any] = []
-    return LentBlocks(pool, lambda *message: sent.append(message), can_share=can_share), sent
+    pinned = LentPinned(PinnedPool())
+    return LentBlocks(
+        pool, lambda *message: sent.append(message), can_share=can_share, pinned=pinned
+    ), sent
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from penstock.base.enums import Guarantee
 from penstock.data.memory import Memory, room_for_batches
+from penstock.data.pinned.pool import Allocate, rounded
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.queue.pinned_pool import Allocate, rounded
 from penstock.data.streams.digest import UNKNOWN, chain_digest
 from penstock.data.window.reorder_buffer import HERE, Failure, Need, ReorderBuffer
 from penstock.data.window.stream_window import StreamWindow

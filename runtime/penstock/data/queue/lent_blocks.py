@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.data.errors import FrameError
+from penstock.data.pinned.pool import Allocate, LentPinned
 from penstock.data.transport import messages
 from penstock.data.transport.blocks import Root, SharedBlock, SharedPool
 from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
@@ -27,9 +28,17 @@ MAX_BLOCK_BYTES: Final = 1 << 40
 class LentBlocks:
     """See the module's docstring."""
 
-    def __init__(self, shared: SharedPool, send: Callable[..., Any], *, can_share: bool) -> None:
-        """``can_share``: whether the maker is on this machine."""
+    def __init__(
+        self,
+        shared: SharedPool,
+        send: Callable[..., Any],
+        *,
+        can_share: bool,
+        pinned: LentPinned,
+    ) -> None:
+        """``can_share``: whether the maker is on this machine; ``pinned``: what else it is lent."""
         self._shared = shared
+        self._pinned = pinned
         self._send = send
         self._can_share = can_share
         self._mapped: dict[int, SharedBlock] = {}
@@ -37,8 +46,14 @@ class LentBlocks:
         self._offered: SharedBlock | None = None
         self._dropped = 0  # blocks of all makers, when the last were unmapped
 
-    def promise(self, size: int) -> int:
-        """What goes with the request for a batch of so many bytes, or 0 if that is not known."""
+    def promise(self, size: int, allocate: Allocate | None = None) -> Any:
+        """What goes with the request for a batch of so many bytes, or 0 if that is not known.
+
+        ``allocate``: of the pinned memory that a local worker is to write it to.
+        """
+        pinned = self._pinned.lend(size, allocate) if allocate is not None else None
+        if pinned is not None:
+            return [pinned.number, pinned.address, pinned.size]
         if self._can_share and (not size or size > LENT_AT_NEED_BYTES):
             return ASK_FOR_BLOCK
         return self.lend(size)
@@ -58,8 +73,13 @@ class LentBlocks:
         self._lent.add(block.number)
         return block.number
 
+    def answer(self, size: int) -> None:
+        """The maker wants memory for a batch of so many bytes."""
+        self._send(messages.LEND, [self.lend(size)])
+
     def give_back(self, number: int) -> None:
         """A request was answered without using its block."""
+        self._pinned.give_back(number)
         if number in self._lent:
             self._lent.discard(number)
             self._shared.give_back(self._mapped[number])

@@ -18,6 +18,7 @@ import weakref
 
 from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
+from penstock.data.pinned.pool import PinnedPool
 from penstock.data.queue.assignment import (
     MISSING_SECONDS,
     assign_steps,
@@ -25,7 +26,6 @@ from penstock.data.queue.assignment import (
     expected_workers,
 )
 from penstock.data.queue.batch_queue import BatchQueue, Counts
-from penstock.data.queue.pinned_pool import PinnedPool
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.transport.blocks import SharedPool
 from penstock.data.window.stream_window import StreamWindow

@@ -92,7 +92,7 @@ class _Receiver:
             self._take_batch(*values, pickled=kind == messages.PICKLED)
         elif kind == messages.WANT:
             with makers.lock:
-                link.lend(*values)
+                link.blocks.answer(*values)
         elif kind == messages.OPENED:
             self._take_opened(*values)
         elif kind == messages.FAILED:
@@ -166,7 +166,7 @@ class _Receiver:
     def _take_back(self, number: int, step: int, block: int) -> None:
         link, makers = self._link, self._makers
         with makers.lock:
-            link.give_back(block)
+            link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 queue.window.given_back(link.name, step)
                 makers.request(queue)
@@ -175,7 +175,7 @@ class _Receiver:
     def _take_end(self, number: int, step: int, block: int, problem: str) -> None:
         link, makers = self._link, self._makers
         with makers.lock:
-            link.give_back(block)
+            link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None and queue.streams:
                 queue.note_end(link.name, step, problem)
                 makers.request(queue)
@@ -187,7 +187,7 @@ class _Receiver:
         link, makers = self._link, self._makers
         raised = error if link.local and isinstance(error, bytes) else b""
         with makers.lock:
-            link.give_back(block)
+            link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 if not raised:
                     makers.complaints.add(

@@ -18,9 +18,9 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from penstock.data.errors import FrameError
+from penstock.data.pinned.pool import Allocate, LentPinned, PinnedPool
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.lent_blocks import LentBlocks
-from penstock.data.queue.pinned_pool import Allocate, LentPinned, PinnedPool
 from penstock.data.transport import frame, messages
 from penstock.data.transport.blocks import Pool, Root, SharedPool
 from penstock.data.transport.layout import Layout
@@ -78,8 +78,10 @@ class WorkerConnection:
         self._sending: bytes | None = None  # the pipeline that is being sent
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
-        self.blocks = LentBlocks(shared, self._send, can_share=self.shares_memory)
         self.pinned = LentPinned(pinned or PinnedPool())
+        self.blocks = LentBlocks(
+            shared, self._send, can_share=self.shares_memory, pinned=self.pinned
+        )
         self._layout: Layout | None = None
 
     # ------------------------------------------------------------------ sending
@@ -147,29 +149,14 @@ class WorkerConnection:
         ``allocate``: of the pinned memory that a local worker is to write them to.
         """
         asked = [
-            [step, messages.pack_indices(indices), self._promise(size, allocate)]
+            [
+                step,
+                messages.pack_indices(indices),
+                self.blocks.promise(size, allocate if self.local else None),
+            ]
             for step, indices in steps
         ]
         self._send(messages.MAKE, [stream, digest, seed, asked])
-
-    def lend(self, size: int) -> None:
-        """Answer that memory is wanted for a batch of so many bytes.
-
-        Called with the lock of the `Makers` held.
-        """
-        self._send(messages.LEND, [self.blocks.lend(size)])
-
-    def _promise(self, size: int, allocate: Allocate | None) -> Any:
-        if self.local and allocate is not None:
-            block = self.pinned.lend(size, allocate)
-            if block is not None:
-                return [block.number, block.address, block.size]
-        return self.blocks.promise(size)
-
-    def give_back(self, number: int) -> None:
-        """A request was answered without using its block."""
-        self.blocks.give_back(number)
-        self.pinned.give_back(number)
 
     def drop(self, stream: int) -> None:
         """Nothing more is wanted of a stream."""

@@ -24,7 +24,7 @@ from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
-from penstock.data.pinned_allocator import pinned_allocator
+from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token
 from penstock.data.queue.batch_queue import Delivery

@@ -7,7 +7,7 @@ here keeps events: a block is dropped with the last tensor in it, and that is al
 To allocate may take 100 ms. So `lend` gives what is ready and otherwise nothing, and each call says
 that one more will be wanted; `next_order` and `put` are for a thread that can wait. The decisions
 are here, and all but `make` are called with the lock of `Makers` held; what allocates comes from
-`penstock.data.pinned_allocator`, or from a test.
+`penstock.data.pinned.allocator`, or from a test.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from penstock.crds import environment as names
-from penstock.data.queue.pinned_pool import Allocate
+from penstock.data.pinned.pool import Allocate
 
 
 def pinned_allocator(loader: Any) -> Allocate | None:

@@ -1,0 +1,1 @@
+"""Pinned memory that local workers write to themselves."""
