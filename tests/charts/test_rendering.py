@@ -91,7 +91,7 @@ def test_pods_meet_the_restricted_standard(values: Json) -> None:
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert context["readOnlyRootFilesystem"] is True
         kinds = {kind for volume in pod.get("volumes", []) for kind in volume if kind != "name"}
-        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim"}
+        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.crds.environment import BRAIN_AUDIENCE
 from penstock_cluster.registry.tokens import TokenError
 from tests.charts.installed import Installed, installed, until
 from tests.charts.rendering import SYSTEM
@@ -39,6 +40,10 @@ def test_components_outlive_their_tokens(tmp_path: Path) -> None:
         first = {
             pod["metadata"]["name"]: token_of(tmp_path, pod["metadata"]["uid"]) for pod in pods
         }
+        shown = brain_token_of(tmp_path, pods[components.index("scheduler")]["metadata"]["uid"])
+        assert found.cluster.engine.tokens.user_of(shown, (BRAIN_AUDIENCE,))
+        with pytest.raises(TokenError, match="audience"):  # whoever hears it can do nothing more
+            found.cluster.engine.tokens.user_of(shown)
         await found.create("elasticjobs.penstock.dev", quick("before"))
         await until("a worker runs", lambda: worker(found, "before"))
 
@@ -71,6 +76,11 @@ def test_components_outlive_their_tokens(tmp_path: Path) -> None:
 
 def token_of(folder: Path, uid: str) -> str:
     [path] = folder.glob(f"pods/**/*{uid}*/volumes/kube-api-access-*/token")
+    return path.read_text()
+
+
+def brain_token_of(folder: Path, uid: str) -> str:
+    [path] = folder.glob(f"pods/**/*{uid}*/volumes/brain-token/token")
     return path.read_text()
 
 

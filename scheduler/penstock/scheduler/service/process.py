@@ -79,9 +79,12 @@ def _brain(options: ProcessOptions, token: OwnToken) -> AsyncBrainClient | None:
         return AsyncBrainClient(
             options.brain_url, token=TokenFile(options.brain_token_file), retry=_BRAIN_RETRY
         )
-    own = account_token(options.kubeconfig)
-    if own is not None:
-        return AsyncBrainClient(options.brain_url, token=TokenFile(own), retry=_BRAIN_RETRY)
+    if account_token(options.kubeconfig) is not None:
+        # Whoever hears that token, or is the Brain, may do what the scheduler may.
+        raise ConfigurationError(
+            "no --brain-token-file: the account's token for the API server is not shown to the "
+            "Brain; mount a projected token with the audience penstock-brain, as the chart does"
+        )
     return AsyncBrainClient(
         options.brain_url, token=token if token.value else None, retry=_BRAIN_RETRY
     )
