@@ -13,6 +13,7 @@ from penstock.api.auth.caller import require
 from penstock.api.origins import PublicAddress
 from penstock.api.streams import Streams
 from penstock.brain.assembly import Brain
+from penstock.crds.group import SCALE_PLURAL
 from penstock.wire.base import Uid
 
 _MOST_NAMES: Final = 20_000
@@ -101,6 +102,12 @@ async def _job_access(state: ApiState, caller: Caller, uid: str, verb: Verb) -> 
     return caller
 
 
+async def _scale_access(state: ApiState, caller: Caller, uid: str, verb: Verb) -> Caller:
+    namespace, _ = await state.names.of(state.brain, uid)
+    await require(caller, Permission(verb, SCALE_PLURAL, namespace=namespace))
+    return caller
+
+
 async def job_reader(uid: Uid, caller: CallerDep, state: State) -> Caller:
     """A caller who may read the job.
 
@@ -121,8 +128,30 @@ async def job_writer(uid: Uid, caller: CallerDep, state: State) -> Caller:
     return await _job_access(state, caller, uid, Verb.UPDATE)
 
 
+async def scale_creator(uid: Uid, caller: CallerDep, state: State) -> Caller:
+    """A caller who may create Scales where the job is, which an override is.
+
+    Raises:
+        JobNotFoundError: No job has this uid.
+        ForbiddenError: The caller is known and may not do this.
+    """
+    return await _scale_access(state, caller, uid, Verb.CREATE)
+
+
+async def scale_deleter(uid: Uid, caller: CallerDep, state: State) -> Caller:
+    """A caller who may delete Scales where the job is, which lifting an override is.
+
+    Raises:
+        JobNotFoundError: No job has this uid.
+        ForbiddenError: The caller is known and may not do this.
+    """
+    return await _scale_access(state, caller, uid, Verb.DELETE)
+
+
 JobReader = Annotated[Caller, Depends(job_reader)]
 JobWriter = Annotated[Caller, Depends(job_writer)]
+ScaleCreator = Annotated[Caller, Depends(scale_creator)]
+ScaleDeleter = Annotated[Caller, Depends(scale_deleter)]
 
 PROBLEM_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     status: {

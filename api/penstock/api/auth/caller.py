@@ -26,6 +26,7 @@ class Verb(StrEnum):
     LIST = "list"
     CREATE = "create"
     UPDATE = "update"
+    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)

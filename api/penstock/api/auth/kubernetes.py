@@ -21,7 +21,8 @@ from penstock.api.auth.cache import TimedCache
 from penstock.api.auth.caller import Caller, Permission, UnauthenticatedError, Verb
 from penstock.brain.service.sample_writer import OverloadedError
 from penstock.crds.environment import BRAIN_AUDIENCE
-from penstock.crds.group import GROUP
+from penstock.crds.group import GROUP, SCALE_PLURAL
+from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX
 
 CACHE_SECONDS: Final = 60.0
 _REFUSED_SECONDS: Final = 10.0
@@ -31,7 +32,6 @@ _MOST_REVIEWS: Final = 8
 _MOST_WAITING: Final = 64
 _MOST_TOKEN_BYTES: Final = 32 * 1024
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
-_TRAINER_SUFFIX: Final = "-trainer"
 _JOB_VERBS: Final = frozenset({Verb.GET, Verb.CREATE, Verb.UPDATE})
 
 
@@ -82,7 +82,13 @@ class KubernetesCaller:
         return self.user
 
     async def may(self, permission: Permission) -> bool:
-        """What the API server says."""
+        """What the API server says; a trainer, with whatever token, never writes a person's Scales.
+
+        Its role lets it create Scales, and an admission policy only those of its own kind: a
+        review knows of the role alone.
+        """
+        if permission.resource == SCALE_PLURAL and _is_trainer(self.user):
+            return False
         return await self.reviews.allowed(self, permission)
 
 
@@ -219,9 +225,11 @@ def _job_of(status: dict[str, Any]) -> JobCaller | None:
     if BRAIN_AUDIENCE not in (status.get("audiences") or ()):
         return None
     name = (status.get("user") or {}).get("username", "")
-    if not name.startswith(_SERVICE_ACCOUNT):
+    if not _is_trainer(name):
         return None
     namespace, _, account = name.removeprefix(_SERVICE_ACCOUNT).partition(":")
-    if not account.endswith(_TRAINER_SUFFIX):
-        return None
-    return JobCaller(namespace, account.removesuffix(_TRAINER_SUFFIX))
+    return JobCaller(namespace, account.removesuffix(SERVICE_ACCOUNT_SUFFIX))
+
+
+def _is_trainer(user: str) -> bool:
+    return user.startswith(_SERVICE_ACCOUNT) and user.endswith(SERVICE_ACCOUNT_SUFFIX)

@@ -48,7 +48,7 @@ class TokenCaller:
             return permission.resource == "algorithms" and permission.verb in _READ
         if permission.verb in _READ:
             return True
-        if permission.resource == "elasticjobs":
+        if permission.resource in {"elasticjobs", "scales"}:
             return self.token.access in {"write", "admin"}
         return self.token.access == "admin"
 

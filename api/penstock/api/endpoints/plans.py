@@ -16,7 +16,7 @@ from penstock.api import paging, streams
 from penstock.api.etags import EtagError, etag, required_revision, unchanged
 from penstock.api.paging import Continue, Limit
 from penstock.api.present import plans as present
-from penstock.api.state import BrainDep, JobReader, JobWriter, State, problems
+from penstock.api.state import BrainDep, JobReader, ScaleCreator, ScaleDeleter, State, problems
 from penstock.brain.planning import Limits
 from penstock.brain.service.plans import OverrideRequest
 from penstock.wire.base import ListResource, Uid, byte_count, milli_cpu
@@ -161,7 +161,7 @@ async def read_plan(uid: Uid, number: Number, caller: JobReader, brain: BrainDep
 async def override_plan(
     uid: Uid,
     body: Override,
-    caller: JobWriter,
+    caller: ScaleCreator,
     brain: BrainDep,
     response: Response,
     if_match: Annotated[
@@ -203,7 +203,7 @@ async def override_plan(
     },
 )
 async def lift_override(
-    uid: Uid, caller: JobWriter, brain: BrainDep, response: Response
+    uid: Uid, caller: ScaleDeleter, brain: BrainDep, response: Response
 ) -> Plan | Response:
     """Return the job to the Brain: what it said last is in force again."""
     current = await brain.plans.lift(uid, caller.name)
