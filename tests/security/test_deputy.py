@@ -92,3 +92,48 @@ def test_an_override_needs_what_the_same_change_of_scales_needs(sqlite_url: str)
 
         run(main)
         assert len(cluster.list(SCALES, "default")) == 1
+
+
+def test_a_name_that_somebody_took_before_keeps_nobodys_override_out(sqlite_url: str) -> None:
+    with api_server(EngineOptions(rbac=True)) as cluster:
+        uid = _cluster_with_job(cluster)
+        taken = "job-user-000002"
+        cluster.apply(
+            {
+                "apiVersion": "penstock.dev/v1alpha1",
+                "kind": "Scale",
+                "metadata": {"name": taken, "namespace": "default"},
+                "spec": {
+                    "jobRef": {"name": "job", "uid": uid},
+                    "roles": {"worker": {"replicas": 4}},
+                    "source": "Brain",
+                },
+            }
+        )
+
+        async def main() -> None:
+            async with connected_cluster(str(cluster.kubeconfig_path)) as connection:
+                known = KubernetesAuthenticator(connection)
+                async with api(sqlite_url, authenticator=known, scales=connection) as service:
+                    job, headers = f"/v1/jobs/{uid}", {"Authorization": f"Bearer {cluster.token}"}
+                    registered = await service.http.put(job, json=REGISTRATION, headers=headers)
+                    assert registered.status_code == 200, registered.text
+                    made = await service.http.post(f"{job}/plans", json=PIN, headers=headers)
+                    assert made.status_code == 201, made.text
+                    name = made.json()["scale"]
+                    assert name > taken
+                    scale = await asyncio.to_thread(cluster.get, SCALES, name, "default")
+                    assert scale["spec"]["policy"] == "Pin"
+                    assert scale["spec"]["roles"] == {"worker": {"replicas": 2}}
+                    # The same once more, as after a crash between writing it and noting it.
+                    row = await service.brain.plans.detail(uid, 2)
+                    assert row.row.scale == name
+                    assert row.row.scale_written
+                    await connection.write(await service.brain.jobs.get(uid), row.row)
+                    # Lifting it takes away its own Scale, and no other one.
+                    lifted = await service.http.delete(f"{job}/override", headers=headers)
+                    assert lifted.status_code == 200
+                    left = await asyncio.to_thread(cluster.list, SCALES, "default")
+                    assert [one["metadata"]["name"] for one in left] == [taken]
+
+        run(main)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -20,7 +21,11 @@ from kubernetes.aio.client.exceptions import ApiException
 from penstock.api.errors import ServerError
 from penstock.base.enums import Source
 from penstock.brain.plan_content import PlanContent
-from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
+from penstock.brain.service.plans import (
+    ClusterRefusedError,
+    ClusterUnavailableError,
+    ScaleNameTakenError,
+)
 from penstock.brain.store.tables import JobRow, PlanRow
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, GROUP, SCALE_KIND, SCALE_PLURAL, VERSION
@@ -79,14 +84,20 @@ class Cluster:
         """The name of the Scale for an override; it sorts by the plan's number."""
         return f"{job.name}-user-{number:06d}"
 
+    def another_name(self, job: JobRow, number: int) -> str:
+        """A name that nobody could have taken before; it sorts as the first one does."""
+        return f"{self.name(job, number)}-{secrets.token_hex(4)}"
+
     async def write(self, job: JobRow, plan: PlanRow) -> None:
-        """Create the Scale of an override.
+        """Create the Scale of an override; the same one that exists already is fine.
 
         Raises:
+            ScaleNameTakenError: Another Scale has its name.
             ClusterRefusedError: The cluster will not take a Scale, for a reason that trying again
                 does not change.
             ClusterUnavailableError: The cluster cannot be reached now.
         """
+        name = plan.scale or self.name(job, plan.number)
         content = PlanContent.model_validate_json(plan.content)
         spec: dict[str, Any] = {
             "jobRef": {"name": job.name, "uid": job.uid},
@@ -104,7 +115,7 @@ class Cluster:
             "apiVersion": API_VERSION,
             "kind": SCALE_KIND,
             "metadata": {
-                "name": plan.scale,
+                "name": name,
                 "namespace": job.namespace,
                 "labels": {
                     labels.JOB: job.name,
@@ -115,12 +126,21 @@ class Cluster:
             },
             "spec": spec,
         }
-        await self._call(
+        made = await self._call(
             self._objects.create_namespaced_custom_object(
                 GROUP, VERSION, job.namespace, SCALE_PLURAL, body
             ),
             accepted=409,
         )
+        if not made:
+            there = await self._call(
+                self._objects.get_namespaced_custom_object(
+                    GROUP, VERSION, job.namespace, SCALE_PLURAL, name
+                ),
+                accepted=404,
+            )
+            if not _is_same(there, body):
+                raise ScaleNameTakenError(f"Scale {name} is there and is another one")
 
     async def delete(self, job: JobRow, name: str) -> None:
         """Delete a Scale; one that is gone already is fine.
@@ -185,6 +205,18 @@ async def connected_cluster(kubeconfig: str | None) -> AsyncIterator[Cluster]:
         yield Cluster(api)
     finally:
         await api.close()  # type: ignore[no-untyped-call]  # the library is untyped here
+
+
+def _is_same(there: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether the Scale that has the name is the one that is wanted, and not on its way out."""
+    metadata, spec = there.get("metadata") or {}, there.get("spec") or {}
+    plan = wanted["metadata"]["annotations"][labels.PLAN]
+    return (
+        "deletionTimestamp" not in metadata
+        and (metadata.get("annotations") or {}).get(labels.PLAN) == plan
+        # The server adds defaults beside these, and none of them within the targets of a role.
+        and all(spec.get(name) == value for name, value in wanted["spec"].items())
+    )
 
 
 def _message(error: ApiException) -> str:

@@ -51,6 +51,9 @@ class Cluster:
     def name(self, job: JobRow, number: int) -> str:
         return f"{job.name}-user-{number}"
 
+    def another_name(self, job: JobRow, number: int) -> str:
+        return f"{self.name(job, number)}-{len(self.scales)}"
+
     async def write(self, job: JobRow, plan: PlanRow) -> None:
         if self.error is not None:
             raise self.error

@@ -41,6 +41,7 @@ from penstock.brain.store.tables import JobRow, PlanRow, RunRow
 logger = logging.getLogger(__name__)
 _MOST_SPEEDS: Final = 500
 _MOST_UNWRITTEN: Final = 100
+_MOST_NAMES: Final = 3
 _HEARTBEAT_SECONDS: Final = 15.0
 
 
@@ -52,14 +53,25 @@ class ClusterUnavailableError(Exception):
     """The cluster cannot be reached now."""
 
 
+class ScaleNameTakenError(Exception):
+    """Another Scale has the name: what was asked for is not in force."""
+
+
 class ScaleWriter(Protocol):
     """Writes the Scales of overrides into the cluster, with credentials of its own."""
 
     def name(self, job: JobRow, number: int) -> str:
         """The name of the Scale that carries out plan `number` of the job."""
 
+    def another_name(self, job: JobRow, number: int) -> str:
+        """A name that nobody could have taken before; it sorts as the first one does."""
+
     async def write(self, job: JobRow, plan: PlanRow) -> None:
-        """Create the Scale; one that exists already is fine."""
+        """Create the Scale; the same one that exists already is fine.
+
+        Raises:
+            ScaleNameTakenError: Another Scale has its name.
+        """
 
     async def delete(self, job: JobRow, name: str) -> None:
         """Delete a Scale; one that is gone already is fine."""
@@ -397,7 +409,7 @@ class PlanService:
 
     async def _write_scale(self, scales: ScaleWriter, job: JobRow, row: PlanRow) -> PlanRow:
         try:
-            await scales.write(job, row)
+            await self._write_under_free_name(scales, job, row)
         except ClusterRefusedError as error:
             # The plan is in force all the same: the trainer carries it out like any other.
             logger.warning("override %s of job %s: no Scale: %s", row.number, job.uid, error)
@@ -410,6 +422,20 @@ class PlanService:
         async with self._database.write() as session:
             await Plans(session).written(job.uid, row.number, row.scale, written=row.scale_written)
         return row
+
+    async def _write_under_free_name(self, scales: ScaleWriter, job: JobRow, row: PlanRow) -> None:
+        for _ in range(_MOST_NAMES):
+            try:
+                await scales.write(job, row)
+            except ScaleNameTakenError as error:
+                logger.warning("override %s of job %s: %s", row.number, job.uid, error)
+            else:
+                return
+            # Stored before it is used: whoever tries again after a crash finds its own Scale.
+            row.scale = scales.another_name(job, row.number)
+            async with self._database.write() as session:
+                await Plans(session).written(job.uid, row.number, row.scale, written=False)
+        raise ClusterUnavailableError(f"{_MOST_NAMES} names were taken")
 
     async def _outcome(self, session: AsyncSession, row: PlanRow) -> PlanOutcome:
         samples = Samples(self._database, session)
