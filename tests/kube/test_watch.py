@@ -130,6 +130,16 @@ def test_an_error_within_a_watch_is_one(status: Json, cause: str, lists: int) ->
     assert server.lists == lists, "the place is still good, unless the server has forgotten it"
 
 
+def test_a_place_that_was_forgotten_while_the_server_was_away_is_listed_at_once() -> None:
+    server = Server()
+    answers = [*(away() for _ in range(5)), gone(), away()]
+    server.error = lambda: answers[server.watches - 1]
+    found = pauses(server, 7)
+    assert len(found) == 6  # none after the 410, and then they begin anew
+    assert found[5] < 0.5 < found[4]
+    assert server.lists == 2
+
+
 def test_others_get_a_turn_within_a_burst() -> None:
     server, taken, turns = Server(seconds=240.0), list[str](), list[int]()
     server.events = [

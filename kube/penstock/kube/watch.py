@@ -71,9 +71,9 @@ class Watch:
         """List and watch until cancelled."""
         failures = 0
         while True:
-            begun = self._monotonic()
+            begun, listed = self._monotonic(), not self._position
             try:
-                if not self._position:
+                if listed:
                     await self._list()
                     begun = self._monotonic()
                 await self._follow()
@@ -84,7 +84,8 @@ class Watch:
                 why, failed = str(error), True
                 if isinstance(error, ApiRefusedError) and error.code == _GONE:
                     self._position = ""
-                    failed = self._is_short(begun)
+                    # A place from before is old, and no sign that a new one would be.
+                    failed = listed and self._is_short(begun)
                     self._restarted("expired")
                 else:
                     self._restarted(error.reason)
