@@ -375,13 +375,16 @@ async def a_person_overrides_a_plan(found: Installed) -> None:
     uid = await uid_of(found, "minded")
     async with await found.brain() as brain:
         await register(brain, uid, "minded")
+        # Somebody has taken the name that the Brain would give: it looks whose Scale that is.
+        taken = scale("minded-user-000002", "minded", uid, {"worker": {"replicas": 1}})
+        await found.create(SCALES, taken)
         body = {"policy": "Pin", "roles": {"worker": {"replicas": 2}}}
         answer = await brain.post(f"/v1/jobs/{uid}/plans", json=body)
         assert answer.status_code < 300, answer.text
 
         async def theirs() -> list[Json]:
             scales = (await found.api.list(SCALES, "default")).items
-            return [one for one in scales if one["spec"]["jobRef"]["uid"] == uid]
+            return [one for one in scales if one["spec"].get("policy") == "Pin"]
 
         await until("it is a Scale", theirs)
         answer = await brain.delete(f"/v1/jobs/{uid}/override")
