@@ -49,6 +49,7 @@ NOT_TYPED: Final = {
     ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
+    ("docs/tasks/gpu.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
     ("examples/criteo/README.md", "python"): EXAMPLE + "test_criteo.py",
     ("examples/digits/README.md", "python"): EXAMPLE + "test_digits_alone.py",

@@ -31,6 +31,7 @@ BLOCKS = {
     "docs/data-workers.md": 1,
     "docs/embedded-cluster.md": 1,
     "docs/sdk.md": 2,
+    "docs/tasks/gpu.md": 1,
     "docs/training.md": 4,
 }
 JOBS = "elasticjobs.penstock.dev"
@@ -194,3 +195,13 @@ def test_a_loader_without_pytorch() -> None:
 
 def test_a_container_is_killed_on_an_embedded_cluster() -> None:
     run("docs/embedded-cluster.md", 0)
+
+
+def test_bytes_are_normalised_where_they_are_used() -> None:
+    given = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
+    mean, std = torch.full((3, 1, 1), 0.5), torch.full((3, 1, 1), 0.25)
+    made = run("docs/tasks/gpu.md", 0, torch=torch, device="cpu", images=given, mean=mean, std=std)[
+        "images"
+    ]
+    assert torch.equal(made, (given.float() / 255 - 0.5) / 0.25)
+    assert made.is_contiguous(memory_format=torch.channels_last)
