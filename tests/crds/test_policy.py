@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from penstock.crds.policy import trainer_policy
+from penstock_cluster.registry.admission.policy_strategy import AdmissionPolicyStrategy
 from tests.crds import admission, cel
 from tests.crds.schemas import schema_of
 from tests.crds.vectors import Vector, load
@@ -223,3 +225,14 @@ def test_every_policy_is_in_force() -> None:
         for (kind, _), item in OBJECTS.items()
         if kind == "ValidatingAdmissionPolicy"
     )
+
+
+def test_the_server_adds_nothing_that_another_applier_would_have_to_own() -> None:
+    """``matchConstraints`` is one field to server-side apply: a default in it is a conflict."""
+    strategy = AdmissionPolicyStrategy()
+    policies = [one for (kind, _), one in OBJECTS.items() if "Policy" in kind]
+    assert len(policies) >= 4
+    for one in policies:
+        stored = copy.deepcopy(one)
+        strategy.default(stored)
+        assert stored == one

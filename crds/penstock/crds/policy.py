@@ -97,6 +97,14 @@ def _policy(
         "apiVersions": ["*"],
         "operations": [operation],
         "resources": [resource],
+        "scope": "*",
+    }
+    # With what the API server would add: to whoever applies it next, that would be a conflict.
+    constraints = {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "resourceRules": [matched],
     }
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -104,7 +112,7 @@ def _policy(
         "metadata": {"name": name},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [matched]},
+            "matchConstraints": constraints,
             "matchConditions": [_IS_TRAINER],
             "variables": [_OWN_NAMESPACE, _OWN_JOB, *variables],
             "validations": [{**validation, "reason": "Forbidden"} for validation in validations],
