@@ -37,6 +37,7 @@ class Reviews:
     def __init__(self) -> None:
         self.statuses: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
         self.allowed: set[tuple[str, str, str | None]] = set()
+        self.uids: dict[tuple[str, str], str] = {}
         self.asked = 0
         self.down = False
 
@@ -58,6 +59,9 @@ class Reviews:
         wanted = spec["resourceAttributes"]
         assert wanted["group"] == "penstock.dev"
         return (spec["user"], wanted["verb"], wanted.get("namespace")) in self.allowed
+
+    async def job_uid(self, namespace: str, name: str) -> str | None:
+        return self.uids.get((namespace, name))
 
 
 def test_no_token_a_wrong_one_and_a_wrong_scheme_are_refused(sqlite_url: str) -> None:
@@ -129,6 +133,7 @@ def test_a_jobs_token_touches_its_own_job_only(sqlite_url: str) -> None:
         reviews.knows("other", "system:serviceaccount:default:other-trainer", "penstock-brain")
         reviews.knows("twin", "system:serviceaccount:elsewhere:job-trainer", "penstock-brain")
         reviews.knows("for-the-api-server", own)
+        reviews.uids["default", "job"] = "uid-1"
         kubernetes = KubernetesAuthenticator(reviews)
         async with api(sqlite_url, authenticator=kubernetes) as service:
             http = service.http

@@ -137,3 +137,26 @@ def test_a_name_that_somebody_took_before_keeps_nobodys_override_out(sqlite_url:
                     assert [one["metadata"]["name"] for one in left] == [taken]
 
         run(main)
+
+
+def test_nobody_registers_the_uid_of_somebody_elses_job(sqlite_url: str) -> None:
+    """Who did so first had it: the job's own trainer was refused, and had no plans, for ever."""
+    with api_server(EngineOptions(rbac=True)) as cluster:
+        uid = _cluster_with_job(cluster)
+        trainer = account_token(cluster, "job-trainer", BRAIN_AUDIENCE)
+        tenant = account_token(cluster, "tenant", BRAIN_AUDIENCE)
+        _grant(cluster, "tenant", ("elasticjobs", ["*"]))
+        other = account_token(cluster, "other-trainer", BRAIN_AUDIENCE)
+        theirs = {**REGISTRATION, "name": "other"}
+
+        async def main() -> None:
+            async with connected_cluster(str(cluster.kubeconfig_path)) as connection:
+                known = KubernetesAuthenticator(connection)
+                async with api(sqlite_url, authenticator=known, scales=connection) as service:
+                    job = f"/v1/jobs/{uid}"
+                    for token in (tenant, other):
+                        assert await _status(service, token, "PUT", job, json=theirs) == 409
+                    assert await _status(service, trainer, "PUT", job, json=REGISTRATION) == 200
+                    assert await _status(service, trainer, "PUT", job, json=REGISTRATION) == 200
+
+        run(main)

@@ -28,7 +28,14 @@ from penstock.brain.service.plans import (
 )
 from penstock.brain.store.tables import JobRow, PlanRow
 from penstock.crds import labels
-from penstock.crds.group import API_VERSION, GROUP, SCALE_KIND, SCALE_PLURAL, VERSION
+from penstock.crds.group import (
+    API_VERSION,
+    ELASTICJOB_PLURAL,
+    GROUP,
+    SCALE_KIND,
+    SCALE_PLURAL,
+    VERSION,
+)
 
 logger = logging.getLogger(__name__)
 _TIMEOUT_SECONDS: Final = 10.0
@@ -79,6 +86,21 @@ class Cluster:
             )
         )
         return bool((answer.get("status") or {}).get("allowed"))
+
+    async def job_uid(self, namespace: str, name: str) -> str | None:
+        """The uid of an ElasticJob; None if there is none.
+
+        Raises:
+            ClusterUnavailableError: The cluster cannot be reached now.
+        """
+        job = await self._call(
+            self._objects.get_namespaced_custom_object(
+                GROUP, VERSION, namespace, ELASTICJOB_PLURAL, name
+            ),
+            accepted=404,
+        )
+        uid = (job.get("metadata") or {}).get("uid")
+        return uid if isinstance(uid, str) else None
 
     def name(self, job: JobRow, number: int) -> str:
         """The name of the Scale for an override; it sorts by the plan's number."""

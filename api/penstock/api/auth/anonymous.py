@@ -17,6 +17,10 @@ class AnonymousCaller:
         """Always."""
         return True
 
+    async def vouches_for(self, uid: str, namespace: str, name: str) -> bool:
+        """Nobody can tell."""
+        return True
+
 
 class Anonymous:
     """Knows everybody."""

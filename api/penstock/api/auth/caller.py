@@ -54,6 +54,9 @@ class Caller(Protocol):
     async def may(self, permission: Permission) -> bool:
         """Whether the permission is granted."""
 
+    async def vouches_for(self, uid: str, namespace: str, name: str) -> bool:
+        """Whether a job of that name has that uid, where whoever knows the caller can tell."""
+
 
 class Authenticator(Protocol):
     """Finds out who calls."""

@@ -44,6 +44,9 @@ class Reviews(Protocol):
     async def review_access(self, spec: dict[str, Any]) -> bool:
         """Whether a SubjectAccessReview allows it."""
 
+    async def job_uid(self, namespace: str, name: str) -> str | None:
+        """The uid of an ElasticJob; None if there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobCaller:
@@ -51,6 +54,7 @@ class JobCaller:
 
     namespace: str
     job: str
+    reviews: KubernetesAuthenticator
 
     @property
     def name(self) -> str:
@@ -65,6 +69,10 @@ class JobCaller:
             and permission.namespace == self.namespace
             and permission.name == self.job
         )
+
+    async def vouches_for(self, uid: str, namespace: str, name: str) -> bool:
+        """What the API server says: whoever comes first with a uid could otherwise have it."""
+        return await self.reviews.job_uid(namespace, name) == uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,10 @@ class KubernetesCaller:
         if permission.resource == SCALE_PLURAL and _is_trainer(self.user):
             return False
         return await self.reviews.allowed(self, permission)
+
+    async def vouches_for(self, uid: str, namespace: str, name: str) -> bool:
+        """What the API server says: whoever comes first with a uid could otherwise have it."""
+        return await self.reviews.job_uid(namespace, name) == uid
 
 
 class KubernetesAuthenticator:
@@ -150,6 +162,15 @@ class KubernetesAuthenticator:
         finally:
             self._waiting -= 1
 
+    async def job_uid(self, namespace: str, name: str) -> str | None:
+        """The uid of an ElasticJob; None if there is none.
+
+        Raises:
+            ClusterRefusedError: This service may not read it.
+            ClusterUnavailableError: The cluster cannot be reached now.
+        """
+        return await self._reviews.job_uid(namespace, name)
+
     async def allowed(self, caller: KubernetesCaller, permission: Permission) -> bool:
         """Whether the caller has the permission.
 
@@ -184,13 +205,23 @@ class KubernetesAuthenticator:
         if ours is not False:
             status = await self._reviews.review_token(token, [BRAIN_AUDIENCE])
             if status.get("authenticated"):
-                job = _job_of(status)
+                job = self._job_of(status)
                 return job or self._caller(status)
             if ours:
                 return None
         # A person's token is for the API server itself, not for this service.
         status = await self._reviews.review_token(token, [])
         return self._caller(status) if status.get("authenticated") else None
+
+    def _job_of(self, status: dict[str, Any]) -> JobCaller | None:
+        # A server that ignores audiences would make any token of a trainer count: it must say so.
+        if BRAIN_AUDIENCE not in (status.get("audiences") or ()):
+            return None
+        name = (status.get("user") or {}).get("username", "")
+        if not _is_trainer(name):
+            return None
+        namespace, _, account = name.removeprefix(_SERVICE_ACCOUNT).partition(":")
+        return JobCaller(namespace, account.removesuffix(SERVICE_ACCOUNT_SUFFIX), self)
 
     def _caller(self, status: dict[str, Any]) -> Caller:
         user = status.get("user") or {}
@@ -218,17 +249,6 @@ def _names_audience(token: str) -> bool | None:
     if isinstance(said, str):
         return said == BRAIN_AUDIENCE
     return BRAIN_AUDIENCE in said if isinstance(said, list) and said else None
-
-
-def _job_of(status: dict[str, Any]) -> JobCaller | None:
-    # A server that ignores audiences would make any token of a trainer count: it must say so.
-    if BRAIN_AUDIENCE not in (status.get("audiences") or ()):
-        return None
-    name = (status.get("user") or {}).get("username", "")
-    if not _is_trainer(name):
-        return None
-    namespace, _, account = name.removeprefix(_SERVICE_ACCOUNT).partition(":")
-    return JobCaller(namespace, account.removesuffix(SERVICE_ACCOUNT_SUFFIX))
 
 
 def _is_trainer(user: str) -> bool:

@@ -14,6 +14,7 @@ from penstock.api.present.jobs import job as present
 from penstock.api.present.jobs import registration
 from penstock.api.state import BrainDep, CallerDep, JobReader, JobWriter, problems
 from penstock.base.enums import JobPhase
+from penstock.brain.errors import JobConflictError
 from penstock.wire.base import ListResource, Name, Seconds, Uid
 from penstock.wire.jobs import Job, JobFinish, JobRegistration
 
@@ -27,6 +28,13 @@ async def register_job(uid: Uid, body: JobRegistration, caller: CallerDep, brain
     When this answers, the job's first plan exists, or its message says why there is none.
     """
     await require(caller, Permission(Verb.UPDATE, namespace=body.namespace, name=body.name))
+    if not await brain.jobs.has(uid) and not await caller.vouches_for(
+        uid, body.namespace, body.name
+    ):
+        raise JobConflictError(
+            f"uid = {uid!r}: it is not that of the ElasticJob {body.namespace}/{body.name} in the "
+            "cluster"
+        )
     return present(await brain.jobs.register(registration(uid, body)))
 
 

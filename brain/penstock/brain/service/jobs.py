@@ -68,6 +68,11 @@ class JobService:
             row = await self._explained(job.uid, decision)
         return row
 
+    async def has(self, uid: str) -> bool:
+        """Whether a job of that uid is registered."""
+        async with self._database.read() as session:
+            return await Jobs(self._database, session).find(uid) is not None
+
     async def get(self, uid: str) -> JobRow:
         """One job.
 
