@@ -73,8 +73,8 @@ def load_of(kind: str, workers: int, options: argparse.Namespace, folder: Path) 
         tuple(arguments),
         settle_batches=3 * workers,
         settle_seconds=options.settle_seconds,
-        # Workers that sleep deliver in bursts of one batch each.
-        multiple=workers if kind == "sleep" else 1,
+        # Workers that sleep deliver in bursts of what they are asked for at once, two batches each.
+        multiple=2 * workers if kind == "sleep" else 1,
     )
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Any, Final
 
 from penstock.data.queue.batch_queue import BatchQueue
-from penstock.data.queue.credits import credits_of, has_room
+from penstock.data.queue.credits import credits_of, has_room, is_quick
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.window.stream_window import StreamWindow
 
@@ -22,13 +22,20 @@ Steps = dict[WorkerConnection, list[tuple[int, Any]]]
 """Steps and their indices, by who is asked for them."""
 
 
-def assign_steps(queue: BatchQueue, usable: list[WorkerConnection]) -> Steps:
+def assign_steps(queue: BatchQueue, usable: list[WorkerConnection], *, alone: bool) -> Steps:
     """Lease what there is room for.
 
     Each maker has work in proportion to its speed (`credits_of`), and no more of them work at once
-    than the queue's bound allows. The step that the program waits for goes to a local worker even
-    if all have their share, where somebody gave it back; without local workers the program makes it
-    itself.
+    than the queue's bound allows. One that is not known to be quick gets one step at a time: two
+    neighbouring steps of one maker come one after the other, where two makers bring them at once,
+    and whoever takes part first would have the first two for ever. The step that the program waits
+    for goes to a local worker even if all have their share, where somebody gave it back; without
+    local workers the program makes it itself.
+
+    Args:
+        queue: of a dataset that is indexed.
+        usable: makers that can be asked now.
+        alone: nobody else is to be expected beside a single one of them.
     """
     window, now = queue.window, time.monotonic()
     assert not isinstance(window, StreamWindow), "see assign_streams"
@@ -41,7 +48,8 @@ def assign_steps(queue: BatchQueue, usable: list[WorkerConnection]) -> Steps:
         held = window.unmade_by(link.name)
         making += held > 0
         if has_room(held, credits_, link.batch_seconds):
-            rooms.append((link, held, credits_))
+            quick = alone or is_quick(link.batch_seconds)
+            rooms.append((link, held, credits_ if quick else min(credits_, held + 1)))
     steps: Steps = {}
     while rooms:
         link, held, credits_ = chosen = min(rooms, key=_fullness)

@@ -42,6 +42,11 @@ def has_room(held: int, credits_: int, batch_seconds: float | None) -> bool:
     Quick batches are asked for when half of them are made, several in one message; slow ones one by
     one, as soon as one is made, so that neighbouring steps go to different makers.
     """
-    if batch_seconds is not None and batch_seconds < QUICK_SECONDS:
+    if is_quick(batch_seconds):
         return 2 * held <= credits_
     return held < credits_
+
+
+def is_quick(batch_seconds: float | None) -> bool:
+    """Whether batches are known to take so little that they are asked for together."""
+    return batch_seconds is not None and batch_seconds < QUICK_SECONDS

@@ -72,7 +72,7 @@ class Makers:
         if isinstance(queue.window, StreamWindow):
             steps = assign_streams(queue, usable, self._count_expected(queue))
         else:
-            steps = assign_steps(queue, usable)
+            steps = assign_steps(queue, usable, alone=len(self.links) == 1)
         for link, wanted in steps.items():
             digest = queue.digest_for(local=link.local)
             assert digest is not None
