@@ -41,11 +41,59 @@ def test_the_newest_counts_and_the_older_is_superseded(running: Life) -> None:
     assert running.scale_condition("plan-b", "Applied")[0] == "True"
 
 
-def test_within_a_second_the_name_decides(running: Life) -> None:
+def test_within_a_second_the_later_one_counts_whatever_its_name(running: Life) -> None:
     running.create_scale("plan-b", {"worker": {"replicas": 2}})
     running.create_scale("plan-a", {"worker": {"replicas": 3}})
     running.settle()
+    assert len(running.names("worker")) == 3
+    assert running.scale_condition("plan-b", "Superseded") == ("True", "NewerScale")
+
+
+@pytest.mark.parametrize("seen_between", [True, False])
+def test_a_clock_that_goes_back_silences_nobody(running: Life, seen_between: bool) -> None:
+    """What a person wrote after it was Superseded, and stayed so when the clock was right again."""
+    running.server.advance(3600)
+    running.create_scale("before", {"worker": {"replicas": 4}})
+    if seen_between:
+        running.settle()
+        assert len(running.names("worker")) == 4
+    running.server.advance(-7200)
+    running.create_scale("after", {"worker": {"replicas": 2}})
+    running.settle()
     assert len(running.names("worker")) == 2
+    assert running.scale_condition("before", "Superseded") == ("True", "NewerScale")
+    running.server.advance(7200)
+    running.settle()
+    assert len(running.names("worker")) == 2
+
+
+def test_a_number_is_never_changed_and_the_next_is_one_higher(running: Life) -> None:
+    for name in ("one", "two"):
+        running.create_scale(name, {"worker": {"replicas": 2}})
+        running.settle()
+    running.create_scale("refused", {"ps": {"replicas": 2}})
+    running.settle()
+    running.create_scale("four", {"worker": {"replicas": 3}})
+    running.settle()
+    numbers = {
+        name: running.server.get("scales", name)["status"]["number"]
+        for name in ("one", "two", "refused", "four")
+    }
+    assert numbers == {"one": 1, "two": 2, "refused": 3, "four": 4}
+
+
+def test_scales_that_an_earlier_release_decided_come_before_all_with_a_number(
+    running: Life,
+) -> None:
+    running.server.advance(3600)
+    running.create_scale("old", {"worker": {"replicas": 4}})
+    running.settle()
+    running.server.edit("scales", "old", lambda found: found["status"].pop("number"))
+    running.server.advance(-7200)
+    running.create_scale("new", {"worker": {"replicas": 2}})
+    running.settle()
+    assert len(running.names("worker")) == 2
+    assert "number" not in running.server.get("scales", "old")["status"]
 
 
 def test_fields_are_independent(running: Life) -> None:

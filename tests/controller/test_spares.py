@@ -34,10 +34,10 @@ def test_a_job_without_spares_gets_none(life: Life) -> None:
     assert len(life.names("worker")) == 1
 
 
-def test_of_two_scales_within_one_second_the_greater_name_is_the_newer(life: Life) -> None:
+def test_of_two_scales_within_one_second_the_later_is_the_newer(life: Life) -> None:
     life.create_job(workers={"maxReplicas": 4})
     life.settle()
     life.create_scale("b-first", {"worker": {"replicas": 2}})
     life.create_scale("a-second", {"worker": {"replicas": 3}})
     life.settle()
-    assert len(life.names("worker")) == 2
+    assert len(life.names("worker")) == 3

@@ -213,6 +213,16 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         ADMITTED_ONCE,
         lambda: update_status(scale(), admitted("True"), {"conditions": []}),
     ),
+    (
+        "status.number",
+        "a Scale has one number: it cannot be changed",
+        lambda: update_status(scale(), {"number": 3}, {"number": 4}),
+    ),
+    (
+        "status.number",
+        "number, once written, cannot be removed",
+        lambda: update_status(scale(), {"number": 3}, {"number": None}),
+    ),
 ]
 
 

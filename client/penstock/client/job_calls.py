@@ -12,6 +12,7 @@ from penstock.client.kubernetes import resources
 from penstock.client.kubernetes.resources import JOBS, SCALES, ClusterCall, Json
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, SCALE_KIND
+from penstock.crds.scale_order import position_of
 
 ENDED: Final = ("Succeeded", "Failed")
 """Conditions of a job after which nothing changes any more."""
@@ -85,9 +86,7 @@ def scales_of(job: Json, scales: Iterable[Json]) -> list[Json]:
     """The Scales of exactly this job, in the order in which they count."""
     uid = job["metadata"]["uid"]
     mine = [each for each in scales if each["spec"]["jobRef"].get("uid") == uid]
-    return sorted(
-        mine, key=lambda each: (each["metadata"]["creationTimestamp"], each["metadata"]["name"])
-    )
+    return sorted(mine, key=position_of)
 
 
 def pins(scales: Iterable[Json], role: Role | None = None) -> list[Json]:

@@ -161,10 +161,13 @@ def _on_status() -> list[dict[str, str]]:
             "expression": "variables.others == variables.oldOthers",
             "message": f"a trainer sets no condition but {ScaleCondition.PREPARED}",
         },
-        {
-            "expression": _unchanged("preview"),
-            "message": "a trainer does not change status.preview",
-        },
+        *(
+            {
+                "expression": _unchanged(field),
+                "message": f"a trainer does not change status.{field}",
+            }
+            for field in ("preview", "number")
+        ),
     ]
 
 

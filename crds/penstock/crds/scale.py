@@ -126,6 +126,12 @@ _ADMISSION_IS_FINAL: Final = Rule(
 )
 
 
+_Number = Annotated[Int64, Field(ge=1, le=EXACT_INT_MAX)]
+_NUMBER_IS_FINAL: Final = Rule(
+    cel="self == oldSelf", message="a Scale has one number: it cannot be changed"
+)
+
+
 class ScaleStatus(Model):
     """What became of the Scale; written by the controller."""
 
@@ -135,6 +141,11 @@ class ScaleStatus(Model):
             message="conditions, once written, cannot be removed as a whole",
             field_path=".conditions",
         ),
+        Rule(
+            cel="!has(oldSelf.number) || has(self.number)",
+            message="number, once written, cannot be removed",
+            field_path=".number",
+        ),
     )
 
     observed_generation: Generation | None = Field(
@@ -142,6 +153,11 @@ class ScaleStatus(Model):
     )
     conditions: Annotated[Conditions, Keywords(_ADMISSION_IS_FINAL)] | None = Field(
         default=None, description="Admitted, Prepared, Applied, Superseded and Failed."
+    )
+    number: Annotated[_Number, Keywords(_NUMBER_IS_FINAL)] | None = Field(
+        default=None,
+        description="Its place among the job's Scales, given when it is admitted or refused: of two"
+        " that decide the same, the higher counts.",
     )
     preview: Preview | None = Field(
         default=None, description="For a dry run: what would be done to which pods."

@@ -22,7 +22,7 @@ from penstock.controller.reconcile.model.parsing import write_time
 from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.pod_changes import staged_removal
 from penstock.controller.reconcile.scales import scale_lifecycle
-from penstock.controller.reconcile.scales.admission import is_decided, refuse
+from penstock.controller.reconcile.scales.admission import refuse
 from penstock.crds.conditions import JobCondition, JobReason, ScaleReason
 from penstock.crds.elasticjob import ElasticJobSpec
 
@@ -41,7 +41,7 @@ def clean_up(context: PassContext) -> None:
     """A finished job: its running pods go, its Scales are refused, and at last it goes itself."""
     scales = [
         scale
-        if is_decided(scale)
+        if scale.is_decided
         else refuse(scale, ScaleReason.JOB_FINISHED, "the job has ended", context.now)
         for scale in context.observed.scales
     ]

@@ -8,7 +8,7 @@ from penstock.controller.reconcile.model import timing
 from penstock.controller.reconcile.model.actions import Action, RequeueAt
 from penstock.controller.reconcile.model.observed import Scale
 from penstock.controller.reconcile.scales import scale_lifecycle
-from penstock.controller.reconcile.scales.admission import fail, is_decided, refuse
+from penstock.controller.reconcile.scales.admission import fail, refuse
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 
 
@@ -24,7 +24,7 @@ def reconcile_lone_scale(scale: Scale, now: datetime) -> list[Action]:
         f" namespace {scale.namespace}"
     )
     after = scale
-    if not is_decided(scale):
+    if not scale.is_decided:
         after = refuse(scale, ScaleReason.JOB_NOT_FOUND, text, now)
     elif not scale.is_true(ScaleCondition.FAILED):
         after = fail(scale, ScaleReason.JOB_NOT_FOUND, text, now)

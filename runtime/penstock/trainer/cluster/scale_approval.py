@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.base.enums import Role
 from penstock.crds.conditions import ScaleCondition, ScaleReason
+from penstock.crds.scale_order import position_of
 from penstock.parameter_server.control.events import RanksCapped
 from penstock.trainer.cluster.kube import KubeClient, KubeError
 from penstock.trainer.control.coordinator import Coordinator
@@ -50,7 +51,7 @@ def server_scales(scales: Iterable[Json], uid: str) -> ServerScales:
     """Read the Scales of a job: those that ask, and the one that is being carried out."""
     questions: list[Question] = []
     cap: int | None = None
-    for scale in sorted(scales, key=_order):
+    for scale in sorted(scales, key=position_of):
         spec, metadata = scale.get("spec") or {}, scale["metadata"]
         if (spec.get("jobRef") or {}).get("uid") != uid or spec.get("dryRun"):
             continue
@@ -80,11 +81,6 @@ def _under_way(known: Mapping[Any, tuple[Any, Any]]) -> bool:
     status, reason = known.get(ScaleCondition.APPLIED, ("", ""))
     waiting = (ScaleReason.AWAITING_TRAINER, ScaleReason.CHANGING)
     return prepared and status != "True" and (not reason or reason in waiting)
-
-
-def _order(scale: Json) -> tuple[str, str]:
-    metadata = scale["metadata"]
-    return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
 
 
 class ScaleApproval:

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from penstock.base.enums import Policy, Role, Source, Strategy
 from penstock.controller.reconcile.model.target_fields import FieldKey
-from penstock.crds.conditions import JobReason
+from penstock.crds.conditions import JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.scale_order import Position, position
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,25 @@ class Scale:
         return any(owner.get("uid") == self.job_uid for owner in self.owners)
 
     @property
-    def order(self) -> tuple[datetime, str]:
-        """The order of Scales: creation time, then name."""
-        return self.created, self.name
+    def number(self) -> int | None:
+        """The place among the job's Scales that it was given when it was decided."""
+        return self.raw_status.get("number")
+
+    @property
+    def order(self) -> Position:
+        """What the job's Scales are sorted by."""
+        return position(
+            self.number,
+            decided=self.is_decided,
+            version=self.resource_version,
+            created=self.created.isoformat(),
+            name=self.name,
+        )
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether admission has been decided."""
+        return self.status_of(ScaleCondition.ADMITTED) in {"True", "False"}
 
     def status_of(self, condition: str) -> str | None:
         """True, False or Unknown as last written; None where it was never written."""

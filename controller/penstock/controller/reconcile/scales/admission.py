@@ -1,8 +1,10 @@
 """Admission: whether a Scale may take part in its job's target; decided once, recorded, kept.
 
-Scales are decided in the order of (creation time, name). A refused Scale changes nothing and is
-Failed with the reason. What is merely overridden, by a pin or by a count that the spec fixes, is
-admitted: it stays underneath and counts again when what overrides it goes.
+Scales are decided in the order in which the API server took them, and each gets the next number
+with its decision: the order in which they count from then on (`penstock.crds.scale_order`). A
+refused Scale changes nothing and is Failed with the reason. What is merely overridden, by a pin or
+by a count that the spec fixes, is admitted: it stays underneath and counts again when what
+overrides it goes.
 """
 
 from __future__ import annotations
@@ -58,11 +60,6 @@ def fail(scale: Scale, reason: ScaleReason, message: str, now: datetime) -> Scal
     return with_conditions(scale, conditions.current())
 
 
-def is_decided(scale: Scale) -> bool:
-    """Whether admission has been decided."""
-    return scale.status_of(ScaleCondition.ADMITTED) in {"True", "False"}
-
-
 def admit(
     job: Job,
     spec: ElasticJobSpec,
@@ -80,12 +77,17 @@ def admit(
         now: the present time.
 
     Returns:
-        All Scales in their order, the newly decided ones with their new conditions.
+        All Scales in their order, the newly decided ones with their new conditions and numbers.
     """
     working = sorted(scales, key=lambda one: one.order)
+    highest = max((one.number or 0 for one in working), default=0)
     for index, scale in enumerate(working):
-        if not is_decided(scale) and not scale.deleting:
-            working[index] = _decide(job, spec, scale, working, held, now)
+        if not scale.is_decided and not scale.deleting:
+            highest += 1
+            numbered = dataclasses.replace(
+                scale, raw_status={**scale.raw_status, "number": highest}
+            )
+            working[index] = _decide(job, spec, numbered, working, held, now)
     return working
 
 

@@ -22,6 +22,7 @@ from penstock.controller.reconcile.model.target_fields import REPLICAS, FieldKey
 from penstock.controller.reconcile.scales.admission import GENERATION, with_conditions
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 
+_KEPT: Final = ("number", "preview")  # of a status, beside its conditions
 _WORKERS: Final = FieldKey(Role.WORKER, None, REPLICAS)
 
 
@@ -183,8 +184,7 @@ def status_patches(before: Iterable[Scale], after: Iterable[Scale]) -> list[Patc
             continue
         conditions = Conditions(scale.conditions, GENERATION, scale.created)
         status = {"observedGeneration": GENERATION, "conditions": conditions.to_json()}
-        if "preview" in scale.raw_status:
-            status["preview"] = scale.raw_status["preview"]
+        status |= {key: scale.raw_status[key] for key in _KEPT if key in scale.raw_status}
         patches.append(
             PatchScaleStatus(scale.name, scale.uid, scale.resource_version, {"status": status})
         )
