@@ -20,14 +20,14 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 
 from penstock.data.errors import FrameError, TooLargeError
-from penstock.data.transport.seal import TAG_BYTES, Seal
+from penstock.data.transport.seal import PIECE_BYTES, TAG_BYTES, Seal
 
 MAGIC: Final = b"PNS1"
 MAX_HEADER_BYTES: Final = 64 << 20
@@ -262,9 +262,16 @@ class Reader:
         if not body_bytes:
             return header, memoryview(b"")
         body, tag = allocate(body_bytes), bytearray(TAG_BYTES)
-        self._read([body, memoryview(tag)])
-        seal.open_body(body, tag)
+        seal.open_body(body_bytes, self._arriving(body, tag), tag)
         return header, body
+
+    def _arriving(self, body: memoryview, tag: bytearray) -> Iterator[memoryview]:
+        """Fill the body piece by piece, and the tag with the last."""
+        for at in range(0, len(body), PIECE_BYTES):
+            piece = body[at : at + PIECE_BYTES]
+            last = at + PIECE_BYTES >= len(body)
+            self._read([piece, memoryview(tag)] if last else [piece])
+            yield piece
 
     def _read(self, views: list[memoryview]) -> None:
         """Fill the views, first with what has come already."""

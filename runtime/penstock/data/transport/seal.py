@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 TAG_BYTES: Final = 16
 SMALL_BYTES: Final = 16 << 10
 """Pieces that are no larger on average are put together: to copy them costs less than to call."""
-CHUNK_BYTES: Final = 256 << 10
+PIECE_BYTES: Final = 1 << 20
 """So much is put together, or encrypted, at a time, while a processor's cache still has it."""
 
 _SAYING: Final = threading.Lock()
@@ -70,6 +70,16 @@ class Seals:
 
     sending: Seal
     receiving: Seal
+
+
+class Digest(Protocol):
+    """A tag in the making."""
+
+    def update(self, piece: Any, /) -> None:
+        """Take the next piece."""
+
+    def digest(self) -> bytes:
+        """The tag; once."""
 
 
 class Seal(ABC):
@@ -101,13 +111,25 @@ class Seal(ABC):
         self._count += 1
         return self._opened(prelude, sealed)
 
-    def open_body(self, sealed: memoryview, tag: Any) -> None:
-        """Have the body of the same frame in the memory where it was received to.
+    def open_body(self, size: int, arriving: Iterator[memoryview], tag: bytearray) -> None:
+        """Have the body of the same frame in the memory where it is received to.
+
+        Args:
+            size: its bytes.
+            arriving: gives it piece by piece, each as soon as it is there.
+            tag: what came after it, as soon as all of it is there.
 
         Raises:
             FrameError: it is not what the other end sent.
         """
-        if not hmac.compare_digest(bytes(tag), self._tag([sealed])):
+        if size <= PIECE_BYTES:
+            found = self._tag(list(arriving))
+        else:
+            digest = self._digest(_BODY)
+            for piece in arriving:
+                digest.update(piece)
+            found = digest.digest()
+        if not hmac.compare_digest(bytes(tag), found):
             raise self._wrong("body")
 
     def _nonce(self, what: int) -> bytes:
@@ -127,9 +149,16 @@ class Seal(ABC):
     def _opened(self, prelude: Any, sealed: Any) -> bytes | memoryview:
         """The header, if the tag is right."""
 
-    @abstractmethod
     def _tag(self, parts: Sequence[Any]) -> bytes:
         """The tag of a body."""
+        digest = self._digest(_BODY)
+        for part in parts:
+            digest.update(_flat(part))
+        return digest.digest()
+
+    @abstractmethod
+    def _digest(self, what: int) -> Digest:
+        """What makes the tag of a header or a body that comes in pieces."""
 
 
 class _Blake2b(Seal):
@@ -143,14 +172,25 @@ class _Blake2b(Seal):
             raise self._wrong("header")
         return header
 
-    def _tag(self, parts: Sequence[Any]) -> bytes:
-        return self._hashed(_BODY, parts)
+    def _digest(self, what: int) -> Digest:
+        return hashlib.blake2b(self._nonce(what), key=self._key, digest_size=TAG_BYTES)
 
     def _hashed(self, what: int, parts: Sequence[Any]) -> bytes:
-        found = hashlib.blake2b(self._nonce(what), key=self._key, digest_size=TAG_BYTES)
+        found = self._digest(what)
         for part in parts:
-            found.update(_flat(part))
+            found.update(part)
         return found.digest()
+
+
+class _GmacDigest:
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self.update = context.authenticate_additional_data
+
+    def digest(self) -> bytes:
+        self._context.finalize()
+        tag: bytes = self._context.tag
+        return tag
 
 
 class _Gmac(Seal):
@@ -182,12 +222,10 @@ class _Gmac(Seal):
     def _tag(self, parts: Sequence[Any]) -> bytes:
         if len(parts) == 1:
             return self._aes.encrypt(self._nonce(_BODY), b"", _flat(parts[0]))
-        context = self._cipher(self._nonce(_BODY)).encryptor()
-        for part in parts:
-            context.authenticate_additional_data(_flat(part))
-        context.finalize()
-        tag: bytes = context.tag
-        return tag
+        return super()._tag(parts)
+
+    def _digest(self, what: int) -> Digest:
+        return _GmacDigest(self._cipher(self._nonce(what)).encryptor())
 
 
 class _Gcm(_Gmac):
@@ -208,8 +246,8 @@ class _Gcm(_Gmac):
 
     def seal_body(self, parts: Sequence[Any], size: int) -> Iterator[tuple[list[Any], int]]:
         context = self._cipher(self._nonce(_BODY)).encryptor()
-        if len(self._room) < min(size, CHUNK_BYTES):
-            self._room = np.empty(min(size, CHUNK_BYTES), np.uint8).data
+        if len(self._room) < min(size, PIECE_BYTES):
+            self._room = np.empty(min(size, PIECE_BYTES), np.uint8).data
         room, at = self._room, 0
         for part in _joined(parts, size):
             clear = memoryview(_flat(part))
@@ -223,9 +261,10 @@ class _Gcm(_Gmac):
         context.finalize()
         yield [room[:at], context.tag], at + TAG_BYTES
 
-    def open_body(self, sealed: memoryview, tag: Any) -> None:
+    def open_body(self, size: int, arriving: Iterator[memoryview], tag: bytearray) -> None:
         context = self._cipher(self._nonce(_BODY)).decryptor()
-        context.update_into(sealed, sealed)
+        for piece in arriving:
+            context.update_into(piece, piece)
         try:
             context.finalize_with_tag(bytes(tag))
         except self._invalid:
@@ -243,8 +282,16 @@ def _joined(parts: Sequence[Any], size: int) -> Sequence[Any]:
     """The same bytes in pieces that are worth a call each."""
     if len(parts) < 2 or size > len(parts) * SMALL_BYTES:
         return parts
-    each = max(1, len(parts) * CHUNK_BYTES // max(size, 1))  # of them make a chunk, about
+    each = max(1, len(parts) * PIECE_BYTES // max(size, 1))  # of them make a chunk, about
     return [b"".join(parts[at : at + each]) for at in range(0, len(parts), each)]
+
+
+def _pieces(parts: Sequence[Any]) -> Iterator[memoryview]:
+    """The same bytes in pieces that a processor's cache keeps until they are sent."""
+    for part in parts:
+        flat = memoryview(_flat(part))
+        for at in range(0, len(flat), PIECE_BYTES):
+            yield flat[at : at + PIECE_BYTES]
 
 
 def _flat(part: Any) -> Any:
