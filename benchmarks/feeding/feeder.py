@@ -14,12 +14,15 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
+from benchmarks.feeding.charged_memory import ChargedMemory, charged_memory
 from benchmarks.feeding.process_tree import ProcessTree
 from penstock.data.allocator import ALLOCATOR
 
 ROOT: Final = Path(__file__).parents[2]
 SYSTEMS: Final = ("torch", "local", "data")
 """DataLoader alone; the same under Penstock; the same with its workers elsewhere."""
+Window = dict[str, float | None]
+"""The figures of one; None: not to be known here."""
 END_SECONDS: Final = 30.0
 LIMIT_SECONDS: Final = 90.0
 """How long all workers may take to make their first batch."""
@@ -51,8 +54,9 @@ class Feeder:
     load: Load
     process: Popen[str]
     tree: ProcessTree
+    memory: ChargedMemory
     errors: IO[str]
-    windows: list[dict[str, float]] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
 
     def warm(self) -> None:
         """Go on until every worker has made a batch, or has had its time."""
@@ -73,6 +77,7 @@ class Feeder:
         found = self._hear()
         after = self.tree.cpu_time()
         tree_bytes = self.tree.peak_tree_bytes()
+        charged = self.memory.peak_bytes()
         self.windows.append(
             {
                 "images_per_second": found["images"] / found["seconds"],
@@ -82,6 +87,7 @@ class Feeder:
                 "makers": found["makers"],
                 "peak_mb": self.tree.peak_training_bytes() / 1e6,
                 "tree_peak_mb": tree_bytes / 1e6,
+                "charged_mb": None if charged is None else charged / 1e6,
             }
         )
 
@@ -121,14 +127,15 @@ def running(system: str, load: Load) -> Iterator[Feeder]:
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "ignore",  # of more workers than cores
     }
-    with TemporaryFile("w+") as errors:
+    with TemporaryFile("w+") as errors, charged_memory() as memory:
         process = Popen(
             program, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=ROOT, env=environ
         )
+        memory.take(process.pid)
         try:
             training = _hear(process, errors)["pid"]
             tree = ProcessTree(process.pid, training)
-            feeder = Feeder(system, load, process, tree, errors)
+            feeder = Feeder(system, load, process, tree, memory, errors)
             feeder.warm()
             yield feeder
         finally:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.feed import compare, gpu_goals, sleep_goals
+from benchmarks.feeding.charged_memory import charged_memory
 from benchmarks.feeding.process_tree import ProcessTree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +78,8 @@ def row(pipeline: str, workers: int, system: str, rate: float, **more: Any) -> d
         "training_cores": 0.1,
         "peak_mb": 100,
         "tree_peak_mb": 200,
+        "charged_mb": None,
+        "pod_mb": 100,
         **more,
     }
 
@@ -85,8 +88,35 @@ def test_workers_that_wait_are_to_add_up() -> None:
     rows = [row("sleep", 1, "torch", 10.0), row("sleep", 12, "torch", 119.0)]
     rows += [row("sleep", 12, "local", 118.0), row("sleep", 12, "data", 100.0)]
     compare(rows)
-    assert [goal.ok for goal in sleep_goals(rows)] == [True, False]
+    assert [goal.ok for goal in sleep_goals(rows)] == [True, True, False, True]
     assert sleep_goals([one for one in rows if one["workers"] == 1]) == []
+
+
+def test_a_pod_is_to_need_no_more_memory() -> None:
+    rows = [row("sleep", 1, "torch", 10.0), row("sleep", 12, "torch", 119.0, pod_mb=1000)]
+    rows += [row("sleep", 12, "local", 118.0, pod_mb=1090)]
+    rows += [row("sleep", 12, "data", 118.0, pod_mb=1110)]
+    compare(rows)
+    missed = [goal.name for goal in sleep_goals(rows) if not goal.ok]
+    assert missed == ["sleep, 12 workers, data: pod's memory, of DataLoader's"]
+
+
+def test_a_cgroup_is_charged_for_what_nobody_has_mapped() -> None:
+    """Which is why resident sets are not what a pod is killed for."""
+    with charged_memory() as memory:
+        if memory.peak_bytes() is None:
+            pytest.skip("this machine lets nobody make memory cgroups")
+        program = "import os, sys; sys.stdin.read(1); os.write(3, b'x' * (64 << 20))"
+        file = os.memfd_create("held")
+        process = subprocess.Popen(
+            [sys.executable, "-c", program.replace("3", str(file))],
+            stdin=subprocess.PIPE,
+            pass_fds=[file],
+        )
+        memory.take(process.pid)
+        process.communicate(b"x", timeout=50)
+        assert (memory.peak_bytes() or 0) >= 64 << 20
+        os.close(file)
 
 
 def test_what_a_gpu_is_to_reach() -> None:
