@@ -27,6 +27,7 @@ from tests.e2e.control_plane import ControlPlane, control_plane, job_manifest, s
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TALK = """
 import itertools, pathlib, sys, time
+print("\\x1b]0;not yours\\x07\\x1b[31mred", flush=True)
 for number in itertools.count():
     print("number", number, flush=True)
     if pathlib.Path({stop!r}).exists():
@@ -145,6 +146,21 @@ def test_logs_are_followed_to_the_end_of_the_pods(
     }
 
 
+def test_a_pods_words_do_not_speak_to_the_terminal(
+    plane: ControlPlane, talker: Callable[[], None]
+) -> None:
+    """Titles, clipboards and cursors are the user's own; colours may come through."""
+    with running(plane, "logs", "talker", "--rank=0", "--follow", terminal=True) as following:
+        following.says(r"number \d")
+        assert "]0;not yours" in following.out
+        assert "\x1b]" not in following.out
+        assert "\x07" not in following.out
+        assert "\x1b[31mred\x1b[0m" in following.out
+    with running(plane, "logs", "talker", "--rank=0", "--follow") as following:
+        following.says(r"number \d")
+        assert following.out.startswith("\x1b]0;not yours\x07\x1b[31mred\n")
+
+
 def test_what_is_followed_is_left_with_ctrl_c(
     plane: ControlPlane, talker: Callable[[], None]
 ) -> None:
@@ -172,7 +188,7 @@ def test_a_reader_that_has_seen_enough_closes_the_pipe(
         ) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            assert b"number" in process.stdout.readline()
+            assert b"red" in process.stdout.readline()
             process.stdout.close()
             assert process.wait(20) == 1
             assert process.stderr.read() == b""

@@ -37,7 +37,11 @@ def logs_(
     ] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="With times.")] = False,
 ) -> None:
-    """Show what a job's pods print; a line names its rank where there are several."""
+    """Show what a job's pods print; a line names its rank where there are several.
+
+    A terminal is given colours, and nothing else that would change it; a pipe or a file all that
+    they print.
+    """
     from penstock.client import errors
     from penstock.client.kubernetes import resources
 
@@ -115,11 +119,13 @@ async def _print(session: Session, calls: dict[str, ClusterCall]) -> dict[str, E
     from penstock.client.kubernetes.cluster_client import TIMEOUT_SECONDS
 
     failures: dict[str, Exception] = {}
-    prefix = len(calls) > 1
+    prefix, on_terminal = len(calls) > 1, sys.stdout.isatty()
 
     def shown(label: str, line: str) -> str:
         if session.output is not output.Format.TABLE:
             return output.streamed({"pod": label, "line": line}, session.output)
+        if on_terminal:
+            line = output.log_line(line)
         return f"{label} | {line}\n" if prefix else f"{line}\n"
 
     async def one(label: str, lines: AsyncGenerator[str]) -> None:

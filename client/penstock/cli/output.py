@@ -20,6 +20,8 @@ PIPED_COLUMNS: Final = 160
 FEWEST_COLUMNS: Final = 60
 """A narrower terminal breaks the lines itself: tables squeezed further can no longer be read."""
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_COLOUR: Final = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")
+_PLAIN_AGAIN: Final = "\x1b[0m"
 
 Column = str | tuple[str, str]
 """A heading; with ``right`` or ``whole``: to the right, or never broken."""
@@ -73,6 +75,20 @@ def _unicode() -> bool:
 def plain(text: str) -> str:
     """Somebody else's text, without what would move the cursor or change colours."""
     return _CONTROLS.sub("�", text)
+
+
+def log_line(text: str) -> str:
+    """A line that a program in a pod wrote, as a terminal may be given it.
+
+    Colours stay, for this line; all else that speaks to the terminal (titles, clipboards, cursors)
+    is shown as a mark. Of what a progress bar wrote over itself the last is left.
+    """
+    last = text.rstrip("\r").rpartition("\r")[2]
+    parts = _COLOUR.split(last)
+    if len(parts) == 1:
+        return plain(last)
+    coloured = (part if index % 2 else plain(part) for index, part in enumerate(parts))
+    return "".join(coloured) + _PLAIN_AGAIN
 
 
 def table(columns: Iterable[Column], rows: Iterable[Sequence[Any]]) -> Table:
