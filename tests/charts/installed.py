@@ -10,6 +10,7 @@ Every request is asked of the real authorizer, and what it said is kept.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -32,6 +33,8 @@ from tests.patience import patient
 COMPONENTS = ("brain", "controller", "scheduler")
 RBAC = "rbac.authorization.k8s.io"
 RELEASE = "penstock"
+SHORTEST_SECRET = 16
+"""Characters: what is shorter stands in any text by chance."""
 
 
 @dataclass
@@ -135,6 +138,24 @@ class Installed:
         """What a component wrote."""
         found = sorted(self.folder.glob(f"pods/**/logs/{component}/*.log"))
         return "".join(path.read_text(errors="replace")[-6000:] for path in found)
+
+    async def secrets(self) -> set[str]:
+        """All that must stand in no log: what Secrets hold, and tokens that are mounted."""
+        found = {self.cluster.token}
+        for secret in (await self.api.list("secrets")).items:
+            for value in (secret.get("data") or {}).values():
+                found |= {value, base64.b64decode(value).decode(errors="replace")}
+        for path in self.folder.glob("pods/**/volumes/*/token"):
+            with contextlib.suppress(OSError):  # of a pod that has gone
+                found.add(path.read_text())
+        return {one for one in found if len(one) >= SHORTEST_SECRET}
+
+    def logs(self) -> dict[Path, str]:
+        """What all pods wrote."""
+        return {
+            path: path.read_text(errors="replace")
+            for path in self.folder.glob("pods/**/logs/**/*.log")
+        }
 
     async def start_all(self) -> None:
         for component in COMPONENTS:

@@ -52,6 +52,14 @@ def no_component_was_refused_anything(found: Installed) -> None:
         assert found.recorded.refused_to(account) == [], component
 
 
+async def no_secret_was_written(found: Installed) -> None:
+    secrets, logs = await found.secrets(), found.logs()
+    assert len(secrets) > len(COMPONENTS)
+    assert len(logs) > len(COMPONENTS)
+    for path, text in logs.items():
+        assert not any(secret in text for secret in secrets), path
+
+
 def test_a_real_job_goes_through(tmp_path: Path) -> None:
     """The demo's job, one epoch of it, where only restricted pods may run.
 
@@ -78,6 +86,7 @@ def test_a_real_job_goes_through(tmp_path: Path) -> None:
         assert found.recorded.refused_to(account) == []
         assert found.unused(account) == []
         no_component_was_refused_anything(found)
+        await no_secret_was_written(found)
 
     run(story, tmp_path)
 
