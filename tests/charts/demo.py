@@ -1,4 +1,6 @@
-"""The whole demo, with the chart's own pods, tokens and rights, where only restricted pods may run.
+"""The whole demo, with the chart's own pods, tokens and rights, in a namespace that is strict.
+
+Its jobs' namespace takes restricted pods only, has a quota, and limits with defaults.
 
     python -m tests.charts.demo
 
@@ -29,6 +31,16 @@ from tests.charts.rendering import CHART, SYSTEM, Json
 EXAMPLES = CHART.parents[1] / "examples"
 PATIENCE_SECONDS = 600.0
 """For the first job, on a machine that has other work too."""
+_QUOTA = {"hard": {"pods": "40", "requests.cpu": "32", "requests.memory": "64Gi"}}
+_LIMITS = {
+    "limits": [
+        {
+            "type": "Container",
+            "defaultRequest": {"cpu": "100m", "memory": "128Mi"},
+            "max": {"cpu": "8", "memory": "16Gi"},
+        }
+    ]
+}
 _TAINT = {"key": "system", "operator": "Exists"}
 _PLACE = {"nodeSelector": {"system": "true"}, "tolerations": [_TAINT]}
 
@@ -36,6 +48,8 @@ _PLACE = {"nodeSelector": {"system": "true"}, "tolerations": [_TAINT]}
 async def demonstrate(found: Installed) -> Report:
     """Both jobs of the demo."""
     await found.enforce_restricted("default")
+    await found.create("resourcequotas", {"metadata": {"name": "jobs"}, "spec": _QUOTA})
+    await found.create("limitranges", {"metadata": {"name": "jobs"}, "spec": _LIMITS})
     await found.start_all()
     connection = Connection.from_kubeconfig(found.kubeconfig)
     async with await found.brain() as client:
@@ -71,6 +85,9 @@ async def main() -> int:
         async with installed(Path(folder), values, nodes) as found:
             report = await demonstrate(found)
             faults = report.faults()
+            quota = await found.api.get("resourcequotas", "jobs", "default")
+            if quota.get("status", {}).get("hard") != _QUOTA["hard"]:
+                faults.append(f"the quota was not in force: {quota}")
             for component in COMPONENTS:
                 for wanted in found.recorded.refused_to(f"{SYSTEM}:penstock-{component}"):
                     faults.append(f"{component} was refused {wanted}")
