@@ -178,7 +178,8 @@ def sleep_goals(rows: Sequence[Row]) -> list[Goal]:
         if (row["pipeline"], row["workers"]) != ("sleep", most) or row["system"] == "torch":
             continue
         name = f"sleep, {most} workers, {row['system']}"
-        goals.append(at_least(f"{name}: of linear", 0.97, row["of_linear"]))
+        if row["of_linear"] is not None:
+            goals.append(at_least(f"{name}: of linear", 0.97, row["of_linear"]))
         goals.append(at_most(f"{name}: pod's memory, of DataLoader's", 1.1, row["pod_mb_of_torch"]))
     return goals
 
