@@ -273,6 +273,7 @@ async def installed(
     nodes: Sequence[NodeDeclaration] = NODES,
     *,
     longest_token_seconds: int | None = None,
+    chart: Path = CHART,
 ) -> AsyncIterator[Installed]:
     """A cluster with the chart in it; none of its pods runs yet."""
     options = ClusterOptions(
@@ -284,7 +285,7 @@ async def installed(
     async with EmbeddedCluster(options) as cluster:
         found = Installed(cluster, folder)
         await found.helm(
-            lambda config: config.install(CHART, RELEASE, values, create_namespace=True)
+            lambda config: config.install(chart, RELEASE, values, create_namespace=True)
         )
         await found.enforce_restricted(SYSTEM)
         yield found

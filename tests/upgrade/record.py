@@ -1,4 +1,4 @@
-"""Records what a release leaves behind: its objects, and the Brain's database.
+"""Records what a release leaves behind: its objects, the Brain's database, and its chart.
 
     python -m tests.upgrade.record 0.1.0
 
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import helm_python as helm
 import yaml
 
 from tests.charts.installed import Installed, installed, until
@@ -96,6 +97,8 @@ async def main(version: str) -> None:
             text = yaml.safe_dump_all(yaml.safe_load(yaml.safe_dump(objects)), sort_keys=False)
             (folder / "objects.yaml").write_text(text, encoding="utf-8")
             dump(folder, Path(scratch))
+    with helm.Chart.load(CHART) as chart:
+        chart.save(folder)
     print(f"{len(objects)} objects of {SYSTEM}'s release {version}")
 
 
