@@ -34,6 +34,7 @@ from penstock_cluster.registry import ApiError, Engine
 from penstock_cluster.registry.admission.rbac import Attributes, explain
 from penstock_cluster.registry.model import errors
 from penstock_cluster.registry.model.call import Call
+from penstock_cluster.registry.objects.field_selectors import selected_name
 from penstock_cluster.registry.tokens import TokenError
 
 logger = logging.getLogger(__name__)
@@ -149,17 +150,15 @@ class Application:
 
     def _authorize(self, request: Request) -> None:
         target = request.target
+        name = target.name
+        if not name and target.verb in ("list", "watch"):
+            name = selected_name(request.query.get("fieldSelector", ""))
         wanted = Attributes(
-            target.verb,
-            target.group,
-            target.resource,
-            target.subresource,
-            target.namespace,
-            target.name,
+            target.verb, target.group, target.resource, target.subresource, target.namespace, name
         )
         if not self.engine.authorizer.allowed(request.user, wanted):
-            name = errors.ResourceName(target.group, target.resource, "")
-            raise errors.forbidden(name, target.name, explain(request.user, wanted))
+            resource = errors.ResourceName(target.group, target.resource, "")
+            raise errors.forbidden(resource, name, explain(request.user, wanted))
 
     async def _stream(self, request: Request, reply: StreamReply, send: Send) -> None:
         headers = [(b"content-type", reply.content_type), (b"cache-control", b"no-cache, private")]

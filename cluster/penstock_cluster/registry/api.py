@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from penstock_cluster.registry.admission.rbac import Attributes, Authorizer
 from penstock_cluster.registry.model.call import Call, User
 from penstock_cluster.registry.model.errors import ApiError, Json
-from penstock_cluster.registry.objects.field_selectors import matcher
+from penstock_cluster.registry.objects.field_selectors import matcher, selected_name
 from penstock_cluster.registry.objects.resource import Resource
 from penstock_cluster.registry.objects.watch import Subscription, WatchEvent, bookmark
 from penstock_cluster.registry.operations.deletion import DeleteOptions, Preconditions
@@ -75,7 +75,7 @@ class Api:
         field_selector: str = "",
     ) -> ObjectList:
         found = self._resource(resource)
-        self._call("list", found, namespace or "")
+        self._call("list", found, namespace or "", selected_name(field_selector))
         match = matcher(found, label_selector, field_selector)
         table = self._storage.store.table(found.storage)
         items = [
@@ -175,7 +175,7 @@ class Api:
         of a list, only what came after it.
         """
         found = self._resource(resource)
-        self._call("watch", found, namespace or "")
+        self._call("watch", found, namespace or "", selected_name(field_selector))
         match = matcher(found, label_selector, field_selector)
         table = self._storage.store.table(found.storage)
         after = self._storage.store.number if resource_version is None else int(resource_version)

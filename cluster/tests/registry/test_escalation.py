@@ -89,6 +89,22 @@ def test_a_binding_hands_on_what_one_has_or_may_bind(rule: dict[str, Any], allow
     run(story, EngineOptions(rbac=True))
 
 
+def test_a_role_comes_before_its_binding() -> None:
+    """Nobody can say what a binding to a role that is not there would hand on."""
+
+    async def story(engine: Engine, admin: Api) -> None:
+        ann = await as_holder_of(engine, READ_PODS)
+        later = {**binding(), "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "later"}}
+        with pytest.raises(ApiError, match=r'roles\.rbac.* "later" not found') as refused:
+            await ann.create(f"rolebindings.{RBAC}", later, "default")
+        assert refused.value.code == 404
+        role = {"metadata": {"name": "later"}, "rules": [READ_PODS]}
+        await ann.create(f"roles.{RBAC}", role, "default")
+        await ann.create(f"rolebindings.{RBAC}", later, "default")
+
+    run(story, EngineOptions(rbac=True))
+
+
 def test_a_role_holds_what_its_author_has() -> None:
     async def story(engine: Engine, _: Api) -> None:
         ann = await as_holder_of(engine, READ_PODS)

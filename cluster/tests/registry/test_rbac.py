@@ -104,3 +104,34 @@ def test_switched_off_everybody_may_do_everything() -> None:
         await ada.create("configmaps", config_map("a"), "default")
 
     run(scenario)
+
+
+def test_a_role_that_names_an_object_allows_lists_of_that_one_alone() -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        rule = {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "verbs": ["list", "watch"],
+            "resourceNames": ["a"],
+        }
+        await api.create(f"roles.{RBAC}", {"metadata": {"name": "one"}, "rules": [rule]}, "default")
+        binding = {
+            "metadata": {"name": "one"},
+            "roleRef": {"kind": "Role", "name": "one"},
+            "subjects": [{"kind": "User", "name": "ada"}],
+        }
+        await api.create(f"rolebindings.{RBAC}", binding, "default")
+        for name in "ab":
+            await api.create("configmaps", config_map(name), "default")
+        ada = engine.api("ada", groups=("system:authenticated",))
+        own = await ada.list("configmaps", "default", field_selector="metadata.name=a")
+        assert [item["metadata"]["name"] for item in own.items] == ["a"]
+        async with ada.watch("configmaps", "default", field_selector="metadata.name==a"):
+            pass
+        for selector in ("", "metadata.name=b", "metadata.name!=a", "metadata.namespace=default"):
+            with pytest.raises(ApiError, match="is forbidden"):
+                await ada.list("configmaps", "default", field_selector=selector)
+            with pytest.raises(ApiError, match="is forbidden"):
+                ada.watch("configmaps", "default", field_selector=selector)
+
+    run(scenario, EngineOptions(rbac=True))

@@ -1,7 +1,7 @@
 """Nobody hands on a right that they do not have: checked where roles are enforced.
 
 * A role may hold what its author holds, or anything where they may ``escalate`` it; a binding may
-  name a role whose rights its author holds, or one that they may ``bind``.
+  name a role whose rights its author holds, which must be there, or one that they may ``bind``.
 * An owner reference that blocks the owner's deletion needs the right to the owner's finalizers,
   and a change of owner references the right to delete the object. Real servers check this one where
   the plugin OwnerReferencesPermissionEnforcement is on, as OpenShift has it: whoever passes here,
@@ -55,6 +55,8 @@ class Escalation:
         wanted = Attributes(verb, _GROUP, plural, "", namespace, name)
         if self._authorizer.allowed(call.user, wanted):
             return
+        if verb == "bind" and not self._authorizer.has_role(reference, namespace):
+            raise errors.not_found(errors.ResourceName(_GROUP, plural, ""), name)
         own = list(self._authorizer.rules(call.user, namespace))
         missing = [one for rule in rules for one in parts(rule) if not _covered(one, own)]
         if missing:

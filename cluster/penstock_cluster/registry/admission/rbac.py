@@ -116,13 +116,21 @@ class Authorizer:
 
     def rules_of(self, reference: Json, namespace: str) -> Iterator[Json]:
         """The rules of the role that a binding in ``namespace`` refers to, if there is one."""
+        role = self._role(reference, namespace)
+        if role is not None:
+            yield from self._role_rules(role)
+
+    def has_role(self, reference: Json, namespace: str) -> bool:
+        """Whether the role that a binding in ``namespace`` refers to is there."""
+        return self._role(reference, namespace) is not None
+
+    def _role(self, reference: Json, namespace: str) -> Json | None:
         kind, name = reference.get("kind"), reference.get("name", "")
         if kind == "ClusterRole":
             role = self._store.table(f"clusterroles.{_GROUP}").items.get(("", name))
         else:
             role = self._store.table(f"roles.{_GROUP}").items.get((namespace, name))
-        if role is not None:
-            yield from self._role_rules(role.object)
+        return None if role is None else role.object
 
     def _role_rules(self, role: Json) -> Iterator[Json]:
         yield from role.get("rules") or ()

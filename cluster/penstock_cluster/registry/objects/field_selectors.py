@@ -66,6 +66,18 @@ def selectable(resource: Resource) -> dict[str, FieldReader]:
     return readers
 
 
+def selected_name(fields: str) -> str:
+    """The one name that a field selector leaves; empty: it leaves more.
+
+    A list or a watch of one name is allowed by a role that names it.
+    """
+    for term in fields.split(","):
+        field, _, value = term.partition("=")
+        if field == "metadata.name":
+            return value.removeprefix("=")
+    return ""
+
+
 def matcher(resource: Resource, labels: str, fields: str) -> Match | None:
     """A test for stored versions; ``None`` when everything matches."""
     by_label = LabelSelector.parse(labels) if labels else None
