@@ -90,7 +90,7 @@ class Engine:
         )
         self.authorizer = Authorizer(self.store, enforced=self.options.rbac)
         self.subresources = Subresources(storage, self.tokens)
-        self.policies = Policies(self.store)
+        self.policies = Policies(self.store, self.authorizer)
         # In the order of the real server, which decides the answer where several would refuse.
         self.operations.admission += (
             LimitRanges(self.store),

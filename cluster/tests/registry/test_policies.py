@@ -8,10 +8,15 @@ import pytest
 
 from cluster.tests.registry.running import run
 from cluster.tests.registry.samples import config_map
-from penstock_cluster.registry import Api, ApiError, Engine
+from penstock_cluster.registry import Api, ApiError, Engine, EngineOptions
+from penstock_cluster.registry.admission import cel_authorizer
+from penstock_cluster.registry.admission.cel import AUTHORIZER_FUNCTIONS
+from penstock_cluster.registry.admission.request import AdmissionRequest
 
 POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
 BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+RBAC = "rbac.authorization.k8s.io"
+SCRAPE = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 
 
 def policy(*validations: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -169,3 +174,111 @@ def test_a_policy_that_does_not_compile_is_refused(expression: str, complaint: s
         assert complaint in cause["message"]
 
     run(scenario)
+
+
+CONFIG_MAP = "authorizer.group('').resource('configmaps').name('a').namespace('default')"
+MAY_MAKE_PODS = "authorizer.group('').resource('pods').namespace(request.namespace)"
+
+
+def bound_to_create(*resources: str) -> list[dict[str, Any]]:
+    """A role and its binding in the namespace default, for ada."""
+    rule = {"apiGroups": [""], "resources": list(resources), "verbs": ["create"]}
+    return [
+        {"metadata": {"name": "makers"}, "rules": [rule]},
+        {
+            "metadata": {"name": "makers"},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "makers"},
+            "subjects": [{"kind": "User", "apiGroup": RBAC, "name": "ada"}],
+        },
+    ]
+
+
+async def bind(api: Api, *resources: str) -> None:
+    role, bound = bound_to_create(*resources)
+    await api.create(f"roles.{RBAC}", role, "default")
+    await api.create(f"rolebindings.{RBAC}", bound, "default")
+
+
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize("where", ["validation", "condition", "variable"])
+def test_a_policy_asks_what_else_the_caller_may_do(where: str, granted: bool) -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        asks = f"{MAY_MAKE_PODS}.check('create').allowed()"
+        validation = {"expression": asks, "message": "no pods"}
+        more: dict[str, Any] = {}
+        if where == "condition":
+            validation = {"expression": "false", "message": "no pods"}
+            more["matchConditions"] = [{"name": "no-pods", "expression": f"!{asks}"}]
+        if where == "variable":
+            validation = {"expression": "variables.may", "message": "no pods"}
+            more["variables"] = [{"name": "may", "expression": asks}]
+        await api.create(POLICIES, policy(validation, **more))
+        await api.create(BINDINGS, binding())
+        await bind(api, "configmaps", *(["pods"] if granted else []))
+        ada = engine.api("ada", groups=("system:authenticated",))
+        if granted:
+            await ada.create("configmaps", with_data("a", 1), "default")
+        else:
+            assert (await refusal_of(ada, with_data("a", 1))).endswith("denied request: no pods")
+        await api.create("configmaps", with_data("b", 1), "default")
+
+    run(scenario, EngineOptions(rbac=True))
+
+
+def test_without_roles_everybody_may_do_what_a_policy_asks_for() -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        asks = {"expression": f"{MAY_MAKE_PODS}.check('create').allowed()"}
+        await api.create(POLICIES, policy(asks))
+        await api.create(BINDINGS, binding())
+        ada = engine.api("ada", groups=("system:authenticated",))
+        await ada.create("configmaps", with_data("a", 1), "default")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        ("authorizer.requestResource.check('create').allowed()", True),
+        ("authorizer.requestResource.check('delete').allowed()", False),
+        ("authorizer.serviceAccount('default', 'x').path('/metrics').check('get').allowed()", True),
+        ("authorizer.path('/metrics').check('get').allowed()", False),
+        ("!authorizer.path('/metrics').check('get').errored()", True),
+        ("authorizer.group('').resource('pods').check('get').error() == ''", True),
+        (f"{CONFIG_MAP}.check('create').allowed()", True),
+        (f"{CONFIG_MAP}.subresource('status').check('create').allowed()", False),
+        (f"{CONFIG_MAP}.check('create').reason() == ''", True),
+    ],
+)
+def test_what_can_be_asked_of_an_authorizer(expression: str, holds: bool) -> None:
+    async def scenario(engine: Engine, api: Api) -> None:
+        await api.create(POLICIES, policy({"expression": expression}))
+        await api.create(BINDINGS, binding())
+        await bind(api, "configmaps")
+        path = {"metadata": {"name": "scrapers"}, "rules": [SCRAPE]}
+        await api.create(f"clusterroles.{RBAC}", path)
+        account = {"kind": "ServiceAccount", "namespace": "default", "name": "x"}
+        reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "scrapers"}
+        bound = {"metadata": {"name": "scrapers"}, "roleRef": reference, "subjects": [account]}
+        await api.create(f"clusterrolebindings.{RBAC}", bound)
+        ada = engine.api("ada", groups=("system:authenticated",))
+        if holds:
+            await ada.create("configmaps", with_data("a", 1), "default")
+        else:
+            assert "failed expression" in await refusal_of(ada, with_data("a", 1))
+
+    run(scenario, EngineOptions(rbac=True))
+
+
+def test_the_functions_of_an_authorizer_are_those_that_compile() -> None:
+    seen: list[frozenset[str]] = []
+
+    async def scenario(engine: Engine, api: Api) -> None:
+        def look(request: AdmissionRequest) -> None:
+            seen.append(frozenset(cel_authorizer.functions(request, engine.authorizer)))
+
+        engine.operations.admission.append(look)
+        await api.create("configmaps", with_data("a", 1), "default")
+
+    run(scenario)
+    assert seen == [AUTHORIZER_FUNCTIONS]

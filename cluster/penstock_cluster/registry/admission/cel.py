@@ -6,7 +6,7 @@ lists, quantities) are here; see ADR 0002 for the choice of the interpreter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cache, lru_cache
 from importlib import import_module
@@ -75,6 +75,25 @@ _BUILT_IN = frozenset(
 )
 
 
+AUTHORIZER_FUNCTIONS = frozenset(
+    [
+        "group",
+        "resource",
+        "subresource",
+        "namespace",
+        "name",
+        "path",
+        "serviceAccount",
+        "check",
+        "allowed",
+        "reason",
+        "errored",
+        "error",
+    ]
+)
+"""Those of the variable ``authorizer``, which come with each request (`cel_authorizer`)."""
+
+
 class CelError(ValueError):
     """An expression does not compile or cannot be evaluated; the message is the compiler's."""
 
@@ -137,7 +156,9 @@ def _pattern(text: str) -> Any:
     return go_pattern(text)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+Functions = Mapping[str, Callable[..., Any]]
+
+_FUNCTIONS: Functions = {
     "quantity": _as_quantity,
     "isQuantity": _is_quantity,
     "isGreaterThan": lambda left, right: _compare(left, right) > 0,
@@ -193,7 +214,7 @@ class Program:
             if (
                 name.isidentifier()
                 and not name.startswith("_")
-                and name not in _BUILT_IN | _FUNCTIONS.keys()
+                and name not in _BUILT_IN | _FUNCTIONS.keys() | AUTHORIZER_FUNCTIONS
             ):
                 raise CelError(
                     f"ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"
@@ -205,9 +226,13 @@ class Program:
         if message:
             raise CelError(message)
 
-    def run(self, variables: Json) -> Any:
-        """The value of the expression; :class:`CelError` when it has none."""
-        context = _interpreter().Context(variables=variables, functions=_FUNCTIONS)
+    def run(self, variables: Json, functions: Functions | None = None) -> Any:
+        """The value of the expression; :class:`CelError` when it has none.
+
+        ``functions`` are those that a variable of this request has, besides the usual ones.
+        """
+        known = {**_FUNCTIONS, **functions} if functions else _FUNCTIONS
+        context = _interpreter().Context(variables=variables, functions=known)
         try:
             return self._program.execute(context)
         except KeyError as error:

@@ -1,11 +1,12 @@
-"""Validating admission policies: CEL over the request, the object and its previous version."""
+"""Validating admission policies: CEL over the request, the objects and the caller's rights."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from penstock_cluster.registry.admission import cel
+from penstock_cluster.registry.admission import cel, cel_authorizer
+from penstock_cluster.registry.admission.rbac import Authorizer
 from penstock_cluster.registry.admission.request import AdmissionRequest
 from penstock_cluster.registry.model import errors
 from penstock_cluster.registry.model.errors import Json
@@ -21,7 +22,8 @@ logger = logging.getLogger(__name__)
 class Policies:
     """Applies every policy that is bound and matches; :class:`ApiError` 403 or 422 when denied."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
         self._policies = store.table(f"validatingadmissionpolicies.{_GROUP}")
         self._bindings = store.table(f"validatingadmissionpolicybindings.{_GROUP}")
         self._namespaces = store.table("namespaces")
@@ -75,10 +77,12 @@ class Policies:
         variables = _variables(request)
         found = self._namespaces.items.get(("", request.namespace)) if request.namespace else None
         variables["namespaceObject"] = found.object if found else None
+        variables["authorizer"] = cel_authorizer.variable(request)
+        functions = cel_authorizer.functions(request, self._authorizer)
         fails = spec.get("failurePolicy", "Fail") == "Fail"
         try:
             for condition in spec.get("matchConditions") or ():
-                if cel.compiled(condition["expression"]).run(variables) is not True:
+                if cel.compiled(condition["expression"]).run(variables, functions) is not True:
                     return []
         except cel.CelError as error:
             return [("Invalid", f"match condition failed: {error}")] if fails else []
@@ -87,24 +91,30 @@ class Policies:
         broken: dict[str, str] = {}
         for variable in spec.get("variables") or ():
             try:
-                composed[variable["name"]] = cel.compiled(variable["expression"]).run(variables)
+                program = cel.compiled(variable["expression"])
+                composed[variable["name"]] = program.run(variables, functions)
             except cel.CelError as error:
                 broken[variable["name"]] = str(error)
         denials = []
         for validation in spec.get("validations") or ():
-            denial = _validate(validation, variables, broken, fails=fails)
+            denial = _validate(validation, variables, functions, broken, fails=fails)
             if denial is not None:
                 denials.append(denial)
         return denials
 
 
 def _validate(
-    validation: Json, variables: Json, broken: dict[str, str], *, fails: bool
+    validation: Json,
+    variables: Json,
+    functions: cel.Functions,
+    broken: dict[str, str],
+    *,
+    fails: bool,
 ) -> tuple[str, str] | None:
     expression = validation["expression"]
     reason = validation.get("reason") or "Invalid"
     try:
-        if cel.compiled(expression).run(variables) is True:
+        if cel.compiled(expression).run(variables, functions) is True:
             return None
     except cel.CelError as error:
         if not fails:
@@ -117,7 +127,8 @@ def _validate(
     message = validation.get("message") or f"failed expression: {expression.strip()}"
     if validation.get("messageExpression"):
         try:
-            message = str(cel.compiled(validation["messageExpression"]).run(variables))
+            program = cel.compiled(validation["messageExpression"])
+            message = str(program.run(variables, functions))
         except cel.CelError as error:
             logger.warning("messageExpression of a policy failed: %s", error)
     return reason, message
