@@ -50,8 +50,13 @@ class Recorded:
         return [wanted for name, wanted in self.granted if name == user]
 
     def refused_to(self, account: str) -> list[Attributes]:
+        """What was refused to it. Whether it may hand on what it lacks is asked of everybody."""
         user = f"system:serviceaccount:{account}"
-        return [wanted for name, wanted in self.refused if name == user]
+        return [
+            wanted
+            for name, wanted in self.refused
+            if name == user and wanted.verb not in ("escalate", "bind")
+        ]
 
 
 class Installed:

@@ -62,6 +62,7 @@ class FakeServer:
                 "secrets",
                 "services",
                 "serviceaccounts",
+                "roles",
                 "rolebindings",
                 "events",
                 "leases",

@@ -91,6 +91,7 @@ def test_read_spec_names_field_and_value() -> None:
         ("services", "job"),
         ("secrets", "job-token"),
         ("serviceaccounts", "job-trainer"),
+        ("roles", "job-trainer"),
         ("rolebindings", "job-trainer"),
     ],
 )
@@ -99,6 +100,7 @@ def test_an_object_in_the_way_is_named(life: Life, resource: str, name: str) -> 
         "services": "Service",
         "secrets": "Secret",
         "serviceaccounts": "ServiceAccount",
+        "roles": "Role",
         "rolebindings": "RoleBinding",
     }[resource]
     life.server.put(resource, {"kind": kind, "metadata": {"name": name}})

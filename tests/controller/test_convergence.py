@@ -289,7 +289,7 @@ class JobLife(RuleBasedStateMachine):
         for step in range(min(count, len(names))):
             visit(self.life, names[(index + step) % len(names)], fate)
 
-    @rule(kind=st.sampled_from(["secrets", "services", "serviceaccounts", "rolebindings"]))
+    @rule(kind=st.sampled_from(["secrets", "services", "serviceaccounts", "roles", "rolebindings"]))
     def lose_object(self, kind: str) -> None:
         """Somebody deletes one of the job's own objects, and the controller gets to know."""
         for name in [one for one in self.life.server.objects[kind] if one.startswith("job")]:

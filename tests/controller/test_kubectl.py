@@ -209,7 +209,7 @@ def test_delete_without_the_controller(
     try:
         cluster.kubectl("delete", "ej", settled_job, "--timeout=20s")
         selector = f"penstock.dev/job={settled_job}"
-        for kind in ("pods", "services", "secrets", "serviceaccounts", "rolebindings"):
+        for kind in ("pods", "services", "secrets", "serviceaccounts", "roles", "rolebindings"):
             until(
                 f"the job's {kind} to be gone",
                 lambda kind=kind: not cluster.find(kind, "-l", selector),

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.enums import Strategy
 from penstock.controller.execution.tokens import KEY_SECRET
-from tests.controller.life import Json, Life, Settings
+from tests.controller.life import Json, Life, Settings, template
 
 
 def test_first_visit_writes_every_condition(life: Life) -> None:
@@ -38,14 +38,62 @@ def test_objects_of_a_job(life: Life) -> None:
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"] == {"penstock.dev/job-uid": uid}
     binding = life.server.objects["rolebindings"]["job-trainer"]
-    assert binding["roleRef"]["name"] == "penstock-trainer"
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "job-trainer")
     assert "job-trainer" in life.server.objects["serviceaccounts"]
-    for kind in ("secrets", "services", "serviceaccounts", "rolebindings", "pods"):
+    for kind in ("secrets", "services", "serviceaccounts", "roles", "rolebindings", "pods"):
         for name, found in life.server.objects[kind].items():
             if name == KEY_SECRET:  # the controller's own
                 continue
             [owner] = found["metadata"]["ownerReferences"]
             assert (owner["uid"], owner["controller"]) == (uid, True)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.ALL_REDUCE, Strategy.PARAMETER_SERVER])
+def test_a_trainers_role_names_its_job(life: Life, strategy: Strategy) -> None:
+    """Only what cannot be narrowed to names has none; Scales are read where they ask a trainer."""
+    servers = strategy is Strategy.PARAMETER_SERVER
+    roles = {"ps": {"template": template(), "replicas": 1}} if servers else {}
+    life.create_job(strategy=strategy.value, workers={"replicas": 1}, roles=roles)
+    life.settle()
+    rules = life.server.objects["roles"]["job-trainer"]["rules"]
+    named = {
+        (resource, verb)
+        for rule in rules
+        if rule.get("resourceNames") == ["job"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    whole = {
+        (resource, verb)
+        for rule in rules
+        if "resourceNames" not in rule
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    reads = {("elasticjobs", verb) for verb in ("get", "list", "watch")}
+    assert named == {*reads, ("elasticjobs/status", "patch")}
+    scales = {("scales", "list"), ("scales", "watch"), ("scales/status", "patch")}
+    least = {("scales", "create"), ("pods", "list"), ("pods", "watch")}
+    assert whole == (least | scales if servers else least)
+
+
+def test_a_binding_of_an_earlier_release_stays(life: Life) -> None:
+    """What a role is bound to cannot be changed; its job's trainer goes on with what it had."""
+    life.create_job(workers={"replicas": 1})
+    life.settle()
+
+    def of_an_earlier_release(binding: Json) -> None:
+        binding["roleRef"].update(kind="ClusterRole", name="penstock-trainer")
+
+    life.server.edit("rolebindings", "job-trainer", of_an_earlier_release)
+    life.server.remove("roles", "job-trainer")
+    life.restart()
+    life.server.advance(1)
+    life.find_missing_objects()
+    life.settle()
+    assert "job-trainer" in life.server.objects["roles"]
+    assert life.server.objects["rolebindings"]["job-trainer"]["roleRef"]["kind"] == "ClusterRole"
+    assert life.condition("Accepted")[0] == "True"
 
 
 def test_a_trainer_of_an_earlier_release_is_left_running(life: Life) -> None:

@@ -17,6 +17,7 @@ NAMES = {
     "secrets": "job-token",
     "services": "job",
     "serviceaccounts": "job-trainer",
+    "roles": "job-trainer",
     "rolebindings": "job-trainer",
 }
 
@@ -103,9 +104,9 @@ def test_a_trainer_that_is_refused_has_them_looked_at(settled: Life) -> None:
 
 
 @pytest.mark.parametrize("fault", ["crash-before", "crash-after", "blind", "lose", "refuse"])
-@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("number", range(1, 11))
 def test_they_go_out_together_and_any_of_them_may_fail(life: Life, fault: str, number: int) -> None:
-    """Whatever becomes of one of the calls, pods come only once all four objects are there."""
+    """Whatever becomes of one of the calls, pods come only once all its objects are there."""
     life.create_job(workers={"replicas": 1})
     seen: list[int] = []
 

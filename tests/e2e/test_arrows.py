@@ -204,6 +204,7 @@ def test_of_a_group(plane: ControlPlane, tmp_path: Path) -> None:
         for kind, name in (
             ("secret", "walked-token"),
             ("serviceaccount", "walked-trainer"),
+            ("role", "walked-trainer"),
             ("rolebinding", "walked-trainer"),
             ("service", "walked"),
         ):

@@ -1,10 +1,10 @@
 """Which jobs have lost one of their own objects: looked for now and then, at a bounded cost.
 
 Nothing tells the controller when somebody deletes a job's Service: no pod changes, though new
-connections to the trainer fail from then on. Services, ServiceAccounts and RoleBindings are listed,
-metadata only, one call for every five hundred jobs. Secrets are not: the right to list them would
-open those of everybody, so a few are read by name, each job's in its turn. A pod that cannot start
-for want of its Secret has the controller look at once (`pod_changes.needs_objects`).
+connections to the trainer fail from then on. Services, ServiceAccounts, Roles and RoleBindings are
+listed, metadata only, one call for every five hundred jobs. Secrets are not: the right to list them
+would open those of everybody, so a few are read by name, each job's in its turn. A pod that cannot
+start for want of its Secret has the controller look at once (`pod_changes.needs_objects`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 
 SECRETS_AT_A_TIME: Final = 30
-_LISTED: Final = ("services", "serviceaccounts", "rolebindings")
+_LISTED: Final = ("services", "serviceaccounts", "roles", "rolebindings")
 
 
 class OwnedObjects:

@@ -1,9 +1,11 @@
-"""What a job's trainer may do in the Kubernetes API: one role and three admission policies.
+"""What a job's trainer may do in the Kubernetes API: a role and three admission policies.
 
-RBAC says which verbs on which resources; it cannot say on which objects, nor with what content.
-That is what the policies add: a trainer writes plans for its own job and in the Brain's name
-alone, of a Scale's status it sets the one condition that is its to set, and of its job's status it
-writes the one field that is its own.
+The role is one of its job's own, which the controller makes: it names the job, so that no trainer
+reads another's. What RBAC cannot say is on which objects one creates and lists, and with what
+content. For writes the policies add that: a trainer writes plans for its own job and in the Brain's
+name alone, of a Scale's status it sets the one condition that is its to set, and of its job's
+status it writes the one field that is its own. Reads know no policy, so the pods of its whole
+namespace stay open to a trainer, and with parameter servers the Scales.
 
 Whoever is called ``system:serviceaccount:NAMESPACE:JOB-trainer`` is taken for the trainer of JOB
 in NAMESPACE, so service accounts with names ending in ``-trainer`` are reserved.
@@ -14,12 +16,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.base.enums import Policy, Source
+from penstock.crds.admission_policy import policy_and_binding
 from penstock.crds.conditions import ScaleCondition
 from penstock.crds.group import ELASTICJOB_PLURAL, GROUP, SCALE_PLURAL
 from penstock.crds.job_status import ElasticJobStatus
 
 TRAINER_ROLE_NAME: Final = "penstock-trainer"
-"""The ClusterRole that the controller binds each trainer's service account to."""
+"""The ClusterRole that earlier releases bound trainers to, for those of their jobs that still run.
+
+It reads all jobs of a namespace. To be removed with the next release.
+"""
 
 SERVICE_ACCOUNT_SUFFIX: Final = "-trainer"
 """What follows the job's name in the name of its trainer's service account."""
@@ -44,6 +50,30 @@ _OWN_JOB: Final = {
 }
 
 
+def trainer_rules(job: str, *, has_servers: bool) -> list[dict[str, Any]]:
+    """The rules of the role of one job's trainer.
+
+    A list or a watch is of one name where its field selector says so.
+
+    Args:
+        job: the job's name.
+        has_servers: whether the job has parameter servers, about which Scales ask its trainer.
+    """
+    own = {"resourceNames": [job]}
+    rules = [
+        {**_rule(GROUP, ELASTICJOB_PLURAL, "get", "list", "watch"), **own},
+        {**_rule(GROUP, f"{ELASTICJOB_PLURAL}/status", "patch"), **own},
+        _rule(GROUP, SCALE_PLURAL, "create"),
+        _rule("", "pods", "list", "watch"),
+    ]
+    if has_servers:
+        rules += [
+            _rule(GROUP, SCALE_PLURAL, "list", "watch"),
+            _rule(GROUP, f"{SCALE_PLURAL}/status", "patch"),
+        ]
+    return rules
+
+
 def trainer_policy() -> list[dict[str, Any]]:
     """The ClusterRole, and the policies with the bindings that put them in force."""
     return [
@@ -66,20 +96,21 @@ def trainer_policy() -> list[dict[str, Any]]:
     ]
 
 
-def _cluster_role() -> dict[str, Any]:
-    def rule(group: str, resource: str, *verbs: str) -> dict[str, Any]:
-        return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+def _rule(group: str, resource: str, *verbs: str) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
 
+
+def _cluster_role() -> dict[str, Any]:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": TRAINER_ROLE_NAME},
         "rules": [
-            rule(GROUP, ELASTICJOB_PLURAL, "get", "list", "watch"),
-            rule(GROUP, f"{ELASTICJOB_PLURAL}/status", "patch"),
-            rule(GROUP, SCALE_PLURAL, "create", "get", "list", "watch"),
-            rule(GROUP, f"{SCALE_PLURAL}/status", "patch"),
-            rule("", "pods", "list", "watch"),
+            _rule(GROUP, ELASTICJOB_PLURAL, "get", "list", "watch"),
+            _rule(GROUP, f"{ELASTICJOB_PLURAL}/status", "patch"),
+            _rule(GROUP, SCALE_PLURAL, "create", "get", "list", "watch"),
+            _rule(GROUP, f"{SCALE_PLURAL}/status", "patch"),
+            _rule("", "pods", "list", "watch"),
         ],
     }
 
@@ -92,39 +123,14 @@ def _policy(
     validations: list[dict[str, str]],
 ) -> list[dict[str, Any]]:
     """A policy on what trainers do with one resource, and its binding."""
-    matched = {
-        "apiGroups": [GROUP],
-        "apiVersions": ["*"],
-        "operations": [operation],
-        "resources": [resource],
-        "scope": "*",
-    }
-    # With what the API server would add: to whoever applies it next, that would be a conflict.
-    constraints = {
-        "matchPolicy": "Equivalent",
-        "namespaceSelector": {},
-        "objectSelector": {},
-        "resourceRules": [matched],
-    }
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": constraints,
-            "matchConditions": [_IS_TRAINER],
-            "variables": [_OWN_NAMESPACE, _OWN_JOB, *variables],
-            "validations": [{**validation, "reason": "Forbidden"} for validation in validations],
-        },
-    }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    }
-    return [policy, binding]
+    return policy_and_binding(
+        name,
+        [operation],
+        resource,
+        conditions=[_IS_TRAINER],
+        variables=[_OWN_NAMESPACE, _OWN_JOB, *variables],
+        validations=validations,
+    )
 
 
 def _on_create() -> list[dict[str, str]]:

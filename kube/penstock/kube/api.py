@@ -32,6 +32,7 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "services": "/api/v1",
     "serviceaccounts": "/api/v1",
     "events": "/api/v1",
+    "roles": _RBAC,
     "rolebindings": _RBAC,
     "leases": "/apis/coordination.k8s.io/v1",
     "resourceslices": _DEVICES,

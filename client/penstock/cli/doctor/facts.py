@@ -78,8 +78,7 @@ COMPONENTS_NEED: Final = {
         *(Right(verb, "scales", GROUP) for verb in ("list", "watch", "create", "patch", "delete")),
         *(Right(verb, "pods") for verb in ("list", "watch", "create", "patch", "delete")),
         *(Right("create", of) for of in ("services", "serviceaccounts", "secrets", "events")),
-        Right("create", "rolebindings", "rbac.authorization.k8s.io"),
-        Right("bind", "clusterroles", "rbac.authorization.k8s.io", name="penstock-trainer"),
+        *(Right("create", of, "rbac.authorization.k8s.io") for of in ("roles", "rolebindings")),
     ),
     "scheduler": (
         *(Right(verb, "nodes") for verb in ("list", "watch")),

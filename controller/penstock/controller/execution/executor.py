@@ -1,7 +1,8 @@
 """Carries out what `reconcile` decided about one job, and learns from the answers.
 
 Actions go out in their order and the first failure ends the pass; only creations and deletions of
-pods that stand side by side go out together, and so do the job's own objects. Every write that is
+pods that stand side by side go out together, and so do those of the job's own objects of which
+none needs another. Every write that is
 repeated after a crash is made harmless by its own name or condition: names are derived and an
 existing object of ours is success, status writes carry a resourceVersion, deletions a uid.
 """
@@ -183,4 +184,4 @@ def _goes_together(action: Action) -> str:
     """What the action may be carried out beside, or "": neighbours of one kind go together."""
     if isinstance(action, CreatePod | DeletePod):
         return _PODS
-    return _OBJECTS if isinstance(action, EnsureObject) else ""
+    return _OBJECTS if isinstance(action, EnsureObject) and not action.needed_by_others else ""

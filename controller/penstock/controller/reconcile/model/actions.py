@@ -21,12 +21,14 @@ from penstock.crds.events import EventReason
 class EnsureObject:
     """Create one of the job's own objects unless it is there; one of another owner is an error.
 
-    ``manifest`` of the Secret has no token: whoever carries the action out has it made.
+    ``manifest`` of the Secret has no token: whoever carries the action out has it made. One that is
+    ``needed_by_others`` is there before any of those that follow it goes out.
     """
 
     resource: str
     manifest: Mapping[str, Any]
     needs_token: bool = False
+    needed_by_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

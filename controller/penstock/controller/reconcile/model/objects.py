@@ -1,4 +1,4 @@
-"""The objects that a job owns besides its pods: Secret, ServiceAccount, RoleBinding and Service."""
+"""The objects that a job owns besides its pods: Secret, Service, and its trainer's rights."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import ports
+from penstock.base.enums import Strategy
 from penstock.controller.reconcile.model.actions import EnsureObject
 from penstock.controller.reconcile.model.observed import Job
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
-from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX, TRAINER_ROLE_NAME
+from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX, trainer_rules
 
 TOKEN_KEY: Final = "token"
+_RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def owner_reference(job: Job) -> dict[str, Any]:
@@ -64,7 +66,19 @@ def object_key(manifest: Mapping[str, Any]) -> str:
 def job_objects(job: Job) -> list[EnsureObject]:
     """The job's own objects, in the order in which they are made."""
     account = trainer_account_name(job)
+    servers = job.spec is not None and job.spec.strategy is Strategy.PARAMETER_SERVER
     return [
+        EnsureObject(
+            "roles",
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": "Role",
+                "metadata": metadata(job, account),
+                "rules": trainer_rules(job.name, has_servers=servers),
+            },
+            # An API server takes no binding to a role that it does not know.
+            needed_by_others=True,
+        ),
         EnsureObject(
             "secrets",
             {
@@ -88,14 +102,10 @@ def job_objects(job: Job) -> list[EnsureObject]:
         EnsureObject(
             "rolebindings",
             {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "apiVersion": f"{_RBAC}/v1",
                 "kind": "RoleBinding",
                 "metadata": metadata(job, account),
-                "roleRef": {
-                    "apiGroup": "rbac.authorization.k8s.io",
-                    "kind": "ClusterRole",
-                    "name": TRAINER_ROLE_NAME,
-                },
+                "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": account},
                 "subjects": [
                     {"kind": "ServiceAccount", "name": account, "namespace": job.namespace}
                 ],
