@@ -1,7 +1,8 @@
 """A cluster as a person meets it: through kubectl, with access control on and pods that run.
 
 ``PENSTOCK_TEST_KUBECONFIG`` names a real cluster to use; without it an embedded one is started.
-Nothing here or in the tests that use it knows which of the two it is.
+Nothing here or in the tests that use it knows which of the two it is, but that a real one is left
+without what was put into it: that has a label of the tests, and the last of them removes it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ ROOT = Path(__file__).parents[2]
 KUBECTL = shutil.which("kubectl")
 needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 SYSTEM = "penstock-system"
+GIVEN = "PENSTOCK_TEST_KUBECONFIG"
+OURS = "penstock.dev/made-by"
+"""Label of what these tests have put into a cluster."""
 IMAGE = "busybox:1.36"
 LIVE = "trap 'exit 143' TERM; while :; do sleep 0.1; done"
 
@@ -41,7 +45,7 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.folder = folder
         self.namespace = f"test-{uuid4().hex[:8]}"
-        self.kubectl("create", "namespace", self.namespace, namespaced=False)
+        self.make([_namespace(self.namespace)])
 
     def kubectl(
         self, *arguments: str, text: str | None = None, check: bool = True, namespaced: bool = True
@@ -59,6 +63,39 @@ class Cluster:
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout if check else done.stdout + done.stderr
+
+    def make(self, manifests: list[Json]) -> None:
+        """Apply what is not the tests' alone; what is not there yet gets the label."""
+        present = self._whose(manifests)
+        for one in manifests:
+            if present.get(_key(one), True):
+                one["metadata"].setdefault("labels", {})[OURS] = "tests"
+        apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        self.kubectl(*apply, text=yaml.safe_dump_all(manifests), namespaced=False)
+
+    def unmake(self, manifests: list[Json]) -> None:
+        """Delete what `make` made of these, unless other tests still run in the cluster."""
+        spaces = json.loads(
+            self.kubectl("get", "namespaces", "-o", "json", "-l", OURS, namespaced=False)
+        )
+        if {one["metadata"]["name"] for one in spaces["items"]} - {SYSTEM, self.namespace}:
+            return
+        present = self._whose(manifests)
+        ours = [one for one in reversed(manifests) if present.get(_key(one), False)]
+        delete = ("delete", "--ignore-not-found", "--timeout=50s", "-f", "-")
+        if ours:
+            self.kubectl(*delete, text=yaml.safe_dump_all(ours), namespaced=False)
+
+    def _whose(self, manifests: list[Json]) -> dict[tuple[str, str], bool]:
+        """Of the objects that are there, by kind and name: whether they are ours."""
+        text = yaml.safe_dump_all(manifests)
+        get = ("get", "--ignore-not-found", "-o", "json", "-f", "-")
+        shown = self.kubectl(*get, text=text, namespaced=False)
+        found = json.loads(shown) if shown.strip() else {"items": []}
+        return {
+            _key(one): OURS in (one["metadata"].get("labels") or {})
+            for one in found.get("items", [found])
+        }
 
     def create(self, manifest: Json) -> None:
         self.kubectl("create", "-f", "-", text=json.dumps(manifest))
@@ -162,6 +199,14 @@ def scale(name: str, job_name: str, uid: str, roles: Json, **spec: Any) -> Json:
     }
 
 
+def _namespace(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _key(manifest: Json) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
 def _start(command: tuple[str, ...], log: Path, environment: Json | None = None) -> Any:
     """A process that has printed its first line, and the line."""
     with log.open("ab") as errors:
@@ -193,7 +238,7 @@ def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
 @contextlib.contextmanager
 def kubeconfig(folder: Path) -> Iterator[Path]:
     """The kubeconfig of the cluster to test on."""
-    given = os.environ.get("PENSTOCK_TEST_KUBECONFIG")
+    given = os.environ.get(GIVEN)
     if given:
         yield Path(given)
         return
@@ -218,26 +263,15 @@ def kubeconfig(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def prepared_cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster with all manifests applied and an account for the controller."""
+    """A cluster with all manifests applied and an account for the controller.
+
+    From one that was given all is removed again; an embedded one ends with the tests.
+    """
     with kubeconfig(folder) as path:
         cluster = Cluster(path, folder)
+        manifests = [_namespace(SYSTEM), *_printed(), *_account()]
         try:
-            cluster.kubectl("create", "namespace", SYSTEM, check=False, namespaced=False)
-            manifests = subprocess.run(
-                [sys.executable, "-m", "penstock.cli", "controller", "--print-manifests"],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            cluster.kubectl(
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "-f",
-                "-",
-                text=manifests,
-                namespaced=False,
-            )
+            cluster.make(manifests)
             cluster.kubectl(
                 "wait",
                 "--for=condition=Established",
@@ -246,19 +280,20 @@ def prepared_cluster(folder: Path) -> Iterator[Cluster]:
                 "--timeout=20s",
                 namespaced=False,
             )
-            cluster.kubectl(
-                "apply", "-f", "-", text=yaml.safe_dump_all(_account()), namespaced=False
-            )
             yield cluster
         finally:
-            cluster.kubectl(
-                "delete",
-                "namespace",
-                cluster.namespace,
-                "--wait=false",
-                "--ignore-not-found",
-                namespaced=False,
-            )
+            space = ("namespace", cluster.namespace, "--ignore-not-found")
+            if os.environ.get(GIVEN):
+                cluster.kubectl("delete", *space, "--timeout=50s", namespaced=False)
+                cluster.unmake(manifests)
+            else:
+                cluster.kubectl("delete", *space, "--wait=false", namespaced=False)
+
+
+def _printed() -> list[Json]:
+    command = [sys.executable, "-m", "penstock.cli", "controller", "--print-manifests"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
 
 
 def _account() -> list[Json]:
