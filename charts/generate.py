@@ -3,9 +3,10 @@
     python charts/generate.py            # write
     python charts/generate.py --check    # compare; fails with a diff
 
-* ``templates/generated/``: CRDs, the trainer's role and policies, the roles of controller and
-  scheduler, priority classes. Their only sources are ``penstock.crds`` and the manifests of the
-  two rooms; Helm can read nothing outside of the chart, so they are copied into it.
+* ``templates/generated/``: CRDs, the policies on trainers and on who makes jobs, the roles of
+  controller and scheduler, priority classes. Their only sources are ``penstock.crds`` and the
+  manifests of the two rooms; Helm can read nothing outside of the chart, so they are copied into
+  it.
 * ``values.schema.json``: written by hand but for the definitions of the Brain's configuration and
   of the names of policies.
 * ``README.md``: the values, from the comments in ``values.yaml``.
@@ -25,7 +26,7 @@ import yaml
 
 from penstock.brain.configuration import BrainSettings
 from penstock.crds.generated import command
-from penstock.crds.manifests import MANIFESTS
+from penstock.crds.manifests import MANIFESTS, OPTIONAL_MANIFESTS
 from penstock.scheduler.placement.registry import POLICY_NAMES
 from penstock.scheduler.policies.registry import ALLOCATION_POLICY_NAMES
 
@@ -73,6 +74,15 @@ def trainer() -> str:
     """What a job's trainer may do."""
     [policy] = [manifest for manifest in MANIFESTS if manifest.name == "policy"]
     return _HEADER + _template(policy.render(), "")
+
+
+def job_policy() -> str:
+    """Who may make jobs, where it is asked for."""
+    [policy] = [manifest for manifest in OPTIONAL_MANIFESTS if manifest.name == "job-policy"]
+    body = _template(policy.render(), "")
+    # Values of an earlier release, which `--reuse-values` takes over, know nothing of it.
+    asked = "(.Values.admission).requirePodCreation"
+    return f"{_HEADER}{{{{- if {asked} }}}}\n{body}{{{{- end }}}}\n"
 
 
 def roles() -> str:
@@ -193,6 +203,7 @@ def _bare(schema: Any, definitions: Mapping[str, Any]) -> Any:
 FILES: Final[Mapping[str, Callable[[], str]]] = {
     "templates/generated/crds.yaml": crds,
     "templates/generated/trainer.yaml": trainer,
+    "templates/generated/job-policy.yaml": job_policy,
     "templates/generated/roles.yaml": roles,
     "templates/generated/priorities.yaml": priorities,
     "values.schema.json": schema,

@@ -41,6 +41,7 @@ VALUE_SETS: dict[str, Json] = {
         }
     },
     "monitored": {
+        "admission": {"requirePodCreation": True},
         "monitoring": {
             "serviceMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prom"}},
             "prometheusRule": {"enabled": True, "labels": {"release": "prom"}},

@@ -17,6 +17,7 @@ import yaml
 from penstock.api.commands import brain
 from penstock.brain.configuration import load
 from penstock.controller.commands import controller
+from penstock.crds.job_policy import job_policy
 from penstock.crds.manifests import MANIFESTS
 from penstock.scheduler.commands import scheduler
 from tests.charts.rendering import CHART, SYSTEM, VALUE_SETS, Json, named, of_kind, render
@@ -149,6 +150,18 @@ def test_every_component_has_everything(values: Json) -> None:
     for kind in ("Deployment", "ServiceAccount", "Service", "ClusterRoleBinding", *has):
         names = set(of_kind(objects, kind)) - {"penstock-user"}  # as whom people call the Brain
         assert names == (expected if has.get(kind, True) else set()), kind
+
+
+def test_who_makes_jobs_is_asked_for_pods_on_request_alone() -> None:
+    """Values that an earlier release has left, and ``--reuse-values`` takes over, do not ask."""
+    for values in ({}, {"admission": None}, {"admission": {}}):
+        assert "penstock-job-creators" not in of_kind(render(values), "ValidatingAdmissionPolicy")
+    objects = render({"admission": {"requirePodCreation": True}})
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        made = dict(named(objects, kind, "penstock-job-creators"))
+        labels = made["metadata"].pop("labels")
+        assert labels["app.kubernetes.io/part-of"] == "penstock"
+        assert made in job_policy()
 
 
 @each_set

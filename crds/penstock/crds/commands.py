@@ -16,11 +16,13 @@ class Kind(StrEnum):
     ELASTICJOB = "elasticjob"
     SCALE = "scale"
     POLICY = "policy"
+    JOB_POLICY = "job-policy"
 
 
 def crds(
     kind: Annotated[
-        Kind | None, typer.Option(help="Only this one; without it, all of them.")
+        Kind | None,
+        typer.Option(help="Only this one; without it, all of them, but the optional job-policy."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Print nothing; fail if a committed file differs.")
@@ -35,13 +37,15 @@ def crds(
 ) -> None:
     """Print the CRDs and the trainer's policies, ready for kubectl apply -f -."""
     from penstock.crds.generated import drift
-    from penstock.crds.manifests import MANIFESTS, SOURCE_FOLDER
+    from penstock.crds.manifests import MANIFESTS, OPTIONAL_MANIFESTS, SOURCE_FOLDER
 
-    chosen = [manifest for manifest in MANIFESTS if kind is None or manifest.name == kind]
+    printed = not check and not write
+    files = MANIFESTS if printed and kind is None else (*MANIFESTS, *OPTIONAL_MANIFESTS)
+    chosen = [manifest for manifest in files if kind is None or manifest.name == kind]
     place = folder or SOURCE_FOLDER
     if check and write:
         _fail("--check and --write exclude each other", status=2)
-    if not check and not write:
+    if printed:
         sys.stdout.write("---\n".join(manifest.render() for manifest in chosen))
         return
     outdated = []
@@ -49,6 +53,8 @@ def crds(
         path = place / manifest.file_name
         try:
             if write:
+                if path.parent != place:
+                    path.parent.mkdir(exist_ok=True)
                 path.write_text(manifest.render(), encoding="utf-8")
             elif said := drift(path, manifest.render()):
                 sys.stderr.write(said)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from penstock.crds.elasticjob import ELASTICJOB
+from penstock.crds.job_policy import job_policy
 from penstock.crds.policy import trainer_policy
 from penstock.crds.scale import SCALE
 from penstock.crds.schema import crd
@@ -52,4 +53,8 @@ MANIFESTS: Final = (
     Manifest("scale", "scale.crd.yaml", lambda: [crd(SCALE)]),
     Manifest("policy", "trainer-policy.yaml", trainer_policy),
 )
-"""Every generated file, in the order in which they are applied."""
+"""What every installation applies, in this order."""
+
+OPTIONAL_MANIFESTS: Final = (Manifest("job-policy", "optional/job-policy.yaml", job_policy),)
+"""What is applied where somebody asks for it. A folder of its own: many apply all that lies in one.
+"""
