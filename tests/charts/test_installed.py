@@ -491,6 +491,32 @@ def test_helm_upgrades_the_crds_and_leaves_jobs_when_it_goes(tmp_path: Path) -> 
     run(story, tmp_path)
 
 
+def test_a_leader_whose_rights_go_with_the_release_is_followed_in_time(tmp_path: Path) -> None:
+    """Helm removes accounts and roles before the pods that use them have ended."""
+    leases, lease = "leases.coordination.k8s.io", "penstock-controller"
+
+    async def holder(found: Installed) -> str:
+        document = await found.find(leases, lease, SYSTEM)
+        return str(((document or {}).get("spec") or {}).get("holderIdentity") or "")
+
+    async def story(found: Installed) -> None:
+        await found.start("controller")
+        first = await until("it leads", lambda: holder(found))
+        await found.helm(lambda config: config.uninstall(RELEASE))
+        await found.stop("controller")
+        assert await holder(found) == first, "nobody may give it back any more"
+
+        await found.helm(lambda config: config.install(CHART, RELEASE))
+        await found.start("controller")
+
+        async def taken_over() -> bool:
+            return await holder(found) not in ("", first)
+
+        await until("the next one leads", taken_over)
+
+    run(story, tmp_path)
+
+
 def test_helm_refuses_wrong_values_before_anything_is_there(tmp_path: Path) -> None:
     async def story(found: Installed) -> None:
         with pytest.raises(helm.HelmError, match="/brain/replicas"):

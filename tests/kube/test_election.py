@@ -144,6 +144,32 @@ def test_the_work_ends_when_the_lease_is_lost(cluster: RunningCluster, lease: Le
     asyncio.run(main())
 
 
+class Unknown(Failing):
+    """Knows no token any more, as after the account has been removed."""
+
+    async def on_request(self, request: Any) -> Any:
+        return errors.unauthorized() if request.resource == "leases" else None
+
+
+def test_who_has_no_rights_left_says_so_and_ends_in_good_order(
+    cluster: RunningCluster, lease: LeaseName, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a release is removed, roles and accounts first; the next leader has to wait."""
+
+    async def main() -> None:
+        async with replicas(cluster, lease) as [first]:
+            cluster.engine.interceptor = Unknown()
+            first.stop.set()
+            assert await first.task is True
+
+    with caplog.at_level("INFO", logger="penstock.kube.election"):
+        asyncio.run(main())
+    [said] = [one for one in caplog.messages if "given back" in one]
+    assert said.startswith("the Lease was not given back and will run out: ")
+    cluster.engine.interceptor = None
+    assert holder(cluster, lease) == "replica-0"
+
+
 def test_work_that_ends_gives_the_lease_back(cluster: RunningCluster, lease: LeaseName) -> None:
     async def main() -> None:
         async with replicas(cluster, lease) as [first]:
