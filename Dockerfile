@@ -1,11 +1,14 @@
-# Three images from one file, with the versions of requirements.lock:
+# Three images from one file. What they install is pinned with its hashes in requirements/, with the
+# versions of requirements.lock; anything else is refused:
 #
 #   docker build --target control --tag penstock/control .     controller, Brain, scheduler
 #   docker build --target runtime --tag penstock/runtime .     trainer, agent, data worker
 #   docker build --target examples --tag penstock/examples .   the same with PyTorch and examples/
 #
-# The second holds no operator, web or database framework, and is what training images build on. A
-# release names the base image by digest: --build-arg PYTHON_IMAGE=python@sha256:...
+# The second holds no operator, web or database framework, and is what training images build on. Each
+# says what is in it: /opt/penstock/sbom.cdx.json. A release names the base image by digest, which
+# `docker buildx imagetools inspect python:3.11-slim-bookworm` prints:
+# --build-arg PYTHON_IMAGE=python@sha256:...
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
@@ -13,8 +16,9 @@ FROM ${PYTHON_IMAGE} AS build
 ARG SOURCE_DATE_EPOCH=0
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
-COPY requirements.lock pyproject.toml README.md LICENSE ./
-RUN pip install --constraint requirements.lock hatchling
+COPY requirements requirements
+RUN pip install --require-hashes --no-deps --requirement requirements/build.lock
+COPY pyproject.toml README.md LICENSE ./
 COPY api api
 COPY base base
 COPY brain brain
@@ -32,23 +36,29 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 # Compiled modules name the hash of their source and not its time, so that two builds are the same.
 FROM build AS control-environment
 RUN python -m venv --without-pip /opt/penstock \
- && set -- /wheels/*.whl \
- && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
-      "$1[controller,brain,scheduler]" \
+ && pip --python /opt/penstock/bin/python install --no-compile --no-deps --require-hashes \
+      --requirement requirements/control.lock \
+ && pip --python /opt/penstock/bin/python install --no-compile --no-deps --no-index /wheels/*.whl \
+ && pip --python /opt/penstock/bin/python check \
+ && /opt/penstock/bin/python -m penstock.base.bill_of_materials > /opt/penstock/sbom.cdx.json \
  && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
 
 FROM build AS runtime-environment
 RUN python -m venv --without-pip /opt/penstock \
- && set -- /wheels/*.whl \
- && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
-      "$1[runtime,gpu]" \
+ && pip --python /opt/penstock/bin/python install --no-compile --no-deps --require-hashes \
+      --requirement requirements/runtime.lock \
+ && pip --python /opt/penstock/bin/python install --no-compile --no-deps --no-index /wheels/*.whl \
+ && pip --python /opt/penstock/bin/python check \
+ && /opt/penstock/bin/python -m penstock.base.bill_of_materials > /opt/penstock/sbom.cdx.json \
  && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
 
 FROM build AS examples-environment
 RUN python -m venv --without-pip /opt/penstock \
- && set -- /wheels/*.whl \
- && pip --python /opt/penstock/bin/python install --no-compile --constraint requirements.lock \
-      "$1[runtime,gpu,examples]" \
+ && pip --python /opt/penstock/bin/python install --no-compile --no-deps --require-hashes \
+      --requirement requirements/examples.lock \
+ && pip --python /opt/penstock/bin/python install --no-compile --no-deps --no-index /wheels/*.whl \
+ && pip --python /opt/penstock/bin/python check \
+ && /opt/penstock/bin/python -m penstock.base.bill_of_materials > /opt/penstock/sbom.cdx.json \
  && /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/penstock/lib
 
 FROM ${PYTHON_IMAGE} AS base

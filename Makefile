@@ -103,12 +103,30 @@ format: $(STAMP) ## Format the code and sort its imports
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+# Whoever installs for themselves is held to the versions of requirements.lock, a file of constraints
+# that any index may meet. Images are held to files as well, by their hashes: pip can do that only
+# where each requirement is listed, so each image has a list of its own.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+  --no-emit-index-url --no-annotate --no-header
+COMPILE_IMAGE = $(COMPILE) --generate-hashes --constraint requirements.lock
+
 .PHONY: lock
-lock: $(STAMP) ## Pin the newest versions that the project's ranges allow
+lock: $(STAMP) ## Pin the newest versions that the project's ranges allow, with hashes for the images
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras \
-	  --no-emit-index-url --no-emit-package penstock-cluster --no-annotate --no-header \
+	@$(COMPILE) --all-extras --no-emit-package penstock-cluster \
 	  pyproject.toml --output-file requirements.lock
+	@$(COMPILE_IMAGE) --extra controller --extra brain --extra scheduler \
+	  pyproject.toml --output-file requirements/control.lock
+	@$(COMPILE_IMAGE) --extra runtime --extra gpu \
+	  pyproject.toml --output-file requirements/runtime.lock
+	@$(COMPILE_IMAGE) --extra runtime --extra gpu --extra examples \
+	  pyproject.toml --output-file requirements/examples.lock
+	@echo hatchling | $(COMPILE_IMAGE) - --output-file requirements/build.lock
+
+.PHONY: sbom
+sbom: $(STAMP) ## Write what is installed here as a bill of materials, build/sbom.cdx.json
+	@mkdir -p build
+	@$(BIN)/python -m penstock.base.bill_of_materials > build/sbom.cdx.json
 
 .PHONY: clean
 clean: ## Remove everything that the other targets made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 import tomllib
 import zipfile
@@ -71,6 +72,16 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
         if "__pycache__" in name
         or (name.startswith(".") and name not in {".gitignore", ".dockerignore", ".ci/run"})
     ]
+
+
+@pytest.mark.parametrize("image", ["runtime", "control"])
+def test_an_image_says_what_is_in_it(image: str, request: pytest.FixtureRequest) -> None:
+    """With what it has itself: no tool is installed for that."""
+    environment: Environment = request.getfixturevalue(image)
+    printed = environment.run("python", "-m", "penstock.base.bill_of_materials")
+    assert printed.returncode == 0, printed.stderr
+    names = {one["name"] for one in json.loads(printed.stdout)["components"]}
+    assert names == {*needed(["runtime"] if image == "runtime" else CONTROL), "python"}
 
 
 def test_the_runtime_needs_no_framework_of_the_control_plane() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 
-from tests.packaging.environments import ROOT
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.packaging.environments import ROOT, needed
 
 DOCKERFILE = ROOT / "Dockerfile"
 
@@ -59,28 +62,75 @@ def test_the_user_is_that_of_the_chart() -> None:
     assert f"runAsUser: {user.partition(':')[0]}" in pod
 
 
-def test_every_installation_is_held_to_the_lock_file() -> None:
+IMAGES = {
+    "control": ["controller", "brain", "scheduler"],
+    "runtime": ["runtime", "gpu"],
+    "examples": ["runtime", "gpu", "examples"],
+}
+
+
+def test_every_installation_is_of_files_with_known_hashes() -> None:
+    """Whatever an index answers with must be a file that a lock file lists; ours is built here."""
     runs = [rest for name, rest in instructions() if name == "RUN" and " install " in rest]
-    assert len(runs) == 4
-    for run in runs:
-        assert "--constraint requirements.lock" in run
-    copied = [rest for name, rest in stages()["build"][1] if name == "COPY"]
-    assert "requirements.lock" in copied[0].split()
-
-
-def test_each_target_has_the_extras_of_its_roles() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
+    installations = [
+        step for run in runs for step in run.split("&&") if re.search(r"\bpip\b.* install ", step)
     ]
-    for target, expected in (
-        ("control", ["controller", "brain", "scheduler"]),
-        ("runtime", ["runtime", "gpu"]),
-        ("examples", ["runtime", "gpu", "examples"]),
-    ):
+    listed = []
+    for step in installations:
+        assert " --no-deps " in step
+        if " --no-index " in step:
+            assert step.split()[-1] == "/wheels/*.whl"
+            continue
+        assert " --require-hashes " in step
+        [path] = re.findall(r" --requirement (\S+)", step)
+        listed.append(path)
+    assert sorted(listed) == sorted(f"requirements/{name}.lock" for name in ("build", *IMAGES))
+    assert len(installations) == len(listed) + len(IMAGES)
+    copied = [rest for name, rest in stages()["build"][1] if name == "COPY"]
+    assert copied[0].split()[0] == "requirements"
+
+
+def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
+    """What a lock file with hashes lists."""
+    text = (ROOT / "requirements" / f"{name}.lock").read_text().replace("\\\n", " ")
+    found = {}
+    for line in text.splitlines():
+        pin, *hashes = line.split(" --hash=")
+        requirement = Requirement(pin)
+        if requirement.marker is None or requirement.marker.evaluate():
+            found[canonicalize_name(requirement.name)] = requirement, hashes
+    return found
+
+
+@pytest.mark.parametrize("name", ["build", *IMAGES])
+def test_every_pin_has_hashes_and_the_version_of_the_lock_file(name: str) -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = {line.partition(";")[0].strip() for line in lines}
+    assert locked(name)
+    for requirement, hashes in locked(name).values():
+        assert f"{requirement.name}{requirement.specifier}" in pins
+        assert hashes
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one.strip()) for one in hashes)
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_each_image_is_given_all_that_its_roles_need(image: str) -> None:
+    """By the metadata of what is installed here; a system's own parts of PyTorch come on top."""
+    assert needed(IMAGES[image]) <= locked(image).keys()
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    extras = " ".join(f"--extra {extra}" for extra in IMAGES[image])
+    assert re.search(
+        rf"\$\(COMPILE_IMAGE\) {extras}\s+pyproject\.toml --output-file requirements/{image}\.lock",
+        makefile,
+    )
+
+
+def test_each_image_says_what_is_in_it() -> None:
+    for target in IMAGES:
         [(_, run)] = [one for one in stages()[f"{target}-environment"][1] if one[0] == "RUN"]
-        [listed] = re.findall(r'"\$1\[([a-z,]+)\]"', run)
-        assert listed.split(",") == expected
-        assert set(expected) <= set(extras)
+        steps = [step.split() for step in run.split("&&")]
+        made = "/opt/penstock/bin/python -m penstock.base.bill_of_materials"
+        assert [*made.split(), ">", "/opt/penstock/sbom.cdx.json"] in steps
 
 
 def test_what_is_copied_is_there_and_let_through() -> None:
