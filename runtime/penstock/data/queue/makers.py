@@ -68,7 +68,10 @@ class Makers:
             return
         held_bytes = self.shared.held_bytes + self.pinned.held_bytes
         held_bytes = max(held_bytes, queue.window.ready * queue.batch_bytes)
+        before = queue.window.ahead
         queue.bind(len(usable), self._meter.measure(), held_bytes)
+        if queue.window.ahead < before:
+            self._take_back(queue)
         if isinstance(queue.window, StreamWindow):
             steps = assign_streams(queue, usable, self._count_expected(queue))
         else:
@@ -78,6 +81,18 @@ class Makers:
             assert digest is not None
             size, allocate = queue.batch_bytes, queue.allocate
             link.request(queue.number, digest, queue.seed, wanted, size, allocate)
+
+    def _take_back(self, queue: BatchQueue) -> None:
+        """Have what is not begun given back by those who have more than may be under way now.
+
+        They were asked for many small batches at once; the next ones may be large, and there is
+        memory for few of them. A stream's maker is never asked for many.
+        """
+        if isinstance(queue.window, StreamWindow):
+            return
+        for holder in queue.window.holders_beyond():
+            if (link := self.links.get(holder)) is not None:
+                link.drop(queue.number)
 
     def awaits(self, queue: BatchQueue) -> bool:
         """Whether streams of a queue are kept for data workers on their way, or one has a stream.

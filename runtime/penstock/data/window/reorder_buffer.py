@@ -8,7 +8,8 @@ takes its batch. What it guarantees, whatever arrives, twice or never:
   worker was lost with them, which are counted in ``lost``);
 - a step is always in exactly one place: ready, leased, or free for the next who asks; so if there
   is nobody to wait for, `take` says that the program must make it itself;
-- at most ``ahead`` steps beyond the program's position are asked for.
+- at most ``ahead`` steps beyond the program's position are asked for; when that becomes less,
+  `holders_beyond` says who is to give some back.
 """
 
 from __future__ import annotations
@@ -166,6 +167,15 @@ class ReorderBuffer:
         much may wait is bounded for all together, by `ahead`.
         """
         return self._asked.count_unmade(holder)
+
+    def holders_beyond(self) -> set[str]:
+        """Who has unmade steps that may not be under way any more, since `ahead` is less now."""
+        limit = self.position + self.ahead
+        return {
+            asked.holder
+            for step, asked in self._asked.by_step.items()
+            if step >= limit and not asked.made
+        }
 
     @property
     def starved(self) -> bool:
