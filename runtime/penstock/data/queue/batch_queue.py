@@ -256,9 +256,9 @@ class BatchQueue:
         with self._lock:
             self.note_end(HERE, self.window.position, problem)
 
-    def note_failure(self, holder: str, step: int, message: str, trace: str, error: bytes) -> None:
+    def note_failure(self, step: int, failure: Failure) -> None:
         """As `ReorderBuffer.failed`; with the lock held."""
-        self.window.failed(step, Failure(holder, message, trace, error))
+        self.window.failed(step, failure)
 
     def note_size(self, size: int) -> None:
         """A batch of so many bytes has come."""

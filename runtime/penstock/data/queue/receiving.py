@@ -24,6 +24,7 @@ from penstock.data.transport.messages import NO_BLOCK, SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
 from penstock.data.transport.raised import pack_raised
 from penstock.data.transport.remote_write import allow_descendants
+from penstock.data.window.reorder_buffer import Failure
 
 logger = logging.getLogger(__name__)
 
@@ -190,10 +191,10 @@ class _Receiver:
             link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 if not raised:
-                    makers.complaints.add(
-                        f"data worker {link.name}", f"could not make a batch: {message}"
-                    )
-                queue.note_failure(link.name, step, message, trace, raised)
+                    subject = link.name if link.local else f"data worker {link.name}"
+                    makers.complaints.add(subject, f"could not make a batch: {message}")
+                failure = Failure(link.name, message, trace, raised, link.local)
+                queue.note_failure(step, failure)
                 makers.request(queue)
             makers.lock.notify_all()
 

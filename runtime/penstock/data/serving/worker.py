@@ -78,6 +78,8 @@ LEND_SECONDS: Final = 2.0
 """So long memory is waited for; then a batch is made in memory of its own."""
 REFUSED_RETRY_SECONDS: Final = 30.0
 MAX_QUEUED: Final = 4096
+MAX_STRUCTURE_BYTES: Final = 16 << 20
+"""Where texts and bytes of a local worker's batch need more, they go the way that arrays go."""
 
 
 @dataclass(slots=True)
@@ -243,16 +245,9 @@ class DataWorker:
         if pipeline is None:
             self._fail(request, "the pipeline is not open here", "")
             return
-        kind = messages.BATCH
         try:
             batch = _make(pipeline, request, self._packer, lambda: self._leaving)
-            try:
-                packed = self._packer.pack(batch)
-            except NotPortableError:
-                if not line.local:
-                    raise
-                packed = self._packer.pack(take_apart(batch))
-                kind = messages.PICKLED
+            kind, packed = self._pack(batch, local=line.local)
             del batch
         except (StreamEndedError, NotRepeatableError) as error:
             problem = "" if isinstance(error, StreamEndedError) else str(error)
@@ -287,6 +282,22 @@ class DataWorker:
             self._fail(request, str(error), "")
         except FrameError as error:
             self._lost(line, error)
+
+    def _pack(self, batch: Any, *, local: bool) -> tuple[int, Packed]:
+        """A batch, and the kind of message that it goes in.
+
+        Raises:
+            Exception: it cannot be sent, or what its classes raise when they are pickled.
+        """
+        try:
+            packed = self._packer.pack(batch)
+        except NotPortableError:
+            if not local:
+                raise
+        else:
+            if not local or len(packed.structure) <= MAX_STRUCTURE_BYTES:
+                return messages.BATCH, packed
+        return messages.PICKLED, self._packer.pack(take_apart(batch))
 
     def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT

@@ -69,7 +69,7 @@ class Packer:
         self._parts, self._size, self._at, self._numbers = [], 0, 0, False
         (root,) = self._nodes((batch,), 0)
         if self._numbers or root != self._root or not self._structure:
-            self._root, self._structure = root, msgpack.packb(root)
+            self._root, self._structure = root, _written(root)
         packed = Packed(self._structure, self._parts, self._size)
         self._parts = []
         return packed
@@ -170,7 +170,8 @@ class Packer:
         torch = self._torch
         assert torch is not None
         kind = type(tensor)
-        if (kind is not torch.Tensor and kind is not torch.nn.Parameter) or tensor.is_quantized:
+        other = kind is not torch.Tensor and kind is not torch.nn.Parameter
+        if other or tensor.is_quantized or tensor.is_nested:
             raise NotPortableError(f"the batch holds a {kind.__module__}.{kind.__qualname__}")
         if tensor.layout is not torch.strided or tensor.device.type != "cpu":
             raise NotPortableError(
@@ -205,6 +206,15 @@ class Packer:
         self._known[self._at : self._at + 1] = [known]
         self._at += 1
         return node
+
+
+def _written(root: Any) -> bytes:
+    try:
+        structure: bytes = msgpack.packb(root)
+    except (ValueError, OverflowError) as error:
+        # Texts with bytes that are no UTF-8, as names of files may have; keys above 64 bits.
+        raise NotPortableError(f"the batch holds what cannot be sent: {error}") from error
+    return structure
 
 
 _NAMES: Final[dict[np.dtype[Any], str]] = {}

@@ -10,13 +10,17 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+
+LARGE_BYTES: Final = 64 << 10
 
 
 def take_apart(batch: Any) -> list[Any]:
     """A batch as its pickled shell, followed by the arrays and tensors in it.
+
+    A large shell, as one with many texts or bytes in it, is an array of bytes.
 
     Raises:
         Exception: it cannot be pickled: whatever its classes raise.
@@ -24,7 +28,9 @@ def take_apart(batch: Any) -> list[Any]:
     shell = io.BytesIO()
     pickler = _Pickler(shell)
     pickler.dump(batch)
-    return [shell.getvalue(), *pickler.arrays]
+    pickled = shell.getvalue()
+    large = len(pickled) > LARGE_BYTES
+    return [np.frombuffer(pickled, np.uint8) if large else pickled, *pickler.arrays]
 
 
 def put_together(parts: list[Any]) -> Any:
@@ -72,6 +78,7 @@ def _is_plain(value: Any) -> bool:
         and value.device.type == "cpu"
         and not value.requires_grad
         and not value.is_quantized
+        and not value.is_nested
         and not value.is_conj()
         and not value.is_neg()
     )

@@ -40,13 +40,20 @@ class Failure:
     """What a maker said when it could not make a step.
 
     ``error``: what the program's own code raised in a local worker, pickled: the program is to get
-    it. A data worker's failure is the data worker's, and others try.
+    it. A data worker's failure is the data worker's, and others try; what a ``local`` worker cannot
+    make or deliver no other can, and the program makes it itself.
     """
 
     holder: str
     message: str
     trace: str
     error: bytes = b""
+    local: bool = False
+
+    @property
+    def final(self) -> bool:
+        """Whether no other maker is to try."""
+        return self.local or bool(self.error)
 
 
 @dataclass(slots=True)
@@ -107,9 +114,9 @@ class _Failures:
         self._by_step.pop(step, None)
 
     def allow(self, step: int, *, retry: bool) -> bool:
-        """Whether a maker may be asked for the step: what the program raised stays raised."""
+        """Whether a maker may be asked for the step."""
         failures = self.of(step)
-        return not failures or (retry and not any(failure.error for failure in failures))
+        return not failures or (retry and not any(failure.final for failure in failures))
 
 
 class ReorderBuffer:

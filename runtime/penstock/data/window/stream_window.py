@@ -80,8 +80,8 @@ class _Stream:
             self.early += 1
 
     def allows(self, holder: str) -> bool:
-        """Whether a holder may be asked: what the program itself raised stays raised."""
-        return holder not in self.refused and not self.raised and not self.deadly
+        """Whether a holder may be asked."""
+        return holder not in self.refused and not self.final and not self.deadly
 
     def awaits(self, holder: str, position: int) -> bool:
         """Whether a holder was asked for a batch, and it has not come."""
@@ -91,6 +91,11 @@ class _Stream:
     def raised(self) -> bool:
         """Whether the program's own code raised on its next batch."""
         return any(failure.error for failure in self.failures)
+
+    @property
+    def final(self) -> bool:
+        """Whether no other maker is to try its next batch: it is the program's."""
+        return any(failure.final for failure in self.failures)
 
     @property
     def deadly(self) -> bool:
@@ -316,7 +321,7 @@ class StreamWindow:
                 f"{stream.deaths + stream.early} workers died while they made it; look at their "
                 "logs, a sample may crash the decoder or need more memory than a worker has"
             )
-        return (Need.WAIT if elsewhere and not stream.raised else Need.MAKE), None
+        return (Need.WAIT if elsewhere and not stream.final else Need.MAKE), None
 
     def make_here(self, now: float) -> tuple[list[int], list[Failure]]:
         """The program makes the batch at its position itself: its address and who failed on it.
