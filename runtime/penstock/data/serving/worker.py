@@ -68,6 +68,7 @@ from penstock.data.transport.messages import (
     SILENCE_SECONDS,
 )
 from penstock.data.transport.pickled_batch import take_apart
+from penstock.data.transport.raised import describe, text_of
 from penstock.data.transport.seal import Seals
 
 logger = logging.getLogger(__name__)
@@ -236,7 +237,7 @@ class DataWorker:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
         except DataError as error:
             logger.error("the pipeline of %s: %s", line.name, error)
-            problem = str(error)[: messages.MAX_TEXT]
+            problem = text_of(str(error), messages.MAX_TEXT)
         self._reply(line, messages.OPENED, [digest, problem])
 
     def _answer(self, request: _Request) -> None:
@@ -251,7 +252,8 @@ class DataWorker:
             del batch
         except (StreamEndedError, NotRepeatableError) as error:
             problem = "" if isinstance(error, StreamEndedError) else str(error)
-            self._reply(line, messages.ENDED, [*_naming(request), problem[: messages.MAX_TEXT]])
+            text = text_of(problem, messages.MAX_TEXT)
+            self._reply(line, messages.ENDED, [*_naming(request), text])
             return
         except StopHostingError:
             self._reply(line, messages.DROPPED, _naming(request))
@@ -260,7 +262,7 @@ class DataWorker:
             index = position_of(error)
             where = "" if index is None else f"sample {index!r}: "
             trace = traceback.format_exc(limit=-20)
-            message = f"{where}{type(error).__name__}: {error}"
+            message = f"{where}{describe(error)}"
             self._fail(request, message, trace, self._explain(error))
             return
         self.batches += 1
@@ -301,7 +303,7 @@ class DataWorker:
 
     def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
-        text = [message[:limit], trace[-limit:]]
+        text = [text_of(message[:limit], limit), text_of(trace[-limit:], limit)]
         header = [request.stream, request.step, request.block, *text, error]
         self._reply(request.line, messages.FAILED, header)
 
@@ -415,6 +417,8 @@ class DataWorker:
             logger.info("the connection to %s is over: %s", line.name, error)
         with contextlib.suppress(OSError):
             line.sock.shutdown(socket.SHUT_RDWR)
+        if line.on_end is not None:  # the user's code may have closed it, and nobody wakes `_serve`
+            line.on_end()
 
     def _end(self, line: ConsumerConnection) -> None:
         with self._changed:

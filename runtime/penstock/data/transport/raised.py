@@ -9,6 +9,19 @@ from __future__ import annotations
 import pickle
 import traceback
 from dataclasses import dataclass
+from typing import Final
+
+MAX_TRACE: Final = 1 << 20
+"""Of a longer traceback, or an error with a longer text, the middle is left out."""
+
+
+class _Verbatim(str):
+    """A text that a KeyError shows as it is, lines and all, and not as its ``repr``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,8 @@ class Raised:
     def error(self) -> BaseException:
         """An error of the class with the traceback as its text; RuntimeError if it takes none."""
         text = f"Caught {self.kind.__name__} in {self.place}.\nOriginal {self.trace}"
+        if self.kind is KeyError:
+            text = _Verbatim(text)
         try:
             return self.kind(text)
         except Exception:  # noqa: BLE001 - the user's class
@@ -36,11 +51,28 @@ class Raised:
 
 def pack_raised(error: BaseException, place: str) -> bytes:
     """An error of the user's code, for the program's own thread."""
-    trace = "".join(traceback.format_exception(error))
+    trace = text_of("".join(traceback.format_exception(error)), MAX_TRACE)
     try:
         return pickle.dumps(Raised(type(error), trace, place))
     except Exception:  # noqa: BLE001 - a class within a function, for instance
         return pickle.dumps(Raised(RuntimeError, trace, place))
+
+
+def describe(error: BaseException) -> str:
+    """Class and text of an error of the user's code, whose ``__str__`` may raise too."""
+    try:
+        said = str(error)
+    except Exception as other:  # noqa: BLE001 - the user's class
+        said = f"(its text raised {type(other).__name__})"
+    return f"{type(error).__name__}: {said}"
+
+
+def text_of(text: str, limit: int) -> str:
+    """A text as messages carry it: UTF-8, and not longer than that."""
+    if len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]}\n[{len(text) - 2 * half} more characters]\n{text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def unpack_raised(packed: bytes) -> BaseException:
