@@ -23,6 +23,7 @@ from penstock.data.transport.raised import pack_raised
 
 STUCK_SECONDS: Final = 10.0
 """After this a worker whose parent has gone ends in the middle of the user's code."""
+PARENT_SECONDS: Final = 1.0
 
 Prepare = Callable[[int], None]
 """What the program wants done in a worker, given its number, before it makes batches."""
@@ -63,6 +64,10 @@ def serve_parent(
     line.pinned = PinnedMemory(parent)
     line.streams = StreamHost(alone=True)
     worker.serve(line)
+    watch = (parent, forget_parent is not None or os.getppid() == parent, end)
+    threading.Thread(
+        target=_outlive_no_parent, args=watch, name="penstock-parent", daemon=True
+    ).start()
     worker.run()
 
 
@@ -78,6 +83,27 @@ class _Unprepared:
 
 def _leave_to_parent(number: int, frame: object) -> None:
     """Ctrl-C reaches everybody: the parent ends, and that ends its workers."""
+
+
+def _outlive_no_parent(parent: int, own: bool, end: Callable[[], None]) -> None:
+    """End with the parent also where a fork of it keeps its end of the connection open.
+
+    ``own``: it is this process's parent; a fork server's children have another.
+    """
+    while os.getppid() == parent if own else exists(parent):
+        time.sleep(PARENT_SECONDS)
+    end()
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _end_if_stuck() -> None:

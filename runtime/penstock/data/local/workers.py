@@ -13,13 +13,14 @@ import logging
 import multiprocessing
 import os
 import socket
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.data.local.process import Prepare, serve_parent
+from penstock.data.local.process import Prepare, exists, serve_parent
 from penstock.data.pipeline import Pipeline
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.receiving import join, receive_from, start_thread
@@ -34,6 +35,7 @@ logger = logging.getLogger(__name__)
 END_SECONDS: Final = 5.0
 AT_EXIT_SECONDS: Final = 0.2
 """What is being made when the program ends is wanted by nobody."""
+LOOK_SECONDS: Final = 1.0
 MAX_DEATHS: Final = 3
 """So many may die without a batch between them; after that the program makes batches itself."""
 
@@ -72,6 +74,8 @@ class LocalWorkers:
         self._forget = forget_in_child
         self._context = options.context or multiprocessing.get_context()
         self._links: dict[int, WorkerConnection] = {}
+        self._processes: dict[int, Any] = {}
+        self._looked_at = time.monotonic()
         self._ended: deque[tuple[int, str]] = deque()  # appended to by the links' threads
         self._deaths = 0
         self._made = 0
@@ -81,6 +85,8 @@ class LocalWorkers:
 
     def keep(self) -> bool:
         """Replace those that have died; False when there is none to make a batch."""
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._look()
         while self._ended and not self._stopping:
             number, why = self._ended.popleft()
             del self._links[number]
@@ -98,6 +104,13 @@ class LocalWorkers:
             if again:
                 self._start(number)
         return bool(self._links) and not self._stopping
+
+    def _look(self) -> None:
+        """Notice who has died though its connection is open: a fork of it, or of us, has it too."""
+        self._looked_at = time.monotonic()
+        for number, link in self._links.items():
+            if not link.dead and self._processes[number].exitcode is not None:
+                link.end()  # what it has sent is still read
 
     def stop(self) -> None:
         """End them; may be called by a finalizer, in any thread."""
@@ -146,7 +159,7 @@ class LocalWorkers:
             number=number,
             pinned=self._pool.makers.pinned,
         )
-        self._links[number] = link
+        self._links[number], self._processes[number] = link, process
         join(self._pool.makers, link)
         # The thread has nothing of the program's, whose objects must not end with it at exit.
         start_thread(self._pool.makers, _receive, link, process, number, self._ended)
@@ -166,22 +179,12 @@ def _receive(
         if process.exitcode is None:
             process.kill()
             process.join(END_SECONDS)
-        dead = process.exitcode is not None and not _exists(process.pid)
+        # A fork server that is lost says nothing of its children.
+        dead = process.exitcode is not None and not exists(process.pid)
         ended.append((number, _explain(process)))
     with makers.lock:
         link.pinned.end(dead=dead)
         makers.lock.notify_all()  # the program looks what there is to do
-
-
-def _exists(pid: int) -> bool:
-    """Whether there is a process of that number: a fork server that is lost says nothing of it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _explain(process: Any) -> str:

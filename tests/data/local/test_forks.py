@@ -1,0 +1,108 @@
+"""Forks: of the training program, of its local workers; whoever forks keeps sockets open."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.utils import data as torch_data
+
+from penstock.data.torch_loader import DataLoader
+from tests.data.planes import eventually
+
+FORK_AT = 4
+
+
+class Forking(torch_data.Dataset[torch.Tensor]):
+    """One sample leaves a process behind, as a library with a server of its own does."""
+
+    def __init__(self, said: Path) -> None:
+        self.said = said
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == FORK_AT and not self.said.exists():
+            if (child := os.fork()) == 0:
+                time.sleep(600)
+                os._exit(0)
+            self.said.write_text(str(child))
+        return torch.tensor([index, os.getpid()])
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Iterator[Path]:
+    """Where a process that is left behind is written down; it is killed."""
+    path = tmp_path / "child"
+    yield path
+    os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def test_a_worker_is_missed_whose_own_child_keeps_its_connection_open(said: Path) -> None:
+    got, killed = [], 0
+    batches: Any = iter(DataLoader(Forking(said), batch_size=1, num_workers=1, timeout=40))
+    for batch in batches:
+        got.append(int(batch[0, 0]))
+        if said.exists() and not killed:
+            killed = int(batch[0, 1])
+            os.kill(killed, signal.SIGKILL)
+    assert killed
+    assert got == list(range(100))
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import os, sys, time
+    import torch
+    from torch.utils.data import Dataset
+    from penstock.data.torch_loader import DataLoader
+    class Pids(Dataset):
+        def __len__(self):
+            return 100_000
+        def __getitem__(self, index):
+            time.sleep(0.001)
+            return os.getpid()
+    if __name__ == "__main__":
+        options = {"multiprocessing_context": sys.argv[1]} if len(sys.argv) > 1 else {}
+        pids, helper = set(), 0
+        for batch in DataLoader(Pids(), batch_size=1, num_workers=2, **options):
+            pids.add(int(batch))
+            if len(pids) == 2 and not helper:
+                helper = os.fork()
+                if not helper:
+                    time.sleep(600)
+                    os._exit(0)
+                print(helper, *pids, flush=True)
+    """
+)
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_they_end_with_a_program_that_has_left_a_child_behind(context: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, str(script), context]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    try:
+        helper, *workers = map(int, program.stdout.readline().split())
+        lives = [psutil.Process(pid) for pid in workers]
+    finally:
+        program.kill()
+        program.wait(20)
+        program.stdout.close()
+    try:
+        eventually(lambda: not any(one.is_running() for one in lives), 30)
+    finally:
+        os.kill(helper, signal.SIGKILL)
