@@ -106,3 +106,39 @@ def test_they_end_with_a_program_that_has_left_a_child_behind(context: str, tmp_
         eventually(lambda: not any(one.is_running() for one in lives), 30)
     finally:
         os.kill(helper, signal.SIGKILL)
+
+
+HANDLING = textwrap.dedent(
+    """
+    import os, signal, sys
+    import torch
+    from torch.utils.data import Dataset
+    from penstock.data.torch_loader import DataLoader
+    class Pids(Dataset):
+        def __len__(self):
+            return 200
+        def __getitem__(self, index):
+            return torch.tensor([index, os.getpid()])
+    def save(*_):
+        print("checkpoint of", os.getpid(), flush=True)
+    signal.signal(signal.SIGTERM, save)
+    got = []
+    for batch in DataLoader(Pids(), batch_size=1, num_workers=2):
+        got.append(int(batch[0, 0]))
+        if len(got) == 20:
+            os.killpg(0, signal.SIGTERM)
+    assert got == list(range(200)), got
+    print("all there of", os.getpid())
+    """
+)
+
+
+def test_a_signal_to_the_process_group_is_handled_by_the_program_alone() -> None:
+    command = [sys.executable, "-c", HANDLING]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=50, start_new_session=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    assert first.split()[0] == "checkpoint"
+    assert first.split()[-1] == last.split()[-1]

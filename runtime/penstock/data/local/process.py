@@ -46,6 +46,7 @@ def serve_parent(
     if forget_parent is not None:
         forget_parent()
     signal.signal(signal.SIGINT, _leave_to_parent)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program's handler is the program's
     maker: Any = pipeline
     try:
         if prepare is not None:
