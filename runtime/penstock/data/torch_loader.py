@@ -279,7 +279,7 @@ class Epochs:
         """The processes that the program asked its loader for."""
         if not loader.num_workers:
             return None
-        if self.local is not None and loader.persistent_workers:
+        if self.local is not None and self.local.ours and loader.persistent_workers:
             return self.local
         asked = LocalOptions(loader.num_workers, loader.multiprocessing_context, setup)
         local = start_local_workers(consumer, pipeline, asked)

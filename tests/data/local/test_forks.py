@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -142,3 +143,49 @@ def test_a_signal_to_the_process_group_is_handled_by_the_program_alone() -> None
     first, last = done.stdout.splitlines()
     assert first.split()[0] == "checkpoint"
     assert first.split()[-1] == last.split()[-1]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_fork_of_the_program_does_not_end_its_workers(persistent: bool) -> None:
+    loader: Any = DataLoader(
+        Numbers(), batch_size=1, num_workers=2, persistent_workers=persistent, timeout=40
+    )
+    batches, got, makers = iter(loader), [], set()
+    while (batch := next(batches, None)) is not None:  # nobody else refers to the iterator
+        got.append(int(batch[0, 0]))
+        makers.add(int(batch[0, 1]))
+        if len(got) % 50 == 0:
+            if (child := os.fork()) == 0:
+                del batches, loader
+                gc.collect()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    assert got == list(range(200))
+    assert len(makers) == 2
+
+
+def test_a_fork_of_the_program_may_iterate_a_loader_with_persistent_workers() -> None:
+    loader = DataLoader(
+        Numbers(), batch_size=50, num_workers=2, persistent_workers=True, timeout=20
+    )
+    wanted = [batch[:, 0].tolist() for batch in loader]
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            code = int([batch[:, 0].tolist() for batch in loader] != wanted)
+            loader._penstock.local.stop()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [batch[:, 0].tolist() for batch in loader] == wanted
+
+
+class Numbers(torch_data.Dataset[torch.Tensor]):
+    """Samples that tell who made them."""
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.001)
+        return torch.tensor([index, os.getpid()])

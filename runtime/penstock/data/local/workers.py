@@ -80,8 +80,14 @@ class LocalWorkers:
         self._deaths = 0
         self._made = 0
         self._stopping = False
+        self._owner = os.getpid()
         for number in range(options.count):
             self._start(number)
+
+    @property
+    def ours(self) -> bool:
+        """Whether they are this process's: a fork of it inherits this object, and not them."""
+        return os.getpid() == self._owner
 
     def keep(self) -> bool:
         """Replace those that have died; False when there is none to make a batch."""
@@ -114,6 +120,8 @@ class LocalWorkers:
 
     def stop(self) -> None:
         """End them; may be called by a finalizer, in any thread."""
+        if not self.ours:
+            return
         self._stopping = True
         for link in list(self._links.values()):
             link.leaving = True
