@@ -15,9 +15,10 @@ import os
 import socket
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.data.local.process import Prepare, exists, serve_parent
@@ -36,6 +37,8 @@ END_SECONDS: Final = 5.0
 AT_EXIT_SECONDS: Final = 0.2
 """What is being made when the program ends is wanted by nobody."""
 LOOK_SECONDS: Final = 1.0
+STOPPED_LOOKS: Final = 20
+"""Found stopped so often, one is ended. Looks count: the program may have been stopped too."""
 MAX_DEATHS: Final = 3
 """So many may die without a batch between them; after that the program makes batches itself."""
 
@@ -76,6 +79,7 @@ class LocalWorkers:
         self._links: dict[int, WorkerConnection] = {}
         self._processes: dict[int, Any] = {}
         self._looked_at = time.monotonic()
+        self._stopped: Counter[int] = Counter()  # how often it was found to be, one after the other
         self._ended: deque[tuple[int, str]] = deque()  # appended to by the links' threads
         self._deaths = 0
         self._made = 0
@@ -112,11 +116,27 @@ class LocalWorkers:
         return bool(self._links) and not self._stopping
 
     def _look(self) -> None:
-        """Notice who has died though its connection is open: a fork of it, or of us, has it too."""
+        """Notice who has died though its connection is open: a fork of it, or of us, has it too.
+
+        And who is stopped by a signal: nobody may ever have it go on.
+        """
         self._looked_at = time.monotonic()
         for number, link in self._links.items():
-            if not link.dead and self._processes[number].exitcode is not None:
+            process = self._processes[number]
+            if not link.dead and process.exitcode is not None:
                 link.end()  # what it has sent is still read
+            self._stopped[number] += 1
+            if not _is_stopped(process.pid):
+                self._stopped[number] = 0
+            elif self._stopped[number] == STOPPED_LOOKS:
+                logger.warning(
+                    "local worker %d of %d (pid %d) was stopped by a signal for %.0f s: killed",
+                    number,
+                    self._options.count,
+                    process.pid,
+                    STOPPED_LOOKS * LOOK_SECONDS,
+                )
+                process.kill()
 
     def stop(self) -> None:
         """End them; may be called by a finalizer, in any thread."""
@@ -193,6 +213,14 @@ def _receive(
     with makers.lock:
         link.pinned.end(dead=dead)
         makers.lock.notify_all()  # the program looks what there is to do
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether it is stopped by a signal, and not by a debugger."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
+    except OSError:
+        return False
 
 
 def _explain(process: Any) -> str:
