@@ -24,7 +24,7 @@ from typing import Any, Final
 from penstock.data.local.process import Prepare, exists, serve_parent
 from penstock.data.pipeline import Pipeline
 from penstock.data.queue.makers import Makers
-from penstock.data.queue.receiving import join, receive_from, start_thread
+from penstock.data.queue.receiving import join, leave, receive_from, start_thread
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.streams.pipeline import StreamPipeline
@@ -85,8 +85,12 @@ class LocalWorkers:
         self._made = 0
         self._stopping = False
         self._owner = os.getpid()
-        for number in range(options.count):
-            self._start(number)
+        try:
+            for number in range(options.count):
+                self._start(number)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def ours(self) -> bool:
@@ -112,8 +116,20 @@ class LocalWorkers:
                 ": another one takes its place" if again else ", as others before it did",
             )
             if again:
-                self._start(number)
+                self._replace(number)
         return bool(self._links) and not self._stopping
+
+    def _replace(self, number: int) -> None:
+        """Start one again, if that is possible: an epoch that has begun goes on without it too."""
+        try:
+            self._start(number)
+        except (OSError, RuntimeError) as error:
+            logger.warning(
+                "local worker %d of %d cannot be started again: %s",
+                number,
+                self._options.count,
+                error,
+            )
 
     def _look(self) -> None:
         """Notice who has died though its connection is open: a fork of it, or of us, has it too.
@@ -189,8 +205,14 @@ class LocalWorkers:
         )
         self._links[number], self._processes[number] = link, process
         join(self._pool.makers, link)
-        # The thread has nothing of the program's, whose objects must not end with it at exit.
-        start_thread(self._pool.makers, _receive, link, process, number, self._ended)
+        try:
+            # The thread has nothing of the program's, whose objects must not end with it at exit.
+            start_thread(self._pool.makers, _receive, link, process, number, self._ended)
+        except RuntimeError:  # the pod may have no more threads
+            del self._links[number]
+            leave(self._pool.makers, link)
+            process.kill()
+            raise
 
 
 def _receive(

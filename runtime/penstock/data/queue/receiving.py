@@ -53,10 +53,15 @@ def receive_from(makers: Makers, link: WorkerConnection) -> None:
         why = f"it sent what cannot be understood: {error!r}"
         logger.debug("%s", link.name, exc_info=error)
     finally:
-        with makers.lock:
-            if makers.links.get(link.name) is link:
-                makers.remove(link, why)
-            link.close()
+        leave(makers, link, why)
+
+
+def leave(makers: Makers, link: WorkerConnection, why: str = "it left") -> None:
+    """A maker is gone: nothing is asked of it any more."""
+    with makers.lock:
+        if makers.links.get(link.name) is link:
+            makers.remove(link, why)
+        link.close()
 
 
 def start_thread(makers: Makers, work: Callable[..., None], *arguments: Any) -> None:
