@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 COMMON = textwrap.dedent(
     """
     import os, resource, signal, time
@@ -76,3 +78,22 @@ def test_an_epoch_goes_on_without_a_worker_that_cannot_be_started_again() -> Non
     done = run(REPLACE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr.count("cannot be started again") == 2
+
+
+KEEP = """
+class Large(Numbers):
+    def __getitem__(self, index):
+        return torch.full(({numbers},), float(index))
+
+allow(open_files() + 60)
+kept = [list(DataLoader(Large(), batch_size=2, num_workers=2, timeout=40)) for _ in range(2)]
+for epoch in kept:
+    assert [float(row[-1]) for batch in epoch for row in batch] == list(range(400))
+"""
+
+
+@pytest.mark.parametrize("numbers", [3000, 20_000], ids=["12-kB", "80-kB"])
+def test_a_program_may_keep_more_batches_than_it_may_have_open_files(numbers: int) -> None:
+    done = run(KEEP.format(numbers=numbers))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "local worker" not in done.stderr  # none was lost

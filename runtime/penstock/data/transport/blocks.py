@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import resource
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -96,12 +97,21 @@ class SharedBlock:
         with contextlib.suppress(OSError, AttributeError):  # who is forked has no use for it
             self._memory.madvise(mmap.MADV_DONTFORK)
         self._root: weakref.ref[Root] | None = None
+        self._copy: Root | None = None
 
     def root(self, back: Callable[[SharedBlock], None]) -> Root:
         """The bytes, for one batch; ``back`` is called when nobody refers to them any more."""
-        root: Root = np.frombuffer(self._memory, np.uint8)
+        if self._copy is not None:
+            root, self._copy = self._copy, None
+            return root
+        root = np.frombuffer(self._memory, np.uint8)
         self._root = weakref.ref(root, lambda _: back(self))
         return root
+
+    def copy_out(self) -> None:
+        """Have its bytes in private memory, for its one batch."""
+        self._copy = np.array(np.frombuffer(self._memory, np.uint8))
+        self._memory.close()
 
     def close(self) -> None:
         """Let go of the descriptor; the memory lives as long as what lies in it."""
@@ -145,6 +155,8 @@ class SharedPool:
             if size <= block.size <= max(MUCH_LARGER * size, SMALL_BYTES):
                 return block
             self.drop(block)  # batches have another size now
+        if len(self.blocks) >= _most_blocks():
+            return None
         try:
             descriptor = create_shared(_rounded(size))
         except OSError:
@@ -158,6 +170,8 @@ class SharedPool:
     def adopt(self, descriptor: int, size: int) -> SharedBlock:
         """Take a block that a writer has made, with its descriptor.
 
+        Beyond what this process may have open, what lies in it is copied out, and it is let go.
+
         Raises:
             FrameError: it could be cut off under the reader, or is smaller than claimed.
         """
@@ -165,12 +179,17 @@ class SharedPool:
             seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
             if not seals & fcntl.F_SEAL_SHRINK or os.fstat(descriptor).st_size < size:
                 raise FrameError("a shared block that is not sealed, or smaller than claimed")
-            return self._add(descriptor, size)
+            block = self._add(descriptor, size)
         except (OSError, ValueError) as error:
+            os.close(descriptor)
             raise FrameError(f"a shared block that cannot be used: {error}") from error
-        finally:
-            if descriptor not in {block.descriptor for block in self.blocks.values()}:
-                os.close(descriptor)
+        except FrameError:
+            os.close(descriptor)
+            raise
+        if len(self.blocks) > _most_blocks():
+            block.copy_out()
+            self.drop(block)
+        return block
 
     def _add(self, descriptor: int, size: int) -> SharedBlock:
         block = SharedBlock(self._next, descriptor, size)
@@ -214,6 +233,14 @@ class SharedPool:
         self.blocks.clear()
         self.held_bytes = 0
         self._free.clear()
+
+
+def _most_blocks() -> int:
+    """How many there may be: they have half of the descriptors that the program may have.
+
+    It may keep every batch that it is given, and with each a block, of which `mmap` has another.
+    """
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
 
 def create_shared(size: int) -> int:
