@@ -21,6 +21,7 @@ import copy
 import itertools
 import logging
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -121,6 +122,10 @@ class TorchBatches(Batches):
         self._length = length
         self._epochs = epochs  # whose local workers live as long, though the loader may be gone
 
+    def begin_again(self, stream: BatchStream, length: Callable[[], int]) -> None:
+        """A loader with persistent workers has but one iterator, which begins its next epoch."""
+        self.stream, self._length = stream, length
+
     def __len__(self) -> int:
         return self._length()
 
@@ -200,6 +205,7 @@ class Epochs:
         self.quarantine: list[BadSample] = []
         self.options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
         self._complaints = Complaints()
+        self._batches: Callable[[], TorchBatches | None] = lambda: None
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
         self.base_seed: int | None = None  # of such
 
@@ -255,7 +261,13 @@ class Epochs:
             streams=streams,
         )
         self.epoch += 1
-        return TorchBatches(self.stream, lambda: len(sampler), self)
+        batches = self._batches() if loader.persistent_workers else None
+        if batches is None:
+            batches = TorchBatches(self.stream, lambda: len(sampler), self)
+            self._batches = weakref.ref(batches)
+        else:
+            batches.begin_again(self.stream, lambda: len(sampler))
+        return batches
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
