@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -63,6 +65,68 @@ def test_without_a_generator_the_order_is_that_of_pytorch_too(seed: int) -> None
         orders.append([two_epochs(loader), torch.rand(3)])
     assert same(orders[0][0], orders[1][0])
     assert torch.equal(orders[0][1], orders[1][1])
+
+
+Kind = type[torch_data.DataLoader[Any]]
+
+
+def epochs_left_early(kind: Kind, workers: int, **options: Any) -> list[Any]:
+    order = torch.Generator().manual_seed(3)
+    if options:
+        options = {"sampler": torch_data.RandomSampler(Images(), generator=order, **options)}
+    else:
+        options = {"shuffle": True, "generator": order}
+    loader: Any = kind(Images(draws=False), batch_size=4, num_workers=workers, **options)
+    seen = []
+    for stop in (2, 9, 12, 50, 3, 1, 50):
+        batches = iter(loader)
+        seen += [batch[1].tolist() for batch in itertools.islice(batches, stop)]
+        seen.append([order.initial_seed(), *order.get_state().tolist()])
+    return seen
+
+
+def two_that_share_a_generator(kind: Kind, workers: int) -> list[Any]:
+    order = torch.Generator().manual_seed(3)
+    training: Any = kind(Images(draws=False), 4, shuffle=True, generator=order, num_workers=workers)
+    validation: Any = kind(Images(draws=False), 10, generator=order, num_workers=workers)
+    seen = []
+    for _ in range(2):
+        for step, batch in enumerate(training):
+            seen.append(batch[1].tolist())
+            if step % 5 == 0:
+                seen += [one[1].tolist() for one in validation]
+    for left, right in zip(training, training, strict=True):
+        seen += [left[1].tolist(), right[1].tolist()]
+    return seen
+
+
+def begun_long_before(kind: Kind, workers: int) -> list[Any]:
+    torch.manual_seed(4)
+    loaders: list[Any] = [
+        kind(Images(draws=False), 4, shuffle=True, num_workers=workers) for _ in range(2)
+    ]
+    batches = [iter(one) for one in loaders]
+    seen: list[Any] = [torch.rand(2).tolist()]
+    for _ in range(5):
+        seen += [next(one)[1].tolist() for one in batches]
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "program",
+    [
+        epochs_left_early,
+        functools.partial(epochs_left_early, num_samples=110),
+        functools.partial(epochs_left_early, num_samples=110, replacement=True),
+        two_that_share_a_generator,
+        begun_long_before,
+    ],
+)
+def test_generators_are_drawn_from_when_pytorch_draws_from_them(
+    program: Callable[[Kind, int], list[Any]], workers: int
+) -> None:
+    assert program(DataLoader, workers) == program(torch_data.DataLoader, workers)
 
 
 def test_data_workers_change_nothing(consumer: Consumer) -> None:

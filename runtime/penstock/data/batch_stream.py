@@ -1,8 +1,8 @@
 """One epoch of batches for the program: in order, each once, wherever they were made.
 
-The sampler is iterated here, in the program's own thread. PyTorch's samplers draw what they draw
-when an epoch begins, or from a generator of their own, and may be asked as far ahead as there are
-makers; any other is asked exactly as far ahead as without Penstock (`Delivery.lookahead`).
+The sampler is iterated here, in the program's own thread. PyTorch's own may be asked as far ahead
+as there are makers (`penstock.data.paced_sampler` has generators draw when they would alone); any
+other is asked exactly as far ahead as without Penstock (`Delivery.lookahead`).
 
 What a stream has to do in the program's thread beside that is little: to start local workers, and
 to pack the pipeline when the first data worker comes.
@@ -128,16 +128,21 @@ class BatchStream:
         keeps_local: bool = False,
         streams: Streams | None = None,
         describe: Callable[[BatchId], str] = str,
+        at_once: bool = True,
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets.
 
+        It may have a ``follow(taken)``, to be told how many of its items the program has taken.
+
         ``local``: end with the stream, unless ``keeps_local``. ``streams``: of a dataset that is
-        iterated. ``describe``: what the program's user knows a batch by.
+        iterated. ``describe``: what the program's user knows a batch by. ``at_once``: ask for
+        batches now, and not when the first is wanted.
         """
         self._consumer = consumer
         self._source = source
         self._batch = batch
         self._indices = indices
+        self._follow: Callable[[int], None] = getattr(indices, "follow", _ignore)
         self._options = options
         self._quarantine = quarantine
         self._local = local
@@ -160,7 +165,9 @@ class BatchStream:
         if expected and told.packed is None:
             self.queue.portable = False
         self._window: Any = self.queue.window
-        self._refill()
+        self._begun = at_once
+        if at_once:
+            self._refill()
 
     def _pack(self) -> PackedPipeline | None:
         try:
@@ -213,6 +220,9 @@ class BatchStream:
     def __next__(self) -> Any:
         if self._closed:
             raise StopIteration
+        if not self._begun:
+            self._begun = True
+            self._refill()
         while True:
             try:
                 need, batch = self.queue.take(self._drop_overdue, self._tend)
@@ -221,6 +231,7 @@ class BatchStream:
                 self._refill()
                 continue
             if need is Need.END:
+                self._follow(self.position + 1)  # without workers PyTorch asks once more
                 self.close()
                 raise StopIteration
             made = need is None
@@ -241,6 +252,7 @@ class BatchStream:
         ahead = max(LOOKAHEAD, window.ahead) if lookahead is None else lookahead
         while not window.ended and window.fed < window.position + ahead:
             self._feed()
+        self._follow(window.position)
         self._pool.request(self.queue)
 
     def _make_here(self) -> tuple[bool, Any]:
@@ -320,6 +332,10 @@ class BatchStream:
             self._closed = True
             self._pool.abandon(self.queue.number)
             self._end_local()
+
+
+def _ignore(taken: int) -> None:
+    """Of items that do not depend on how many were taken."""
 
 
 class Batches:

@@ -49,6 +49,7 @@ from penstock.data.generator_states import generator_states, set_generator_state
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.paced_sampler import PacedItems, iterate
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in
@@ -259,6 +260,8 @@ class Epochs:
             local,
             keeps_local=loader.persistent_workers,
             streams=streams,
+            # PyTorch asks a sampler for nothing before its first batch is wanted, without workers.
+            at_once=iterated or bool(loader.num_workers),
         )
         self.epoch += 1
         batches = self._batches() if loader.persistent_workers else None
@@ -401,7 +404,7 @@ def _begin(
         for generator, state in zip(generators, start["generators"], strict=True):
             generator.set_state(state)
     sampler = arrange()
-    indices = iter(sampler)
+    indices = iterate(sampler, (loader.prefetch_factor or 0) * loader.num_workers)
     base_seed = start.get("seed", base_seed)
     if base_seed is None:
         drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
@@ -413,9 +416,10 @@ def _begin(
         return base_seed, sampler, indices, start
     for _ in itertools.islice(indices, position):
         pass
-    if position:
+    if position and not isinstance(indices, PacedItems):
         first = next(indices, None)  # what is drawn late is drawn before the state goes back
         indices = iter(()) if first is None else itertools.chain([first], indices)
+    if position:
         set_generator_states(here)
     return base_seed, sampler, indices, start
 
