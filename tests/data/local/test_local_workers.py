@@ -181,6 +181,22 @@ def test_what_the_program_raises_is_raised_once_as_with_pytorch() -> None:
     assert errors[0].startswith("Caught LookupError in DataLoader worker ")
 
 
+class Missing(Images):
+    def __getitem__(self, index: int) -> Any:
+        return {}["label"]
+
+
+def test_a_missing_key_is_shown_with_its_traceback_line_by_line_as_with_pytorch() -> None:
+    errors = []
+    for kind in (DataLoader, torch_data.DataLoader):
+        with pytest.raises(KeyError) as caught:
+            list(kind(Missing(), batch_size=4, num_workers=1))
+        errors.append(str(caught.value).splitlines())
+    for lines in errors:
+        assert lines[0] == "Caught KeyError in DataLoader worker process 0."
+        assert "KeyError: 'label'" in lines
+
+
 class Deadly(Images):
     """A sample that takes its process along, as a decoder's segmentation fault does."""
 
