@@ -314,7 +314,7 @@ def test_a_ragged_batch_is_an_error_that_says_where(consumer: Consumer) -> None:
 def test_a_batch_that_cannot_be_sent_is_made_here(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.data.transport.frame.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("penstock.data.transport.frame.MAX_BODY_BYTES", 20_000)
     with thread_worker(consumer, tcp=True):
         eventually(lambda: len(consumer.workers) == 1)
         got = list(Loader(Plain(), 4, seed=7, consumer=consumer))
@@ -354,7 +354,7 @@ def test_in_shared_memory_a_batch_may_be_larger_than_a_message_from_the_first_on
 ) -> None:
     loader = Loader(Wide(), 4, seed=7, consumer=consumer)
     wanted = list(Loader(Wide(), 4, seed=7))
-    monkeypatch.setattr("penstock.data.transport.frame.MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("penstock.data.transport.frame.MAX_BODY_BYTES", 20_000)
     batches = iter(loader)
     with thread_worker(consumer):
         eventually(lambda: consumer.counts.arrived > 0)
