@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.data.planes import SCRIPT
+from tests.data.planes import SCRIPT, eventually
 
 
 def run(
@@ -52,6 +53,45 @@ def test_the_programs_error_is_its_own_and_nothing_is_left_behind(tmp_path: Path
         if process.pid not in before and process.info["cwd"] == str(tmp_path)
     ]
     assert left == []
+
+
+INTERRUPTED = """
+import pathlib, torch
+loader = torch.utils.data.DataLoader(range(100_000), 4, num_workers=1)
+try:
+    for epoch in range(1000):
+        for batch in loader:
+            pathlib.Path("step").write_text("x")
+except KeyboardInterrupt:
+    print("the model is saved", flush=True)
+    raise SystemExit(5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ctrl_c_reaches_the_program_alone_which_ends_in_its_own_way(
+    tmp_path: Path, workers: int
+) -> None:
+    (tmp_path / "train.py").write_text(INTERRUPTED)
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    process = subprocess.Popen(
+        [penstock, "run", "--data-workers", str(workers), "--", sys.executable, "train.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    try:
+        eventually((tmp_path / "step").exists, 30)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal tells all that it has in front
+        output, errors = process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert output == "the model is saved\n", errors
+    assert process.returncode == 5
+    assert "Traceback" not in errors
 
 
 def test_a_number_of_data_workers_that_cannot_be_is_refused(tmp_path: Path) -> None:

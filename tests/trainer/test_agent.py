@@ -89,6 +89,27 @@ def test_sigterm_is_passed_on_and_the_program_ends_in_its_own_way(tmp_path: Path
     assert finish(process)[0] == 5
 
 
+@pytest.mark.parametrize(("answer", "code"), [("raise", 130), ("sys.exit(5)", 5)])
+def test_ctrl_c_is_passed_on_as_such_each_time(tmp_path: Path, answer: str, code: int) -> None:
+    ready, first = tmp_path / "ready", tmp_path / "first"
+    process = agent(
+        "import pathlib, sys, time\n"
+        "try:\n"
+        f"    pathlib.Path({str(ready)!r}).write_text('x')\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        f"    pathlib.Path({str(first)!r}).write_text('x')\n"
+        "try:\n"
+        "    time.sleep(60)\n"
+        f"except KeyboardInterrupt: {answer}\n"
+    )
+    wait_for_file(ready)
+    process.send_signal(signal.SIGINT)
+    wait_for_file(first)
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == code
+
+
 def test_a_program_that_ignores_sigterm_is_killed_after_its_grace_period(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     process = agent(

@@ -3,7 +3,8 @@
 A dispatcher on loopback and a number of data worker processes beside the program. A data worker
 that dies is started again; all of them die with the command that started them, however it dies.
 The program itself is run by a ``penstock run`` of its own, so that what looks after the program,
-and ends whatever it leaves behind, does not meet what looks after the data workers.
+and ends whatever it leaves behind, does not meet what looks after the data workers. Ctrl-C is for
+the program to answer: the others are in sessions of their own, and stay as long as it does.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class LocalDataPlane:
         failures = 0
         while not self._stopping:
             process = await asyncio.create_subprocess_exec(
-                *command, env=environ, preexec_fn=_die_with_parent
+                *command, env=environ, preexec_fn=_die_with_parent, start_new_session=True
             )
             self._processes.add(process)
             code = await process.wait()
@@ -148,14 +149,20 @@ async def _run(plane: LocalDataPlane, arguments: Sequence[str]) -> int:
             *(sys.executable, "-c", code, "run", *arguments),
             env=plane.environ(),
             preexec_fn=_die_with_parent,
+            start_new_session=True,
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, process.send_signal, signal.SIGTERM)
+            loop.add_signal_handler(number, _pass_on, process, number)
         code_of_program = await process.wait()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     return code_of_program if code_of_program >= 0 else 128 - code_of_program
+
+
+def _pass_on(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)
 
 
 def _die_with_parent() -> None:

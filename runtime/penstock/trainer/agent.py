@@ -85,13 +85,15 @@ class Agent:
         self._processes = Processes()
         self._told_away = False
         self._old_trainer = False  # it is of the release before
+        self._program = 0  # while it runs
+        self._interrupted = False
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         """Run the command and return its exit code: 128 + N when a signal N ended it."""
         _adopt_orphans()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._draining.set)
+        loop.add_signal_handler(signal.SIGTERM, self._draining.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
         if self._processes.name:
             loop.add_reader(self._processes.fileno(), self._hear)
         environment = self._child_environment(environ)
@@ -108,6 +110,9 @@ class Agent:
         except OSError as error:  # no right to run it, a script without #!, a broken binary
             logger.error("%s: cannot be run: %s", command[0], error.strerror)
             return NOT_EXECUTABLE
+        self._program = process.pid
+        if self._interrupted:
+            self._interrupt()
         reporting = asyncio.create_task(self._report(process.pid, environment))
         watching = [
             reporting,
@@ -117,6 +122,7 @@ class Agent:
             asyncio.create_task(_reap(process.pid)),
         ]
         code = await process.wait()
+        self._program = 0
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
@@ -154,6 +160,12 @@ class Agent:
         if self._processes.name:
             child[training_evidence.SOCKET] = self._processes.name
         return child
+
+    def _interrupt(self) -> None:
+        """Ctrl-C is the program's to answer; the terminal does not reach the session it has."""
+        self._interrupted = True
+        if self._program:
+            _kill_group(self._program, signal.SIGINT)
 
     async def _drain(self, process: asyncio.subprocess.Process) -> None:
         """Pass SIGTERM on; what ignores it is killed when the grace period is over."""
@@ -226,7 +238,7 @@ class Agent:
             pod=self._identity.pod,
             state=state,
             exit_code=exit_code,
-            draining=self._draining.is_set(),
+            draining=self._draining.is_set() or self._interrupted,
             usage=usage,
             life=self._life,
             processes=self._processes.read(gone_too=state is ProcessState.EXITED),
