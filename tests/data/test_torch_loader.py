@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -232,6 +234,22 @@ def test_what_no_data_worker_can_be_sent_runs_as_it_always_did(
         assert list(loader) == [1] * 9
     [line] = [text for text in caplog.messages if "is not served" in text]
     assert "the dataset or collate function cannot be pickled" in line
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_loader_that_was_iterated_can_be_copied(copied: Any, ours: bool) -> None:
+    kind = DataLoader if ours else torch_data.DataLoader
+    loader: Any = kind(Images(draws=False), batch_size=4, shuffle=True)
+
+    def begin(of: Any) -> Any:
+        return iter(of) if ours else torch_loader.begin(of, torch_data.DataLoader.__iter__)
+
+    batches = begin(loader)
+    next(batches)
+    other = copied(loader)
+    assert len(list(begin(other))) == len(loader)
+    assert len(list(batches)) == len(loader) - 1
 
 
 def test_a_batch_size_of_none_gives_samples() -> None:

@@ -210,6 +210,10 @@ class Epochs:
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
         self.base_seed: int | None = None  # of such
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a loader, in this process or another, begins with an epoch of its own."""
+        return _fresh_epochs, (self.options,)
+
     def __del__(self) -> None:
         if (local := getattr(self, "local", None)) is not None:
             local.stop()
@@ -343,6 +347,10 @@ class Epochs:
         self.resume = None
         for generator, one in zip(generators, state["generators"], strict=True):
             generator.set_state(one)
+
+
+def _fresh_epochs(options: StreamOptions) -> Epochs:
+    return Epochs(guarantee=options.guarantee, skip_bad=options.skip_bad)
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
