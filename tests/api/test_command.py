@@ -241,3 +241,17 @@ def test_a_running_brain_has_as_many_executors_as_the_file_says(tmp_path: Path) 
         while burst(start) < 2:
             start += 100
             assert time.monotonic() < end
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "No such file"), ("short\n", "5 characters; must be at least 32")]
+)
+def test_a_file_with_a_token_is_looked_at_before_anything_listens(
+    text: str | None, says: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    file = tmp_path / "token"
+    if text is not None:
+        file.write_text(text)
+    said = refused(token_file=file)
+    assert f"--token-file={file}: " in said
+    assert says in said

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.elastic.cluster import administrators_client
 from penstock.local.control_plane.components import penstock
@@ -20,14 +21,16 @@ from tests.local.supervisor.test_supervisor import alive
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def run(*arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, kubeconfig: Path | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
     return subprocess.run(
         penstock(*arguments),
         capture_output=True,
         text=True,
         timeout=55,
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
     )
 
@@ -94,9 +97,36 @@ def test_an_external_cluster_gets_controller_and_brain(tmp_path: Path) -> None:
             manifest = job_manifest("tiny", script("print('trained')"))
             kubectl("apply", "-f", "-", text=json.dumps(manifest))
             kubectl("wait", "--for=condition=Succeeded", "ej/tiny", "--timeout=45s")
+            token = Home(tmp_path / "home").brain_token
+            assert token.stat().st_mode & 0o077 == 0
+            assert f"export PENSTOCK_BRAIN_TOKEN_FILE={token}" in up.stdout
         finally:
             run("down", home)
         assert "tiny" in kubectl("get", "ej")
+
+
+@needs_kubectl
+def test_who_shows_no_token_of_the_cluster_has_one_for_the_brain(tmp_path: Path) -> None:
+    """As with a client certificate, which proves nothing to the Brain."""
+    with somebody_elses_cluster(tmp_path) as kubeconfig:
+        up = run("up", "--any-ports", "--external", kubeconfig=kubeconfig, cwd=tmp_path)
+        try:
+            assert up.returncode == 0, up.stderr
+            config = yaml.safe_load(kubeconfig.read_text())
+            config["users"][0]["user"] = {"token": "of-no-use-to-the-Brain"}
+            other = tmp_path / "elsewhere" / "kubeconfig"
+            other.parent.mkdir()
+            other.write_text(yaml.safe_dump(config))
+
+            def planned_for() -> bool:
+                """The Brain took what the planner sent, and knows who asks."""
+                listed = run("fragmentation", "-o", "json", kubeconfig=other, cwd=tmp_path)
+                assert listed.returncode == 0, listed.stderr
+                return bool(json.loads(listed.stdout or "{}").get("nodes"))
+
+            until(planned_for)
+        finally:
+            run("down", cwd=tmp_path)
 
 
 def leases(kubeconfig: Path) -> set[tuple[str, str]]:

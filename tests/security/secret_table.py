@@ -108,6 +108,14 @@ SECRETS: Final = (
         shown="security/test_sniffing.py::test_the_token_itself_opens_nothing",
     ),
     Secret(
+        name="token of `penstock up` for its Brain",
+        found=("local/penstock/local/control_plane/home.py:token_urlsafe",),
+        lies="file `brain-token` of its folder, which only its owner may read (0600)",
+        opens="that Brain, for its planner and for the command line of who started it",
+        life="until the next start",
+        shown="e2e/test_up_and_down.py::test_an_external_cluster_gets_controller_and_brain",
+    ),
+    Secret(
         name="keys of the embedded cluster",
         found=(
             "cluster/penstock_cluster/registry/tokens.py:token_urlsafe",

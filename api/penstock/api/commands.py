@@ -63,6 +63,12 @@ def run(
             "none (loopback only).",
         ),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with one more API token, for whoever started this: it may do everything."
+        ),
+    ] = None,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -82,6 +88,7 @@ def run(
             kubeconfig=kubeconfig,
             in_cluster=in_cluster,
             auth=auth,
+            token_file=token_file,
             log_format=log_format,
             log_level=log_level,
         )

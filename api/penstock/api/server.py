@@ -19,7 +19,7 @@ from penstock.api.auth import Authenticator
 from penstock.api.auth.anonymous import Anonymous
 from penstock.api.auth.chain import Chain
 from penstock.api.auth.kubernetes import KubernetesAuthenticator
-from penstock.api.auth.tokens import ApiTokens
+from penstock.api.auth.tokens import ApiTokens, token_in
 from penstock.api.configuration_watch import ConfigurationWatch
 from penstock.api.errors import ServerError
 from penstock.base.descriptors import raise_descriptor_limit
@@ -53,6 +53,8 @@ class ServerOptions:
     """The file to watch for changes."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings over the file's."""
+    token_file: Path | None = None
+    """Holds an API token beside those of the configuration."""
 
 
 async def serve(options: ServerOptions) -> None:
@@ -78,7 +80,8 @@ async def serve(options: ServerOptions) -> None:
             from penstock.api.cluster import connected_cluster
 
             cluster = await stack.enter_async_context(connected_cluster(options.kubeconfig))
-        tokens = ApiTokens(options.settings.tokens)
+        local = () if options.token_file is None else (token_in(options.token_file),)
+        tokens = ApiTokens(options.settings.tokens, local)
         authenticator = _authenticator(options, tokens, cluster)
         brain = await stack.enter_async_context(
             running_brain(database, options.settings, registry=registry, scales=cluster)

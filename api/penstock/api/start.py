@@ -38,6 +38,7 @@ def start(
     auth: str | None,
     log_format: str,
     log_level: str,
+    token_file: Path | None = None,
 ) -> int:
     """Serve until told to stop; the exit status."""
     try:
@@ -57,6 +58,7 @@ def start(
             auth=_auth_mode(auth, clustered=files is not None or in_cluster),
             kubeconfig=files,
             in_cluster=in_cluster,
+            token_file=token_file,
         )
         sys.setswitchinterval(_SWITCH_SECONDS)
         asyncio.run(serve(options))

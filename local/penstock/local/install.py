@@ -24,9 +24,16 @@ COMMAND_TIMEOUT_SECONDS: Final = 60
 ESTABLISHED_TIMEOUT_SECONDS: Final = 30.0
 
 
-async def install(kubeconfig: Path) -> None:
-    """Apply all manifests and wait until the CRDs are served; raises StartError."""
-    await asyncio.to_thread(_install, kubeconfig)
+async def install(kubeconfig: Path) -> str:
+    """Apply all manifests and wait until the CRDs are served.
+
+    Returns:
+        The address of the API server.
+
+    Raises:
+        StartError: the cluster refuses one of them.
+    """
+    return await asyncio.to_thread(_install, kubeconfig)
 
 
 def manifests() -> Iterator[dict[str, Any]]:
@@ -54,14 +61,15 @@ def _print_manifests(command: str) -> str:
     return done.stdout
 
 
-def _install(kubeconfig: Path) -> None:
+def _install(kubeconfig: Path) -> str:
     from kubernetes import config
     from kubernetes.dynamic import DynamicClient
     from kubernetes.dynamic.exceptions import DynamicApiError, ResourceNotFoundError
 
     try:
         # The library is untyped here.
-        client: Any = DynamicClient(config.new_client_from_config(str(kubeconfig)))  # type: ignore[no-untyped-call]
+        connection: Any = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
+        client: Any = DynamicClient(connection)  # type: ignore[no-untyped-call]
         for manifest in manifests():
             resource = client.resources.get(
                 api_version=manifest["apiVersion"], kind=manifest["kind"]
@@ -83,6 +91,7 @@ def _install(kubeconfig: Path) -> None:
     except DynamicApiError as error:
         message = f"{error.status} {error.reason}: {error.body!r}"
         raise StartError(f"cannot install into the cluster: {message}") from error
+    return str(connection.configuration.host)
 
 
 def _wait_until_established(definitions: Any) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from penstock.crds import environment
 from penstock.local.control_plane.components import (
     BRAIN,
     CLUSTER,
@@ -50,11 +51,12 @@ async def run_in_foreground(settings: Settings, say: Say) -> None:
                 raise StartError(f"told to stop while {name} was starting")
             say(f"{name} is up")
 
+        server = ""
         if settings.kubeconfig is not None:
             await refuse_beside_another(settings.kubeconfig)
-            await install(settings.kubeconfig)
+            server = await install(settings.kubeconfig)
         components = control_plane(settings)
-        async with supervised(home, components, started, installer(home)) as addresses:
+        async with supervised(home, components, started, installer(home), server) as addresses:
             for line in how_to_use(settings, addresses):
                 say(line)
             await stop.wait()
@@ -149,6 +151,12 @@ def how_to_use(settings: Settings, addresses: dict[str, str]) -> list[str]:
     if CLUSTER in addresses:
         lines.append(f"export KUBECONFIG={kubeconfig}")
         lines.append("kubectl config view --raw -o jsonpath='{.users[0].user.token}'  # a token")
+    else:
+        # The command line finds both by itself, but only from the folder in which this was typed.
+        lines.append(f"export {environment.BRAIN_URL}={url}")
+        lines.append(
+            f"export {environment.BRAIN_TOKEN_FILE}={settings.home.brain_token.absolute()}"
+        )
     lines.append("kubectl apply -f examples/digits/job.yaml")
     lines.append("kubectl get ej --watch")
     return lines

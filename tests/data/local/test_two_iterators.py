@@ -55,10 +55,12 @@ def test_one_that_is_begun_while_another_is_under_way(options: dict[str, Any]) -
 
 
 def test_its_workers_end_with_the_one_iterator() -> None:
+    others = set(psutil.Process().children())
     loader = DataLoader(Numbers(), batch_size=2, num_workers=2, persistent_workers=True)
     for _ in range(3):
         batches = iter(loader)
         next(batches)
+    assert len(set(psutil.Process().children()) - others) == 2
     del loader, batches
     gc.collect()
-    eventually(lambda: not psutil.Process().children())
+    eventually(lambda: not set(psutil.Process().children()) - others)

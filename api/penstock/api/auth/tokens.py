@@ -10,11 +10,15 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from penstock.api.auth.caller import Caller, Permission, UnauthenticatedError, Verb
+from penstock.api.errors import ServerError
 from penstock.brain.configuration import ApiToken
 
+SHORTEST_TOKEN: Final = 32
+"""Characters of a token in a file."""
 _READ: Final = frozenset({Verb.GET, Verb.LIST})
 
 
@@ -27,6 +31,24 @@ def new_token() -> tuple[str, str]:
 def hash_of(token: str) -> str:
     """What of a token is kept."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def token_in(path: Path) -> ApiToken:
+    """The token that a file holds, for whoever started this Brain: it lets them do everything.
+
+    Raises:
+        ServerError: the file cannot be read, or holds none, or one that could be guessed.
+    """
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ServerError(f"--token-file={path}: {error}") from error
+    if len(token) < SHORTEST_TOKEN:
+        raise ServerError(
+            f"--token-file={path}: {len(token)} characters; must be at least {SHORTEST_TOKEN}, as "
+            "'penstock brain token NAME' makes them"
+        )
+    return ApiToken(name="local", sha256=hash_of(token), access="admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +82,18 @@ class TokenCaller:
 class ApiTokens:
     """Knows the tokens of the configuration."""
 
-    def __init__(self, tokens: Iterable[ApiToken]) -> None:
+    def __init__(self, tokens: Iterable[ApiToken], always: Iterable[ApiToken] = ()) -> None:
+        """``always``: are known whatever the configuration comes to say."""
         self._by_hash: dict[str, TokenCaller] = {}
+        self._always = tuple(always)
         self.replace(tokens)
 
     def __len__(self) -> int:
         return len(self._by_hash)
 
     def replace(self, tokens: Iterable[ApiToken]) -> None:
-        """Know these tokens from now on, and no others."""
-        self._by_hash = {token.sha256: TokenCaller(token) for token in tokens}
+        """Know these tokens of the configuration from now on, and no others of it."""
+        self._by_hash = {token.sha256: TokenCaller(token) for token in (*tokens, *self._always)}
 
     async def authenticate(self, token: str | None) -> Caller:
         """The holder of the token.

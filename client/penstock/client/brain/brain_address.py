@@ -1,10 +1,11 @@
 """Finds the Brain of a cluster, so that nobody has to be told its address.
 
 In this order: what the caller says or ``$PENSTOCK_BRAIN_URL`` says; beside a kubeconfig that
-``penstock up`` wrote, the address that it wrote there too; else the Service of the chart, in the
-one namespace where it is expected: in a pod by its name, elsewhere through a port of this machine,
-which ``kubectl port-forward`` leads to it. Not the API server's proxy: it takes the caller's token
-off every request that it passes on, and the Brain then does not know who calls.
+``penstock up`` wrote, the address that it wrote there too, or in its folder that of the Brain that
+it runs for this cluster (``up --external``), with a token for it; else the Service of the chart, in
+the one namespace where it is expected: in a pod by its name, elsewhere through a port of this
+machine, which ``kubectl port-forward`` leads to it. Not the API server's proxy: it takes the
+caller's token off every request that it passes on, and the Brain then does not know who calls.
 
 Where the caller named the address, or a file of their own does, the Brain is shown the token of the
 kubeconfig. What was found by labels may be anybody's, and is shown a token that is good for a Brain
@@ -49,6 +50,8 @@ TOKEN_VARIABLE: Final = "PENSTOCK_BRAIN_TOKEN"
 NAMESPACE_VARIABLE: Final = "PENSTOCK_SYSTEM_NAMESPACE"
 ACCOUNT_VARIABLE: Final = "PENSTOCK_BRAIN_ACCOUNT"
 SERVICE_LABELS: Final = "app.kubernetes.io/name=penstock,app.kubernetes.io/component=brain"
+UP_FOLDER: Final = Path(".penstock")
+"""Where ``penstock up`` keeps its files unless told otherwise."""
 FORWARD_SECONDS: Final = 20.0
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 SAY_WHERE: Final = f"give its address with --brain or ${URL_VARIABLE}"
@@ -102,8 +105,9 @@ def find_brain(
     if url := environ.get(URL_VARIABLE):
         how = f"${URL_VARIABLE}"
         return BrainAddress(_address(url, f"in {how}"), token or _cluster_token(access), how)
-    if url := _beside(access):
-        return BrainAddress(url, token or _cluster_token(access), "penstock up")
+    if beside := _beside(access):
+        url, own = beside
+        return BrainAddress(url, token or own or _cluster_token(access), "penstock up")
     place = namespace or environ.get(NAMESPACE_VARIABLE) or SYSTEM_NAMESPACE
     service = _service(cluster, place)
     token = token or _found_brains_token(cluster, place, account, environ)
@@ -152,8 +156,11 @@ def _cluster_token(access: ClusterAccess) -> Token:
     return read if access.token() else None
 
 
-def _beside(access: ClusterAccess) -> str | None:
-    """The address in the state file of ``penstock up``, if it wrote this very kubeconfig.
+def _beside(access: ClusterAccess) -> tuple[str, Token] | None:
+    """The address in the state file of ``penstock up``, and the token for it.
+
+    That is the file beside this very kubeconfig, where ``penstock up`` wrote both, or the one in
+    its usual folder, where that says that it is for this cluster (``up --external``).
 
     Raises:
         BrainAddressError: Another user could have written it.
@@ -161,18 +168,28 @@ def _beside(access: ClusterAccess) -> str | None:
     first = (access.kubeconfig or "").split(os.pathsep)[0]
     if not first:
         return None
-    path = Path(first).parent / "state.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        with path.open("rb") as file:
-            about = os.fstat(file.fileno())
-            url = str(json.load(file)["components"]["brain"]["url"])
-        if url and (about.st_uid != os.getuid() or about.st_mode & _OTHERS_WRITE):
-            raise BrainAddressError(
-                f"{path} says where the Brain is, but others may have written it: it must be your "
-                f"own and writable by you alone (chmod go-w); or {SAY_WHERE}"
-            )
-        return url or None
+    for folder in (Path(first).parent, UP_FOLDER):
+        path = folder / "state.json"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            with path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                state = json.load(file)
+            url = str(state["components"]["brain"]["url"])
+            server = str(state.get("api_server", ""))  # of a cluster that it did not start
+            ours = _same(server, access.server) if server else folder == Path(first).parent
+            if not (url and ours):
+                continue
+            if about.st_uid != os.getuid() or about.st_mode & _OTHERS_WRITE:
+                raise BrainAddressError(
+                    f"{path} says where the Brain is, but others may have written it: it must be "
+                    f"your own and writable by you alone (chmod go-w); or {SAY_WHERE}"
+                )
+            return url, TokenFile(folder / "brain-token") if server else None
     return None
+
+
+def _same(server: str, other: str) -> bool:
+    return server.rstrip("/") == other.rstrip("/")
 
 
 def _service(cluster: ClusterClient, namespace: str) -> Json:

@@ -105,6 +105,7 @@ def control_plane(settings: Settings) -> tuple[Component, ...]:
                 f"--port={settings.ports.brain}",
                 f"--database=sqlite+aiosqlite:///{home.brain_database}",
                 f"--kubeconfig={kubeconfig}",
+                f"--token-file={home.brain_token}",
                 *config,
             ),
             after=first,
@@ -132,6 +133,9 @@ def control_plane(settings: Settings) -> tuple[Component, ...]:
                 f"--kubeconfig={kubeconfig}",
                 f"--metrics-port={settings.ports.scheduler_metrics}",
                 "--brain-url={brain}",
+                # Not what the kubeconfig has: that may be a client certificate, which proves
+                # nothing to the Brain, and a token of the cluster is for the cluster alone.
+                f"--brain-token-file={home.brain_token}",
                 *settings.scheduler_options,
             ),
             after=(*first, BRAIN),

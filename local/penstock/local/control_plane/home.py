@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ class ControlPlaneState:
     ready: bool
     components: dict[str, ComponentState] = field(default_factory=dict)
     error: str | None = None
+    api_server: str = ""
+    """Of the cluster that it is for, where that is not its own."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class Home:
         return self.folder / "brain.sqlite"
 
     @property
+    def brain_token(self) -> Path:
+        """Shown to the Brain by its planner, and by the command line of who started it."""
+        return self.folder / "brain-token"
+
+    @property
     def lock_file(self) -> Path:
         return self.folder / "lock"
 
@@ -90,6 +98,10 @@ class Home:
                 "choose a folder that you can write to with --home"
             ) from None
 
+    def write_brain_token(self) -> None:
+        """Have a token for the Brain, a new one each time."""
+        _write_private(self.brain_token, f"pst_{secrets.token_urlsafe(32)}\n")
+
     def purge(self) -> list[str]:
         """Remove what control planes left in the folder, and the folder if nothing else is in it.
 
@@ -110,8 +122,8 @@ class Home:
         for folder in (self.logs, self.pods):
             if folder.is_dir():
                 shutil.rmtree(folder)
-        temporary = self.state_file.with_suffix(".tmp")
-        for file in (self.kubeconfig, temporary, self.lock_file, self.state_file):
+        own = (self.kubeconfig, self.lock_file, self.state_file, self.brain_token)
+        for file in (*own, *map(_temporary, own)):
             file.unlink(missing_ok=True)
         kept = sorted(path.name for path in self.folder.iterdir())
         if not kept:
@@ -143,11 +155,7 @@ class Home:
 
     def write_state(self, state: ControlPlaneState) -> None:
         """Replace the state file atomically."""
-        temporary = self.state_file.with_suffix(".tmp")
-        temporary.unlink(missing_ok=True)
-        temporary.touch(mode=0o600)  # whoever reads it goes where it says, with their token
-        temporary.write_text(json.dumps(asdict(state), indent=2) + "\n")
-        temporary.replace(self.state_file)
+        _write_private(self.state_file, json.dumps(asdict(state), indent=2) + "\n")
 
     def read_state(self) -> ControlPlaneState | None:
         """The state that the supervisor wrote last; None where there is none, else HomeError."""
@@ -164,3 +172,19 @@ class Home:
                 f"{self.state_file} is not the state of a control plane ({error}); "
                 "choose another folder with --home"
             ) from None
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_suffix(".tmp")
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file atomically by one that its owner alone may read or write.
+
+    Whoever reads these goes where they say, with the token that they hold.
+    """
+    temporary = _temporary(path)
+    temporary.unlink(missing_ok=True)
+    temporary.touch(mode=0o600)
+    temporary.write_text(text)
+    temporary.replace(path)

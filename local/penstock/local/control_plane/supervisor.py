@@ -193,16 +193,19 @@ async def supervised(
     components: Sequence[Component],
     started: Callable[[str], None] = lambda name: None,
     prepare: Callable[[str], Awaitable[None]] | None = None,
+    api_server: str = "",
 ) -> AsyncIterator[dict[str, str]]:
     """Run the components; yields their addresses by name and stops them in reverse order.
 
     ``started`` is called with the name of each component that has announced its address, after
     ``prepare`` (which may, for instance, wait for something that the next component needs).
+    ``api_server`` is that of somebody else's cluster, for the state file.
 
     Raises:
         StartError: One of them does not start; everything is stopped again.
     """
     home.create()
+    home.write_brain_token()
     addresses: dict[str, str] = {}
     runners: list[_Runner] = []
     watchers: list[asyncio.Task[None]] = []
@@ -216,7 +219,7 @@ async def supervised(
             )
             for runner in runners
         }
-        home.write_state(ControlPlaneState(os.getpid(), ready, states, error))
+        home.write_state(ControlPlaneState(os.getpid(), ready, states, error, api_server))
 
     try:
         publish(ready=False)
