@@ -182,7 +182,8 @@ class WorkerConnection:
             with self._send_lock:
                 frame.send(self._sock, kind, header, body, descriptors, seal=self._seal)
         except FrameError as error:
-            logger.warning("%s: %s", self.name, error)
+            if not self.dead:  # else it was ended here, meanwhile
+                logger.warning("%s: %s", self.name, error)
             self.end()
 
     # ------------------------------------------------------------------ receiving
