@@ -50,6 +50,7 @@ from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.paced_sampler import PacedItems, iterate
+from penstock.data.persistent_pipeline import PersistentPipeline
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.process import consumer_of_process, job_token, number_in
@@ -156,15 +157,6 @@ def _indexed_pipeline(loader: Any, setup: WorkerSetup) -> Pipeline:
     )
 
 
-def _source(pipeline: Pipeline | StreamPipeline, local: LocalWorkers | None, token: str) -> Source:
-    def pack() -> PackedPipeline:
-        if isinstance(pipeline, StreamPipeline):
-            return pack_streams(pipeline, token)
-        return pack_pipeline(pipeline, token)
-
-    return Source(pipeline, b"" if local is None else local.key, pack)
-
-
 @dataclass(frozen=True)
 class WorkerSetup:
     """What PyTorch does in a worker of a loader before it makes batches.
@@ -208,6 +200,7 @@ class Epochs:
         self._complaints = Complaints()
         self._batches: Callable[[], TorchBatches | None] = lambda: None
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
+        self.persistent: PersistentPipeline | None = None  # of such
         self.base_seed: int | None = None  # of such
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -255,7 +248,7 @@ class Epochs:
         kind = IterableStream if iterated else BatchStream
         self.stream = kind(
             consumer,
-            _source(pipeline, local, consumer.token if consumer else job_token()),
+            self._source(pipeline, local, consumer.token if consumer else job_token()),
             seed,
             BatchId(self.group, rank, epoch, position),
             indices,
@@ -275,6 +268,19 @@ class Epochs:
         else:
             batches.begin_again(self.stream, lambda: len(sampler))
         return batches
+
+    def _source(
+        self, pipeline: Pipeline | StreamPipeline, local: LocalWorkers | None, token: str
+    ) -> Source:
+        def pack_now() -> PackedPipeline:
+            if isinstance(pipeline, StreamPipeline):
+                return pack_streams(pipeline, token)
+            return pack_pipeline(pipeline, token)
+
+        pack, persistent = pack_now, self.persistent
+        if persistent is not None and local is not None and local is self.local:
+            pack = lambda: persistent.pack(pack_now)  # noqa: E731  a name for it says no more
+        return Source(pipeline, b"" if local is None else local.key, pack)
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
@@ -303,7 +309,7 @@ class Epochs:
         asked = LocalOptions(loader.num_workers, loader.multiprocessing_context, setup)
         local = start_local_workers(consumer, pipeline, asked)
         if loader.persistent_workers:
-            self.local = local
+            self.local, self.persistent = local, PersistentPipeline(loader.dataset)
         return local
 
     def state(self, loader: Any) -> dict[str, Any]:

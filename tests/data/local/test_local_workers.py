@@ -362,6 +362,50 @@ def test_data_workers_and_local_ones_share_the_work(consumer: Consumer) -> None:
     assert [batch[1].tolist() for batch in got] == [batch[1].tolist() for batch in wanted]
 
 
+CHANGED = "its dataset was changed after they began"
+
+
+class Levels(Images):
+    """A dataset that its program changes between epochs."""
+
+    level = 0
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.002)
+        return self.level
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_data_workers_have_the_dataset_as_local_ones_have_it(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture, early: bool, persistent: bool
+) -> None:
+    dataset = Levels(400)
+    loader: Any = DataLoader(
+        torch_data.Subset(dataset, range(400)), 4, num_workers=1, persistent_workers=persistent
+    )
+    process = spawn(consumer) if early else None
+    try:
+        if process is not None:
+            eventually(lambda: consumer.workers)
+        for level in itertools.count():
+            dataset.level = level
+            seen = {one for batch in loader for one in batch.tolist()}
+            assert seen == {0 if persistent else level}
+            if level == 1 and process is None:
+                process = spawn(consumer)
+                eventually(lambda: consumer.workers)
+            if level > 1 and (consumer.counts.arrived or CHANGED in caplog.text):
+                break
+    finally:
+        if process is not None:
+            end(process)
+    helps = early or not persistent
+    assert bool(consumer.counts.arrived) == helps
+    assert (CHANGED in caplog.text) == (not helps)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_may_be_iterated_within_itself(workers: int) -> None:
     loader = DataLoader(Images(12, draws=False), batch_size=4, num_workers=workers)
