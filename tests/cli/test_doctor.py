@@ -201,6 +201,125 @@ def silent_job(at: Clinic) -> Iterator[None]:
     at.cluster.delete(JOBS, "silent", "default")
 
 
+@contextlib.contextmanager
+def patched(at: Clinic, resource: str, name: str, change: Json, back: Json) -> Iterator[None]:
+    at.cluster.patch(resource, name, change, SYSTEM)
+    yield
+    at.cluster.patch(resource, name, back, SYSTEM)
+
+
+@contextlib.contextmanager
+def unbound_policy(at: Clinic) -> Iterator[None]:
+    """The policy is there, and denies nothing."""
+    name = "penstock-trainer-scales"
+    resource = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
+    stored = at.cluster.get(resource, name)
+    at.cluster.delete(resource, name)
+    yield
+    restore(at, resource, stored)
+
+
+@contextlib.contextmanager
+def missing_trainer_role(at: Clinic) -> Iterator[None]:
+    resource, name = f"clusterroles.{RBAC}", "penstock-trainer"
+    stored = at.cluster.get(resource, name)
+    at.cluster.delete(resource, name)
+    yield
+    restore(at, resource, stored)
+
+
+@contextlib.contextmanager
+def broken_pod(at: Clinic, component: str, status: Json) -> Iterator[None]:
+    """A pod of a component as the kubelet would describe it."""
+    name = f"penstock-{component}"
+    template = at.cluster.get("deployments.apps", name, SYSTEM)["spec"]["template"]
+    metadata = {**template["metadata"], "name": f"{name}-abcde"}
+    at.cluster.create("pods", {"metadata": metadata, "spec": template["spec"]}, SYSTEM)
+    container = {"name": component, "image": "i", "imageID": "", "ready": False, **status}
+    at.cluster.patch(
+        "pods", metadata["name"], {"status": {"containerStatuses": [container]}}, SYSTEM, "status"
+    )
+    yield
+    at.cluster.delete("pods", metadata["name"], SYSTEM, gracePeriodSeconds="0")
+
+
+def crash_loop(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    """Between two crashes it is ready for moments."""
+    ended = {"exitCode": 1, "message": "penstock controller: no token"}
+    status = {
+        "restartCount": 7,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    return broken_pod(at, "controller", status)
+
+
+def missing_image(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    return broken_pod(at, "scheduler", {"restartCount": 0, "state": {"waiting": waiting}})
+
+
+@contextlib.contextmanager
+def scaled_to_nothing(at: Clinic) -> Iterator[None]:
+    scaled = patched(
+        at,
+        "deployments.apps",
+        "penstock-controller",
+        {"spec": {"replicas": 0}},
+        {"spec": {"replicas": 1}},
+    )
+    with scaled:
+        yield
+
+
+@contextlib.contextmanager
+def lease_given_back(at: Clinic) -> Iterator[None]:
+    resource, name = "leases.coordination.k8s.io", "penstock-scheduler"
+    at.cluster.patch(resource, name, {"spec": {"holderIdentity": ""}}, SYSTEM)
+    yield
+    at.renew("scheduler")
+
+
+@contextlib.contextmanager
+def lost_node(at: Clinic) -> Iterator[None]:
+    at.cluster.create("nodes", {"metadata": {"name": "node-2"}})
+    at.node("node-2", "Unknown")
+    yield
+    at.cluster.delete("nodes", "node-2")
+
+
+@contextlib.contextmanager
+def suffering_job(at: Clinic, kind: str, reason: str, message: str) -> Iterator[None]:
+    at.cluster.create(JOBS, job("suffers"), "default")
+    said = {**condition(kind, status="False"), "reason": reason, "message": message}
+    status = {"status": {"conditions": [condition("Accepted"), said]}}
+    at.cluster.patch(JOBS, "suffers", status, "default", "status")
+    yield
+    at.cluster.delete(JOBS, "suffers", "default")
+
+
+def refused_trainer(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    return suffering_job(at, "Scaling", "PodRefused", 'pods "suffers-trainer-0-0" is forbidden')
+
+
+def no_place(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    return suffering_job(at, "Scaling", "Unschedulable", "1 of 2 pods find a node")
+
+
+def full_disk(at: Clinic) -> contextlib.AbstractContextManager[None]:
+    return suffering_job(at, "StorageHealthy", "CheckpointsNotWritten", "No space left on device")
+
+
+@contextlib.contextmanager
+def blind_scheduler(at: Clinic) -> Iterator[None]:
+    """Nobody bound the scheduler's role to its account."""
+    resource = f"clusterrolebindings.{RBAC}"
+    stored = at.cluster.get(resource, "penstock-scheduler")
+    at.cluster.delete(resource, "penstock-scheduler")
+    yield
+    restore(at, resource, stored)
+
+
 FAULTS: list[tuple[Plant, str, str, str]] = [
     (old_definition, "CRDs", "older than this client: it lacks spec.input", "penstock crds |"),
     (missing_policy, "policies", "penstock-trainer-scales is missing", "penstock crds |"),
@@ -227,6 +346,27 @@ FAULTS: list[tuple[Plant, str, str, str]] = [
     (orphaned_gate, "gates", "default/orphan", "start the scheduler"),
     (forgotten_job, "jobs", "not looked at by any controller: default/forgotten", "get pods"),
     (refused_job, "jobs", "default/refused (OverQuota)", "penstock describe -n default refused"),
+    (unbound_policy, "policies", "penstock-trainer-scales denies nothing", "penstock crds |"),
+    (missing_trainer_role, "policies", "ClusterRole penstock-trainer is missing", "--print-man"),
+    (
+        crash_loop,
+        "components",
+        "penstock-controller-abcde is in CrashLoopBackOff after 7 restarts: penstock controller: ",
+        "--previous",
+    ),
+    (missing_image, "components", "is in ImagePullBackOff: no such image", "describe pods"),
+    (scaled_to_nothing, "components", "penstock-controller is scaled to 0", "--replicas=1"),
+    (lease_given_back, "Leases", "penstock-scheduler is not renewed, it was given", "start the sc"),
+    (lost_node, "nodes", "not ready: node-2", "kubectl describe node node-2"),
+    (
+        refused_trainer,
+        "jobs",
+        'default/suffers: PodRefused: pods "suffers-trainer-0-0" is forbidden',
+        "penstock describe -n default suffers",
+    ),
+    (no_place, "jobs", "default/suffers: Unschedulable", "penstock describe"),
+    (full_disk, "jobs", "CheckpointsNotWritten: No space left", "penstock describe"),
+    (blind_scheduler, "components' rights", "the scheduler may not: list nodes", "helm upgrade"),
     (silent_job, "samples", "from running: silent", "penstock logs silent --role trainer"),
 ]
 

@@ -12,10 +12,30 @@ from penstock.cli.doctor.finding import Finding, fault, ok, skipped, warning
 from penstock.cli.doctor.schemas import differences, served_schema
 from penstock.client.job_calls import condition, holds
 from penstock.crds import labels
+from penstock.crds.conditions import JobReason
 from penstock.crds.group import GROUP, VERSION
 
 Json = dict[str, Any]
 
+BROKEN: Final = (
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+)
+"""What a container waits for that nobody will bring."""
+HURTS: Final = {
+    JobReason.UNSCHEDULABLE,
+    JobReason.IMAGE_UNAVAILABLE,
+    JobReason.INVALID_CONTAINER,
+    JobReason.POD_REFUSED,
+    JobReason.CHECKPOINTS_NOT_WRITTEN,
+    JobReason.JOURNAL_NOT_WRITTEN,
+    JobReason.STEP_LOG_NOT_WRITTEN,
+}
+"""Of a job's conditions, what somebody has to do something about."""
+MOST_JOBS: Final = 4
 MOST_SKEW_SECONDS: Final = 10.0
 OLDEST_KUBERNETES: Final = (1, 30)
 GATED_SECONDS: Final = 120.0
@@ -119,8 +139,27 @@ def guards(facts: Facts) -> Iterator[Finding]:
         missing = [name for name in names if name not in there]
         if missing:
             yield fault("policies", f"{what} {', '.join(missing)} is missing", cure)
-        else:
-            yield ok("policies", f"{what} {', '.join(names)}")
+            continue
+        if read is facts.policies and (idle := _without_effect(facts)):
+            yield fault(
+                "policies",
+                f"{what} {', '.join(idle)} denies nothing: no binding says that it may",
+                cure,
+            )
+            continue
+        yield ok("policies", f"{what} {', '.join(names)}")
+
+
+def _without_effect(facts: Facts) -> list[str]:
+    """The policies of ours that no binding has deny anything."""
+    if isinstance(facts.bindings, Unknown):
+        return []
+    bound = {
+        each["spec"].get("policyName")
+        for each in facts.bindings
+        if "Deny" in (each["spec"].get("validationActions") or ())
+    }
+    return [name for name in POLICY_NAMES if name not in bound]
 
 
 def your_rights(facts: Facts) -> Iterator[Finding]:
@@ -165,7 +204,20 @@ def components(facts: Facts) -> Iterator[Finding]:
         name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
         ready = (each.get("status") or {}).get("readyReplicas") or 0
         wanted = each["spec"].get("replicas", 1)
-        if ready == 0 and wanted:
+        if not wanted:
+            yield fault(
+                "components",
+                f"deployment {name} is scaled to 0: nobody does its work",
+                f"kubectl -n {namespace} scale deployment {name} --replicas=1",
+            )
+        elif broken := _broken(each, facts):
+            yield fault(
+                "components",
+                f"deployment {name}: {broken}",
+                f"kubectl -n {namespace} logs deployment/{name} --previous; "
+                f"kubectl -n {namespace} describe pods",
+            )
+        elif ready == 0:
             yield fault(
                 "components",
                 f"deployment {name} has 0 of {wanted} pods ready",
@@ -174,6 +226,27 @@ def components(facts: Facts) -> Iterator[Finding]:
             )
         else:
             yield ok("components", f"deployment {name} has {ready} of {wanted} pods ready")
+
+
+def _broken(deployment: Json, facts: Facts) -> str:
+    """What the kubelet says of a container that cannot live; empty: nothing."""
+    if isinstance(facts.own_pods, Unknown):
+        return ""
+    of = deployment["spec"]["selector"].get("matchLabels") or {}
+    for pod in facts.own_pods:
+        tags, there = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
+        if there != deployment["metadata"]["namespace"] or not of.items() <= tags.items():
+            continue
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            waiting = (status.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in BROKEN:
+                said = f"{pod['metadata']['name']} is in {waiting['reason']}"
+                if restarts := status.get("restartCount"):
+                    said += f" after {restarts} restarts"
+                ended = (status.get("lastState") or {}).get("terminated") or {}
+                text = ended.get("message") or waiting.get("message") or ""
+                return f"{said}: {text}" if text else said
+    return ""
 
 
 def brain(facts: Facts) -> Iterator[Finding]:
@@ -378,8 +451,7 @@ def jobs(facts: Facts) -> Iterator[Finding]:
     if isinstance(facts.jobs, Unknown):
         yield skipped("jobs", facts.jobs.why)
         return
-    unseen = []
-    refused = []
+    unseen, refused, hurt = [], [], list[tuple[str, str]]()
     for job in facts.jobs:
         name = f"{job['metadata']['namespace']}/{job['metadata']['name']}"
         age = (
@@ -392,6 +464,11 @@ def jobs(facts: Facts) -> Iterator[Finding]:
             unseen.append(name)
         elif accepted is not None and accepted["status"] != "True":
             refused.append(f"{name} ({accepted['reason']})")
+        hurt += [
+            (name, f"{found.get('reason')}: {found.get('message', '')}")
+            for kind in ("Scaling", "StorageHealthy")
+            if (found := condition(job, kind)) is not None and found.get("reason") in HURTS
+        ]
     if unseen:
         yield fault("jobs", f"not looked at by any controller: {_some(unseen)}", START)
     if refused:
@@ -401,7 +478,10 @@ def jobs(facts: Facts) -> Iterator[Finding]:
             f"not accepted: {_some(refused)}",
             f"penstock describe -n {first[0]} {first[2]} says which field is at fault",
         )
-    if not unseen and not refused:
+    for name, what in hurt[:MOST_JOBS]:
+        namespace, _, short = name.partition("/")
+        yield warning("jobs", f"{name}: {what}", f"penstock describe -n {namespace} {short}")
+    if not unseen and not refused and not hurt:
         yield ok("jobs", f"{len(facts.jobs)} jobs, none forgotten or refused")
 
 

@@ -24,6 +24,9 @@ from penstock.crds.group import GROUP, SYSTEM_NAMESPACE
 
 DEFINITIONS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", False)
 POLICIES: Final = Resource("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False)
+BINDINGS: Final = Resource(
+    "admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", False
+)
 PRIORITIES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", False)
 ROLES: Final = Resource("rbac.authorization.k8s.io/v1", "clusterroles", False)
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
@@ -123,6 +126,8 @@ class Facts:
     """The server's clock less this one; a second is as exact as it gets."""
     definitions: list[Json] | Unknown
     policies: list[Json] | Unknown
+    bindings: list[Json] | Unknown
+    """Of admission policies."""
     priorities: list[Json] | Unknown
     roles: list[Json] | Unknown
     denied: list[Right] | Unknown
@@ -134,6 +139,8 @@ class Facts:
     claims: list[Json] | Unknown
     jobs: list[Json] | Unknown
     pods: list[Json] | Unknown
+    own_pods: list[Json] | Unknown
+    """Of the components."""
     brain: BrainFacts | Unknown
 
 
@@ -167,6 +174,7 @@ def gather(penstock: Penstock, clock: Callable[[], float] = time.time) -> Facts:
         clock_seconds=clock_seconds,
         definitions=listed(DEFINITIONS),
         policies=listed(POLICIES),
+        bindings=listed(BINDINGS),
         priorities=listed(PRIORITIES),
         roles=listed(ROLES),
         denied=_unless_refused(lambda: _denied(cluster, penstock.namespace)),
@@ -177,6 +185,7 @@ def gather(penstock: Penstock, clock: Callable[[], float] = time.time) -> Facts:
         claims=listed(CLAIMS, PART_OF, SYSTEM_NAMESPACE),
         jobs=listed(resources.JOBS, near=penstock.namespace),
         pods=listed(resources.PODS, near=penstock.namespace),
+        own_pods=listed(resources.PODS, PART_OF, SYSTEM_NAMESPACE),
         brain=_brain(penstock, clock),
     )
 
