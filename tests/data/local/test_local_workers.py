@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,6 +124,21 @@ def test_they_end_with_the_epoch_or_with_its_iterator() -> None:
     assert len(local_workers()) == 2
     del batches
     eventually(lambda: not local_workers())
+
+
+def test_their_end_is_not_said_in_the_log_of_the_program(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)  # as programs set it for themselves
+    handler = logging.FileHandler(tmp_path / "log")
+    logging.getLogger().addHandler(handler)
+    try:
+        list(DataLoader(Images(), batch_size=4, num_workers=2))
+        eventually(lambda: not local_workers())
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_persistent_ones_live_until_the_loader_is_gone() -> None:

@@ -188,6 +188,7 @@ class DataWorker:
         self._queue: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._leaving = False
+        self._level = logging.INFO  # of its coming and going
         self._opening: deque[tuple[ConsumerConnection, bytes, Any, memoryview]] = deque()
         self._packer = Packer()
         self.memory = BatchMemory()
@@ -331,7 +332,8 @@ class DataWorker:
         with self._changed:  # the other end closes when it has read everything
             while self._lines and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
-        logger.info("data worker %s leaves after %d batches", self.name, self.batches)
+        text = "data worker %s leaves after %d batches"
+        logger.log(self._level, text, self.name, self.batches)
 
     # ------------------------------------------------------------------ connections
 
@@ -414,7 +416,7 @@ class DataWorker:
         with self._changed:
             known = self._lines.get(line.name) is line
         if known and not self._leaving:
-            logger.info("the connection to %s is over: %s", line.name, error)
+            logger.log(self._level, "the connection to %s is over: %s", line.name, error)
         with contextlib.suppress(OSError):
             line.sock.shutdown(socket.SHUT_RDWR)
         if line.on_end is not None:  # the user's code may have closed it, and nobody wakes `_serve`
@@ -520,6 +522,8 @@ class DataWorker:
                 line.sock.close()
                 return False
             self._lines[line.name] = line
+        if line.local:  # the program's log is no place for what comes and goes with each epoch
+            self._level = logging.DEBUG
         threading.Thread(
             target=self._serve, args=(line,), name="penstock-line", daemon=True
         ).start()
