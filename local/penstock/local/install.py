@@ -69,6 +69,7 @@ def _install(kubeconfig: Path) -> str:
     try:
         # The library is untyped here.
         connection: Any = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
+        # So is this part of it.
         client: Any = DynamicClient(connection)  # type: ignore[no-untyped-call]
         for manifest in manifests():
             resource = client.resources.get(

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.api.auth.caller import Caller, Permission, UnauthenticatedError, Verb
-from penstock.api.errors import ServerError
-from penstock.brain.configuration import ApiToken
+from penstock.brain.configuration import ApiToken, ConfigurationError
 
 SHORTEST_TOKEN: Final = 32
 """Characters of a token in a file."""
@@ -37,14 +36,14 @@ def token_in(path: Path) -> ApiToken:
     """The token that a file holds, for whoever started this Brain: it lets them do everything.
 
     Raises:
-        ServerError: the file cannot be read, or holds none, or one that could be guessed.
+        ConfigurationError: the file cannot be read, or holds none, or one that could be guessed.
     """
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ServerError(f"--token-file={path}: {error}") from error
+        raise ConfigurationError(f"--token-file={path}: {error}") from error
     if len(token) < SHORTEST_TOKEN:
-        raise ServerError(
+        raise ConfigurationError(
             f"--token-file={path}: {len(token)} characters; must be at least {SHORTEST_TOKEN}, as "
             "'penstock brain token NAME' makes them"
         )

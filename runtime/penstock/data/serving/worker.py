@@ -249,7 +249,7 @@ class DataWorker:
             return
         try:
             batch = _make(pipeline, request, self._packer, lambda: self._leaving)
-            kind, packed = self._pack(batch, local=line.local)
+            kind, packed = _pack(self._packer, batch, local=line.local)
             del batch
         except (StreamEndedError, NotRepeatableError) as error:
             problem = "" if isinstance(error, StreamEndedError) else str(error)
@@ -285,22 +285,6 @@ class DataWorker:
             self._fail(request, str(error), "")
         except FrameError as error:
             self._lost(line, error)
-
-    def _pack(self, batch: Any, *, local: bool) -> tuple[int, Packed]:
-        """A batch, and the kind of message that it goes in.
-
-        Raises:
-            Exception: it cannot be sent, or what its classes raise when they are pickled.
-        """
-        try:
-            packed = self._packer.pack(batch)
-        except NotPortableError:
-            if not local:
-                raise
-        else:
-            if not local or len(packed.structure) <= MAX_STRUCTURE_BYTES:
-                return messages.BATCH, packed
-        return messages.PICKLED, self._packer.pack(take_apart(batch))
 
     def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
@@ -594,6 +578,23 @@ def _make(
     return request.line.streams.make(
         request.stream, pipeline, request.seed, address, chain, leaving
     )
+
+
+def _pack(packer: Packer, batch: Any, *, local: bool) -> tuple[int, Packed]:
+    """The kind of message that a batch goes in, and the batch.
+
+    Raises:
+        Exception: it cannot be sent, or what its classes raise when they are pickled.
+    """
+    try:
+        packed = packer.pack(batch)
+    except NotPortableError:
+        if not local:
+            raise
+    else:
+        if not local or len(packed.structure) <= MAX_STRUCTURE_BYTES:
+            return messages.BATCH, packed
+    return messages.PICKLED, packer.pack(take_apart(batch))
 
 
 def _reopening(

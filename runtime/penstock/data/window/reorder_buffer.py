@@ -299,7 +299,9 @@ class ReorderBuffer:
             assert self._ended, "feed the window before taking from it"
             return Need.END, None
         if self.position in self._ready:
-            return None, self._consume(self._ready.pop(self.position))
+            batch = self._ready.pop(self.position)
+            self.made_here()
+            return None, batch
         if self.position in self._asked.by_step:
             return Need.WAIT, None
         if any(start <= self.position < stop for start, stop in self._ledger.quarantine):
@@ -337,9 +339,6 @@ class ReorderBuffer:
 
     def made_here(self) -> None:
         """The program has its batch, or has skipped it."""
-        self._consume(None)
-
-    def _consume(self, batch: Any) -> Any:
         step = self.position
         asked = self._asked.remove(step)
         self._ledger.complete(asked.fence, step, step + 1)
@@ -347,4 +346,3 @@ class ReorderBuffer:
         self._indices.pop(step, None)
         self._failures.forget(step)
         self.position = step + 1
-        return batch
