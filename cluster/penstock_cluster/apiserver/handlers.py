@@ -7,6 +7,7 @@ form that was asked for.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import orjson
 
@@ -50,6 +51,8 @@ _SUBRESOURCE_TYPES = {
     "TokenRequest": "io.k8s.api.authentication.v1.TokenRequest",
 }
 
+_WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
+
 
 class Handlers:
     """Answers requests for kinds and objects of one engine."""
@@ -72,6 +75,9 @@ class Handlers:
             target = request.target = replace(target, namespace="")
         routing.check_method(resource, target)
         verb = target.verb
+        keeps_nothing = resource.kind.endswith("Review") or target.subresource == "token"
+        if verb in _WRITES and not keeps_nothing and (why := self.engine.unsaved):
+            raise errors.service_unavailable(f"nothing can be written now: {why}")
         if verb == "get":
             return await self._get(resource, request)
         if verb == "list":

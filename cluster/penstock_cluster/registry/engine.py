@@ -148,6 +148,11 @@ class Engine:
         if self._journal:
             self._journal.close()
 
+    @property
+    def unsaved(self) -> str:
+        """Why changes cannot be saved at present; empty: they can."""
+        return self._journal.problem if self._journal else ""
+
     def load(self) -> None:
         """Load or create the state; without controllers this is enough for pure tests."""
         if self._loaded:

@@ -199,6 +199,37 @@ def test_metrics_count_objects_and_watches(cluster: RunningCluster) -> None:
     assert "apiserver_registered_watchers 0" in text
 
 
+def test_nobody_is_told_that_something_was_written_which_cannot_be_saved(tmp_path: Path) -> None:
+    with api_server(EngineOptions(database=tmp_path / "state.sqlite")) as cluster:
+
+        def pragma(text: str) -> int:
+            async def work() -> int:
+                assert cluster.engine._journal is not None
+                (found,) = cluster.engine._journal._connection.execute(f"PRAGMA {text}").fetchone()
+                return int(found)
+
+            return cluster.run(work())
+
+        pragma(f"max_page_count={pragma('page_count')}")
+        taken = 0
+        while True:
+            large = config_map(f"one-{taken}", a="x" * 50_000)
+            answer = cluster.request("POST", "/api/v1/namespaces/default/configmaps", large)
+            if answer.status == 503:
+                break
+            taken += 1
+        assert "state.sqlite: database or disk is full" in answer.json["message"]
+        assert answer.headers["retry-after"] == ["1"]
+        assert cluster.account_token("default", "default")  # writes nothing
+        assert len(cluster.list("configmaps", "default")) >= taken
+        pragma("max_page_count=1000000")
+        cluster.wait(lambda: not cluster.engine.unsaved, "what gathered to be saved")
+        cluster.create("configmaps", config_map("again"), "default")
+    with api_server(EngineOptions(database=tmp_path / "state.sqlite")) as cluster:
+        names = {one["metadata"]["name"] for one in cluster.list("configmaps", "default")}
+        assert names >= {"again", *(f"one-{number}" for number in range(taken))}
+
+
 def test_state_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     options = EngineOptions(database=tmp_path / "state.sqlite")
     with api_server(options) as cluster:

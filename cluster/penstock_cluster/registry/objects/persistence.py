@@ -2,8 +2,9 @@
 
 Writes are gathered and committed a moment later in one transaction; a crash loses at most that
 moment, and never leaves half a transaction. Changes that cannot be written, as on a full disk, are
-kept and tried again until they are: the log says so once, and :meth:`Journal.close` raises when
-they are lost. The file is readable by its owner only: it holds the secrets of the cluster.
+kept and tried again until they are: the log says so once, clients' further writes are refused
+meanwhile (`Journal.problem`), and :meth:`Journal.close` raises when they are lost. The file is
+readable by its owner only: it holds the secrets of the cluster.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Journal:
             self._connection.close()
             raise OSError(f"{path}: {error}{_advice(error)}") from error
         self._path = path
-        self._is_behind = False
+        self.problem = ""
+        """Why what has gathered could not be written; empty: it could."""
         self._dirty: dict[tuple[str, Key], Version | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._store: Store | None = None
@@ -116,18 +118,18 @@ class Journal:
         try:
             self._commit()
         except sqlite3.Error as error:
-            if not self._is_behind:
-                self._is_behind = True
+            if not self.problem:
                 logger.error(
                     "%s: changes cannot be saved: %s; they are in memory only, and tried again "
-                    "every second until there is room",
+                    "every second until there is room; no client writes meanwhile",
                     self._path,
                     error,
                 )
+            self.problem = f"{self._path}: {error}"
             self._timer = asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.flush)
             return
-        if self._is_behind:
-            self._is_behind = False
+        if self.problem:
+            self.problem = ""
             logger.warning("%s: all changes are saved again", self._path)
 
     def _commit(self) -> None:
