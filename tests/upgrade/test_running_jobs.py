@@ -2,8 +2,10 @@
 
 The earlier chart is installed as it was published (``golden/VERSION/penstock-VERSION.tgz``). What
 its controller's Deployment describes is run by this release's program: there is no image of earlier
-ones. Brain and scheduler begin with the upgrade: this release's want tokens and rights that the
-first chart did not give them.
+ones. What that program does otherwise is made up for: until the upgrade it has the one right that
+the earlier chart did not give (a job's trainer had no role of its own then), and the job's trainer
+has its rights in the way in which the earlier program gave them. Brain and scheduler begin with the
+upgrade: this release's want tokens and rights that the first chart did not give them.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import pytest
 import yaml
 
 from penstock.crds import labels
-from tests.charts.installed import RELEASE, Installed, installed, until
-from tests.charts.rendering import CHART, Json
+from penstock.crds.group import GROUP
+from tests.charts.installed import RBAC, RELEASE, Installed, installed, until
+from tests.charts.rendering import CHART, SYSTEM, Json
 from tests.charts.test_installed import (
     JOBS,
     SCALES,
@@ -40,6 +43,48 @@ def long_job() -> Json:
     [container] = spec["template"]["spec"]["containers"]
     container["command"] = [*container["command"], "--epochs=100000"]
     return document
+
+
+EARLIER: Json = {"metadata": {"name": "of-a-later-program"}}
+"""By this name the controller has, before the upgrade, the right that the earlier chart lacks."""
+
+
+async def give_later_rights(found: Installed) -> None:
+    """Let the earlier chart's controller make roles for trainers."""
+    single = ["get", "list", "watch"]
+    rules = [
+        {"apiGroups": [RBAC], "resources": ["roles"], "verbs": ["get", "list", "create"]},
+        # Nobody hands on what they do not hold.
+        {"apiGroups": [GROUP], "resources": ["elasticjobs"], "verbs": single},
+        {"apiGroups": [GROUP], "resources": ["elasticjobs/status"], "verbs": ["patch"]},
+        {"apiGroups": [GROUP], "resources": ["scales"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    ]
+    await found.api.create(f"clusterroles.{RBAC}", {**EARLIER, "rules": rules})
+    account = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": "penstock-controller"}
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": EARLIER["metadata"]["name"]}
+    binding = {**EARLIER, "roleRef": role, "subjects": [account]}
+    await found.api.create(f"clusterrolebindings.{RBAC}", binding)
+
+
+async def take_later_rights(found: Installed) -> None:
+    name = EARLIER["metadata"]["name"]
+    await found.api.delete(f"clusterrolebindings.{RBAC}", name)
+    await found.api.delete(f"clusterroles.{RBAC}", name)
+
+
+async def bind_as_earlier(found: Installed, job: Json) -> None:
+    """Give a job's trainer the earlier chart's role, as the earlier controller did."""
+    metadata = job["metadata"]
+    account = f"{metadata['name']}-trainer"
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "controller": True}
+    owner |= {key: metadata[key] for key in ("name", "uid")}
+    binding = {
+        "metadata": {"name": account, "ownerReferences": [owner]},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "penstock-trainer"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": account}],
+    }
+    await found.create(f"rolebindings.{RBAC}", binding)
 
 
 async def pods_of(found: Installed) -> dict[str, str]:
@@ -77,8 +122,9 @@ async def pin(found: Installed, name: str, workers: int) -> None:
 @each_release
 def test_a_job_trains_on_through_an_upgrade(release: str, tmp_path: Path) -> None:
     async def story(found: Installed) -> None:
+        await give_later_rights(found)
+        await bind_as_earlier(found, await found.create(JOBS, long_job()))
         await found.start("controller")
-        await found.create(JOBS, long_job())
         await until("it runs", lambda: found.condition("digits", "Running"), 50)
         await pin(found, "before", 2)
         pods = await pods_of(found)
@@ -86,6 +132,7 @@ def test_a_job_trains_on_through_an_upgrade(release: str, tmp_path: Path) -> Non
 
         await found.helm(lambda config: config.upgrade(CHART, RELEASE, VALUES))
         await found.stop("controller")
+        await take_later_rights(found)
         found.recorded.refused.clear()
         await found.start_all()
 
