@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -47,3 +50,37 @@ def test_the_training_neither_waits_for_it_nor_misses_a_batch(
     assert mine.counts.duplicates == 0
     assert f"data worker {gone} left" in caplog.text
     assert f"data worker {gone} is lost" not in caplog.text
+
+
+IDLE = """
+from penstock.data.serving import worker
+
+worker.IDLE_SECONDS = 3600.0
+one = worker.DataWorker(token="t" * 64)
+wait = one._changed.wait
+
+
+def tell(seconds: float) -> None:
+    print("idle", flush=True)
+    wait(seconds)
+
+
+one._changed.wait = tell
+one._keep = lambda: None  # its other thread: there is nobody to be served
+worker.work(one)
+"""
+
+
+def test_one_that_has_nothing_to_do_leaves_at_once() -> None:
+    with subprocess.Popen([sys.executable, "-c", IDLE], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"idle\n"
+            for _ in range(10):
+                process.send_signal(signal.SIGTERM)  # again, where it came just before the wait
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    assert process.wait(5) == 0
+                    return
+            raise AssertionError("it still waits")
+        finally:
+            end(process)

@@ -16,6 +16,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -75,8 +76,9 @@ class LocalDataPlane:
     async def __aenter__(self) -> Self:
         listening = create_listener("127.0.0.1", 0)
         self.address = address_of(listening)
-        self._server = _server(self.dispatcher, self._token)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        # To load a server takes as long as the program takes to load its own: they do it at once.
+        making = asyncio.create_task(asyncio.to_thread(_server, self.dispatcher, self._token))
+        self._making, self._serving = making, asyncio.create_task(_serve(making, listening))
         self._tasks = [asyncio.create_task(self._keep_one()) for _ in range(self._count)]
         return self
 
@@ -97,7 +99,7 @@ class LocalDataPlane:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-        self._server.should_exit = True
+        (await self._making).should_exit = True
         await self._serving
 
     async def _keep_one(self) -> None:
@@ -169,6 +171,10 @@ def _die_with_parent() -> None:
     """In the child: ask Linux to kill it when the command that started it is no more."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+async def _serve(making: asyncio.Task[HttpServer], listening: socket.socket) -> None:
+    await (await making).serve(sockets=[listening])
 
 
 def _server(dispatcher: Dispatcher, token: str) -> HttpServer:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
 import sys
+import threading
 
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
@@ -48,7 +51,14 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         share_memory=share_memory,
     )
     announce(worker)
+    threading.Thread(target=_load_early, name="penstock-loading", daemon=True).start()
     work(worker)
+
+
+def _load_early() -> None:
+    """Load what nearly every pipeline needs while nobody waits for it."""
+    with contextlib.suppress(Exception):  # whoever needs it is told what is wrong with it
+        importlib.import_module("torch")
 
 
 if __name__ == "__main__":

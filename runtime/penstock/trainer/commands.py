@@ -144,7 +144,6 @@ def _run(
     from penstock.data import interception, standalone
     from penstock.data.protocol import InputOptions
     from penstock.job import settings
-    from penstock.trainer.agent import Agent
     from penstock.trainer.logs import configure
 
     try:
@@ -157,7 +156,7 @@ def _run(
             address: str | None = settings.checked_address("--trainer", trainer_address)
         else:
             address = settings.trainer_address()
-        agent = Agent(settings.pod_identity(), address, grace_seconds)
+        identity = settings.pod_identity()
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
     if data_workers is not None:
@@ -176,6 +175,9 @@ def _run(
         )
     hooks = interception.hooked if address is None else interception.environment
     environ = hooks(os.environ)
+    from penstock.trainer.agent import Agent  # the half of the time that the command takes to begin
+
+    agent = Agent(identity, address, grace_seconds)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
 
 

@@ -74,6 +74,8 @@ from penstock.data.transport.seal import Seals
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 5.0
+IDLE_SECONDS: Final = 0.5
+"""Unless something comes, which ends the wait."""
 RETRY_SECONDS: Final = 1.0
 LEND_SECONDS: Final = 2.0
 """So long memory is waited for; then a batch is made in memory of its own."""
@@ -197,8 +199,13 @@ class DataWorker:
         self._measured = (time.monotonic(), _cpu_seconds())
 
     def leave(self, *_: object) -> None:
-        """Take no more requests, finish and end; a signal handler, so it takes no lock."""
+        """Take no more requests, finish and end; a signal handler, so it waits for no lock."""
         self._leaving = True
+        if self._changed.acquire(blocking=False):
+            try:
+                self._changed.notify_all()  # a wait in the main thread goes on after a signal
+            finally:
+                self._changed.release()
 
     def run(self) -> None:
         """Work until told to leave."""
@@ -207,7 +214,7 @@ class DataWorker:
         while not self._leaving:
             with self._changed:
                 if not self._opening and not self._queue:
-                    self._changed.wait(0.5)
+                    self._changed.wait(IDLE_SECONDS)
                 opening = self._opening.popleft() if self._opening else None
                 request = self._queue.popleft() if self._queue and not opening else None
             if opening is not None:
