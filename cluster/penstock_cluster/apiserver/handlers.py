@@ -76,8 +76,19 @@ class Handlers:
         routing.check_method(resource, target)
         verb = target.verb
         keeps_nothing = resource.kind.endswith("Review") or target.subresource == "token"
-        if verb in _WRITES and not keeps_nothing and (why := self.engine.unsaved):
+        if verb not in _WRITES or keeps_nothing:
+            return await self._answer(resource, request, call)
+        if why := self.engine.unsaved:
             raise errors.service_unavailable(f"nothing can be written now: {why}")
+        reply = await self._answer(resource, request, call)
+        if why := await self.engine.saved():
+            raise errors.service_unavailable(f"what was written is not saved yet: {why}")
+        return reply
+
+    async def _answer(
+        self, resource: Resource, request: Request, call: Call
+    ) -> Reply | StreamReply:
+        verb = request.target.verb
         if verb == "get":
             return await self._get(resource, request)
         if verb == "list":

@@ -153,6 +153,10 @@ class Engine:
         """Why changes cannot be saved at present; empty: they can."""
         return self._journal.problem if self._journal else ""
 
+    async def saved(self) -> str:
+        """Wait until all changes so far are saved; says why they could not be, or nothing."""
+        return await self._journal.saved() if self._journal else ""
+
     def load(self) -> None:
         """Load or create the state; without controllers this is enough for pure tests."""
         if self._loaded:

@@ -1,7 +1,9 @@
 """Keeping the state in an SQLite file, so that a cluster survives its process.
 
-Writes are gathered and committed a moment later in one transaction; a crash loses at most that
-moment, and never leaves half a transaction. Changes that cannot be written, as on a full disk, are
+Writes are gathered and committed a moment later in one transaction, which is at once where a client
+waits for it (`Journal.saved`): a process that is killed loses nothing that was answered as written,
+and never leaves half a transaction; a machine that loses its power may lose the last moments, since
+commits do not wait for the disk. Changes that cannot be written, as on a full disk, are
 kept and tried again until they are: the log says so once, clients' further writes are refused
 meanwhile (`Journal.problem`), and :meth:`Journal.close` raises when they are lost. The file is
 readable by its owner only: it holds the secrets of the cluster.
@@ -67,6 +69,7 @@ class Journal:
         """Why what has gathered could not be written; empty: it could."""
         self._dirty: dict[tuple[str, Key], Version | None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._saved: asyncio.Future[None] | None = None  # of the commit that somebody waits for
         self._store: Store | None = None
 
     def secrets(self) -> dict[str, str]:
@@ -110,11 +113,31 @@ class Journal:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_DELAY_SECONDS, self.flush)
 
+    async def saved(self) -> str:
+        """Wait until what has gathered is committed; says why it could not be, or nothing.
+
+        Whoever asks at the same moment shares a transaction.
+        """
+        if self._dirty and not self.problem:
+            if self._saved is None:
+                loop = asyncio.get_running_loop()
+                self._saved = loop.create_future()
+                # After what other clients have sent by now, which is then in the same transaction.
+                loop.call_soon(loop.call_soon, self.flush)
+            await asyncio.shield(self._saved)
+        return self.problem if self._dirty else ""
+
     def flush(self) -> None:
         """Commit what has gathered; what cannot be is kept, and tried again in a moment."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._flush()
+        waiting, self._saved = self._saved, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    def _flush(self) -> None:
         try:
             self._commit()
         except sqlite3.Error as error:
@@ -183,6 +206,9 @@ class Journal:
             ) from error
         finally:
             self._connection.close()
+            self._store = None
+            if self._saved is not None and not self._saved.done():
+                self._saved.set_result(None)
 
 
 def _advice(error: sqlite3.Error) -> str:
