@@ -47,6 +47,8 @@ class ClusterOptions:
     port: int = 0
     tls: bool = True
     """Off, ``load_incluster_config`` of client libraries does not work in pods."""
+    client_certificate: bool = False
+    """The kubeconfig shows a client certificate and no token, as those of kubeadm, kind and k3s."""
     rbac: bool = False
     longest_token_seconds: int | None = None
     """Tokens of service accounts end after this time at the latest, and the kubelet renews them
@@ -118,6 +120,7 @@ class EmbeddedCluster:
             host=options.host,
             port=options.port,
             tls=options.tls,
+            client_certificate=options.client_certificate,
             mounts={FAULTS_PREFIX: build_endpoint(lambda: self.faults)},
         )
         self.server = await stack.enter_async_context(serve(self.engine, serving))

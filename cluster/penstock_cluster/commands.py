@@ -60,6 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--nodes", type=Path, help="YAML file with the nodes; default: one, with what this has"
     )
+    up.add_argument(
+        "--client-certificate",
+        action="store_true",
+        help="the kubeconfig shows a client certificate and no token, as kubeadm's and kind's",
+    )
     up.add_argument("--rbac", action="store_true", help="enforce roles and bindings")
     up.add_argument(
         "--enforce-cpu-limits",
@@ -92,6 +97,7 @@ def _up(chosen: argparse.Namespace) -> int:
             folder=chosen.pods_folder,
             database=chosen.database,
             port=chosen.port,
+            client_certificate=chosen.client_certificate,
             rbac=chosen.rbac,
             enforces_cpu_limits=chosen.enforce_cpu_limits,
         )

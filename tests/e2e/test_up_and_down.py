@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,12 +37,11 @@ def run(
 
 
 @contextlib.contextmanager
-def somebody_elses_cluster(folder: Path) -> Iterator[Path]:
+def somebody_elses_cluster(folder: Path, *options: str) -> Iterator[Path]:
     """A cluster that `penstock up` did not start; yields its kubeconfig."""
     kubeconfig = folder / "kubeconfig"
-    command = penstock(
-        "cluster", "--port=0", f"--kubeconfig={kubeconfig}", f"--pods-folder={folder / 'pods'}"
-    )
+    places = (f"--kubeconfig={kubeconfig}", f"--pods-folder={folder / 'pods'}")
+    command = [sys.executable, "-m", "penstock_cluster", "up", "--port=0", *places, *options]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT) as process:
         try:
             until(kubeconfig.exists)
@@ -106,25 +106,35 @@ def test_an_external_cluster_gets_controller_and_brain(tmp_path: Path) -> None:
 
 
 @needs_kubectl
-def test_who_shows_no_token_of_the_cluster_has_one_for_the_brain(tmp_path: Path) -> None:
-    """As with a client certificate, which proves nothing to the Brain."""
-    with somebody_elses_cluster(tmp_path) as kubeconfig:
+def test_who_shows_a_certificate_has_a_token_for_the_brain(tmp_path: Path) -> None:
+    """As with the kubeconfigs of kubeadm, kind and k3s, which prove nothing to the Brain."""
+    with somebody_elses_cluster(tmp_path, "--client-certificate", "--rbac") as kubeconfig:
+        [user] = yaml.safe_load(kubeconfig.read_text())["users"]
+        assert "token" not in user["user"]
         up = run("up", "--any-ports", "--external", kubeconfig=kubeconfig, cwd=tmp_path)
         try:
             assert up.returncode == 0, up.stderr
-            config = yaml.safe_load(kubeconfig.read_text())
-            config["users"][0]["user"] = {"token": "of-no-use-to-the-Brain"}
-            other = tmp_path / "elsewhere" / "kubeconfig"
-            other.parent.mkdir()
-            other.write_text(yaml.safe_dump(config))
 
             def planned_for() -> bool:
                 """The Brain took what the planner sent, and knows who asks."""
-                listed = run("fragmentation", "-o", "json", kubeconfig=other, cwd=tmp_path)
+                listed = run("fragmentation", "-o", "json", kubeconfig=kubeconfig, cwd=tmp_path)
                 assert listed.returncode == 0, listed.stderr
                 return bool(json.loads(listed.stdout or "{}").get("nodes"))
 
             until(planned_for)
+            job = tmp_path / "job.json"
+            job.write_text(json.dumps(job_manifest("tiny", script("print('trained')"))))
+            applied = run("submit", f"--filename={job}", kubeconfig=kubeconfig, cwd=tmp_path)
+            assert applied.returncode == 0, applied.stderr
+
+            def trained() -> bool:
+                told = run("describe", "tiny", kubeconfig=kubeconfig, cwd=tmp_path)
+                assert told.returncode == 0, told.stderr
+                return "Succeeded" in told.stdout
+
+            until(trained)
+            examined = run("doctor", kubeconfig=kubeconfig, cwd=tmp_path)
+            assert examined.returncode == 0, examined.stdout
         finally:
             run("down", cwd=tmp_path)
 

@@ -10,7 +10,7 @@ import pytest
 from kubernetes.aio.config import incluster_config
 
 from penstock.kube import connection
-from penstock_cluster.apiserver.certificates import make_certificate
+from penstock_cluster.apiserver.certificates import Authority
 
 
 class Account:
@@ -18,7 +18,9 @@ class Account:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.authority = make_certificate(folder, "127.0.0.1")
+        authority = Authority()
+        authority.write_serving(folder, "127.0.0.1")
+        self.authority = authority.pem
         self._later = datetime.timedelta()
 
     def write(self, token: str) -> None:

@@ -30,10 +30,11 @@ from penstock_cluster.apiserver.request import (
     Send,
     StreamReply,
 )
+from penstock_cluster.apiserver.transport import CERTIFIED_USER
 from penstock_cluster.registry import ApiError, Engine
 from penstock_cluster.registry.admission.rbac import Attributes, explain
 from penstock_cluster.registry.model import errors
-from penstock_cluster.registry.model.call import Call
+from penstock_cluster.registry.model.call import Call, User
 from penstock_cluster.registry.objects.field_selectors import selected_name
 from penstock_cluster.registry.tokens import TokenError
 
@@ -70,7 +71,8 @@ class Application:
         request = Request(scope, receive)
         call: Call | None = None
         try:
-            self._authenticate(request, scope["headers"])
+            certified = scope.get("extensions", {}).get(CERTIFIED_USER, {}).get("user")
+            self._authenticate(request, scope["headers"], certified)
             mounted = self._mounted(request)
             if mounted is not None:
                 await mounted(scope, receive, send)
@@ -123,7 +125,9 @@ class Application:
 
     # Who, and whether
 
-    def _authenticate(self, request: Request, headers: Headers) -> None:
+    def _authenticate(
+        self, request: Request, headers: Headers, certified: User | None = None
+    ) -> None:
         token = b""
         acts_as_another = False
         for name, value in headers:
@@ -140,7 +144,9 @@ class Application:
                 request.user_agent = value.decode("latin-1")
             elif name.startswith(b"impersonate-"):
                 acts_as_another = True
-        if token:
+        if certified is not None:
+            request.user = certified  # before a token, as the real server does
+        elif token:
             try:
                 request.user = self.engine.tokens.user_of(token.decode("latin-1"))
             except TokenError:

@@ -1,9 +1,10 @@
-"""A certificate authority and a serving certificate, made anew for every run."""
+"""A certificate authority, made anew for every run, and what it signs."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME = timedelta(days=365)
+_PEM = serialization.Encoding.PEM
 _NAMES = (
     "localhost",
     "kubernetes",
@@ -32,64 +34,88 @@ def _write_secret(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def make_certificate(folder: Path, host: str) -> bytes:
-    """Write ``server.pem`` and ``server.key`` to ``folder``; the result is the authority's PEM."""
-    now = datetime.now(UTC)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = (
-        x509.CertificateBuilder()
-        .subject_name(_name("penstock-local-ca"))
-        .issuer_name(_name("penstock-local-ca"))
-        .public_key(authority_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False
+class Authority:
+    """The authority of one run: it signs what the server shows, and what clients do.
+
+    As in clusters made by kubeadm: one for both, and nobody has its key but this process.
+    """
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._subject = _name("penstock-local-ca")
+        self._began = datetime.now(UTC) - timedelta(minutes=5)
+        public = self._key.public_key()
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
         )
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=True,
-                crl_sign=True,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
+        certificate = (
+            self._begin(self._subject, public, datetime.now(UTC) + _LIFETIME)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(usage, critical=True)
+            .sign(self._key, hashes.SHA256())
         )
-        .sign(authority_key, hashes.SHA256())
-    )
-    key = ec.generate_private_key(ec.SECP256R1())
-    addresses = {ipaddress.ip_address(host), ipaddress.ip_address("127.0.0.1")}
-    names: list[x509.GeneralName] = [x509.DNSName(name) for name in _NAMES]
-    names.extend(x509.IPAddress(address) for address in sorted(addresses, key=str))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(_name("penstock-local"))
-        .issuer_name(authority.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
+        self.pem = certificate.public_bytes(_PEM)
+
+    def write_serving(self, folder: Path, host: str) -> None:
+        """Write ``server.pem`` and ``server.key``, and the authority's ``ca.pem``, to a folder."""
+        addresses = {ipaddress.ip_address(host), ipaddress.ip_address("127.0.0.1")}
+        names: list[x509.GeneralName] = [x509.DNSName(name) for name in _NAMES]
+        names.extend(x509.IPAddress(address) for address in sorted(addresses, key=str))
+        subject = _name("penstock-local")
+        alternatives = x509.SubjectAlternativeName(names)
+        usage = ExtendedKeyUsageOID.SERVER_AUTH
+        certificate, key = self._sign(subject, usage, datetime.now(UTC) + _LIFETIME, alternatives)
+        (folder / "server.pem").write_bytes(certificate + self.pem)
+        (folder / "ca.pem").write_bytes(self.pem)
+        _write_secret(folder / "server.key", key)
+
+    def client(
+        self, user: str, groups: Sequence[str] = (), lifetime: timedelta = _LIFETIME
+    ) -> tuple[bytes, bytes]:
+        """A certificate and its key, as PEM, by which a client is a user in groups."""
+        organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in groups]
+        subject = x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, user)])
+        return self._sign(subject, ExtendedKeyUsageOID.CLIENT_AUTH, datetime.now(UTC) + lifetime)
+
+    def _sign(
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        until: datetime,
+        alternatives: x509.SubjectAlternativeName | None = None,
+    ) -> tuple[bytes, bytes]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = (
+            self._begin(subject, key.public_key(), until)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(authority, critical=False)
         )
-        .sign(authority_key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    authority_pem = authority.public_bytes(pem)
-    (folder / "server.pem").write_bytes(certificate.public_bytes(pem) + authority_pem)
-    _write_secret(
-        folder / "server.key",
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
-    return authority_pem
+        if alternatives is not None:
+            builder = builder.add_extension(alternatives, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return certificate.public_bytes(_PEM), key.private_bytes(_PEM, *form)
+
+    def _begin(
+        self, subject: x509.Name, public: ec.EllipticCurvePublicKey, until: datetime
+    ) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._subject)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(min(self._began, until - timedelta(seconds=1)))
+            .not_valid_after(until)
+        )

@@ -76,36 +76,31 @@ class Handlers:
         routing.check_method(resource, target)
         verb = target.verb
         keeps_nothing = resource.kind.endswith("Review") or target.subresource == "token"
-        if verb not in _WRITES or keeps_nothing:
-            return await self._answer(resource, request, call)
-        if why := self.engine.unsaved:
+        writes = verb in _WRITES and not keeps_nothing
+        if writes and (why := self.engine.unsaved):
             raise errors.service_unavailable(f"nothing can be written now: {why}")
-        reply = await self._answer(resource, request, call)
-        if why := await self.engine.saved():
+        reply: Reply | StreamReply
+        if verb == "get":
+            reply = await self._get(resource, request)
+        elif verb == "list":
+            reply = await self._list(resource, request)
+        elif verb == "watch":
+            reply = self._watch(resource, request)
+        elif verb == "create":
+            reply = await self._create(resource, request, call)
+        elif verb == "update":
+            reply = await self._update(resource, request, call)
+        elif verb == "patch":
+            reply = await self._patch(resource, request, call)
+        elif verb == "delete":
+            reply = await self._delete(resource, request, call)
+        elif verb == "deletecollection":
+            reply = await self._delete_collection(resource, request, call)
+        else:
+            raise errors.method_not_allowed()
+        if writes and (why := await self.engine.saved()):
             raise errors.service_unavailable(f"what was written is not saved yet: {why}")
         return reply
-
-    async def _answer(
-        self, resource: Resource, request: Request, call: Call
-    ) -> Reply | StreamReply:
-        verb = request.target.verb
-        if verb == "get":
-            return await self._get(resource, request)
-        if verb == "list":
-            return await self._list(resource, request)
-        if verb == "watch":
-            return self._watch(resource, request)
-        if verb == "create":
-            return await self._create(resource, request, call)
-        if verb == "update":
-            return await self._update(resource, request, call)
-        if verb == "patch":
-            return await self._patch(resource, request, call)
-        if verb == "delete":
-            return await self._delete(resource, request, call)
-        if verb == "deletecollection":
-            return await self._delete_collection(resource, request, call)
-        raise errors.method_not_allowed()
 
     def _writer(self, resource: Resource, request: Request) -> Writer:
         form = negotiate(request.accept) if request.accept else Form()

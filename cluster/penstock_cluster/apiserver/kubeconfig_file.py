@@ -1,8 +1,8 @@
 """The administrator's kubeconfig: its text, and writing it to a file.
 
-It holds a token with all rights, so that the file is its owner's alone from its first byte. It is
-whole or as it was before, also on a full disk, and never takes the place of a file that somebody
-else wrote: a cluster in ``~/.kube/config`` would be lost with it.
+It holds a token or a key with all rights, so that the file is its owner's alone from its first
+byte. It is whole or as it was before, also on a full disk, and never takes the place of a file that
+somebody else wrote: a cluster in ``~/.kube/config`` would be lost with it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,28 @@ from typing import Any
 
 import yaml
 
+_CERTIFIED = ("client-certificate-data", "client-key-data")
+_USERS = (["token"], sorted(_CERTIFIED))
 
-def kubeconfig(url: str, token: str, name: str, ca_pem: bytes | None = None) -> str:
-    """A kubeconfig with one cluster, user and context."""
+
+def kubeconfig(
+    url: str, user: str | tuple[bytes, bytes], name: str, ca_pem: bytes | None = None
+) -> str:
+    """A kubeconfig with one cluster, user and context; ``user``: token, or certificate and key."""
     cluster: dict[str, str] = {"server": url}
     if ca_pem is not None:
         cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
+    if isinstance(user, str):
+        shown = {"token": user}
+    else:
+        shown = {
+            key: base64.b64encode(pem).decode() for key, pem in zip(_CERTIFIED, user, strict=True)
+        }
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"token": token}}],
+        "users": [{"name": name, "user": shown}],
         "contexts": [
             {"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}
         ],
@@ -69,7 +80,7 @@ def replace_kubeconfig(path: Path, text: str) -> None:
 
 
 def _is_ours(found: bytes, text: str) -> bool:
-    """Whether nothing but one cluster by the name of that in ``text``, with its token, is in it."""
+    """Whether nothing but one cluster by the name of that in ``text``, with its user, is in it."""
     if not found.strip():
         return True
     try:
@@ -79,10 +90,10 @@ def _is_ours(found: bytes, text: str) -> bool:
     return _shape(before) is not None and _shape(before) == _shape(yaml.safe_load(text))
 
 
-def _shape(document: Any) -> tuple[str, str, list[str]] | None:
-    """The names of the only cluster and user and what the user has; None: it has other ones."""
+def _shape(document: Any) -> tuple[str, str] | None:
+    """The names of the only cluster and user, who has what ours have; None: it has other ones."""
     try:
         (cluster,), (user,) = document["clusters"], document["users"]
-        return cluster["name"], user["name"], sorted(user["user"])
+        return (cluster["name"], user["name"]) if sorted(user["user"]) in _USERS else None
     except (TypeError, KeyError, ValueError):
         return None

@@ -11,11 +11,13 @@ import contextlib
 import ipaddress
 import logging
 import socket
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -24,6 +26,9 @@ from penstock_cluster.apiserver.kubeconfig_file import kubeconfig, replace_kubec
 from penstock_cluster.apiserver.request import AsgiApp
 from penstock_cluster.apiserver.transport import GatheringProtocol
 from penstock_cluster.registry import Engine
+
+if TYPE_CHECKING:
+    from penstock_cluster.apiserver.certificates import Authority
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +53,8 @@ class ServeOptions:
     port: int = 0
     #: Serve over TLS with a certificate made for this run.
     tls: bool = False
+    #: With TLS: the kubeconfig shows a client certificate and no token, as that of kubeadm does.
+    client_certificate: bool = False
     #: Name of cluster, user and context in the kubeconfig.
     name: str = "penstock"
     #: Other ASGI applications by path prefix, reached by administrators only.
@@ -64,6 +71,18 @@ class RunningServer:
     kubeconfig: str
     #: The certificate authority to trust, with TLS.
     ca_pem: bytes | None
+    authority: Authority | None = None
+
+    def certified_kubeconfig(self, user: str, *groups: str, seconds: float = 3600) -> str:
+        """A kubeconfig with a client certificate by which its holder is a user in groups.
+
+        Raises:
+            LookupError: the server has no TLS.
+        """
+        if self.authority is None:
+            raise LookupError("client certificates need TLS: ServeOptions(tls=True)")
+        certificate = self.authority.client(user, groups, timedelta(seconds=seconds))
+        return kubeconfig(self.url, certificate, user, self.ca_pem)
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the kubeconfig, readable by its owner only; :mod:`.kubeconfig_file` says how.
@@ -183,24 +202,31 @@ async def serve(
         )
         app = Application(engine, address=f"{shown}:{port}", mounts=options.mounts)
         config.app = app
-        ca_pem: bytes | None = None
+        authority: Authority | None = None
         if options.tls:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
             # Imported here: a server without TLS starts a seventh faster.
-            from penstock_cluster.apiserver.certificates import make_certificate
+            from penstock_cluster.apiserver.certificates import Authority
 
-            ca_pem = make_certificate(folder, options.host)
+            authority = Authority()
+            authority.write_serving(folder, options.host)
             config.ssl_certfile = str(folder / "server.pem")
             config.ssl_keyfile = str(folder / "server.key")
-            engine.publish_authority(ca_pem.decode())
+            config.ssl_ca_certs = str(folder / "ca.pem")
+            config.ssl_cert_reqs = ssl.CERT_OPTIONAL  # a client may show one, or a token
+            engine.publish_authority(authority.pem.decode())
         server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]), name="api-server")
         try:
             await _wait_started(server, task)
             url = f"{'https' if options.tls else 'http'}://{shown}:{port}"
             token = engine.tokens.admin
-            text = kubeconfig(url, token, options.name, ca_pem)
-            yield RunningServer(engine, url, token, text, ca_pem)
+            ca_pem = None if authority is None else authority.pem
+            user: str | tuple[bytes, bytes] = token
+            if authority is not None and options.client_certificate:
+                user = authority.client("kubernetes-admin", ["system:masters"])
+            text = kubeconfig(url, user, options.name, ca_pem)
+            yield RunningServer(engine, url, token, text, ca_pem, authority)
         finally:
             app.close()
             server.should_exit = True

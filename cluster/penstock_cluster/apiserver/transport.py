@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from penstock_cluster.registry.model.call import User
+
 HEAD_LIMIT_BYTES: Final = 64 * 1024
 """The most that address and headers of a request may have together."""
 HEAD_SECONDS: Final = 10.0
@@ -26,6 +28,24 @@ _REFUSAL: Final = (
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: 35\r\nconnection: close\r\n\r\n"
     b"431 Request Header Fields Too Large"
 )
+
+
+CERTIFIED_USER: Final = "penstock_cluster.certified_user"
+"""An extension of a request's scope: ``user`` is whom the connection's certificate names."""
+
+
+def certified_user(certificate: Any) -> User | None:
+    """The user of a client certificate that was verified, as Python's ``ssl`` gives it.
+
+    As Kubernetes has it: the common name is the user, organisations are groups.
+    """
+    named: dict[str, list[str]] = {}
+    for parts in (certificate or {}).get("subject", ()):
+        for key, value in parts:
+            named.setdefault(key, []).append(value)
+    if not (names := named.get("commonName")):
+        return None
+    return User(names[-1], (*named.get("organizationName", ()), "system:authenticated"))
 
 
 class GatheringTransport(asyncio.Transport):
@@ -93,6 +113,7 @@ class GatheringProtocol(HttpToolsProtocol):
     # `uvicorn` passes its own transport.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(GatheringTransport(transport, self.loop))
+        self._user = certified_user(transport.get_extra_info("peercert"))
         self._silence = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -123,6 +144,8 @@ class GatheringProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._has_moved = True
         super().on_message_begin()
+        if self._user is not None:
+            self.scope["extensions"] = {CERTIFIED_USER: {"user": self._user}}
 
     def on_headers_complete(self) -> None:
         self._has_moved = True
