@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -46,7 +47,7 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Pop
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line.startswith("brain listening on http://127.0.0.1:"), (
+            assert re.match(r"brain listening on https?://127\.0\.0\.1:", line), (
                 folder / "log"
             ).read_text()
             yield line.split()[-1], process

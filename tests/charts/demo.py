@@ -52,13 +52,11 @@ async def demonstrate(found: Installed) -> Report:
     await found.create("limitranges", {"metadata": {"name": "jobs"}, "spec": _LIMITS})
     await found.start_all()
     connection = Connection.from_kubeconfig(found.kubeconfig)
-    async with await found.brain() as client:
-        brain = str(client.base_url)
     digits = example("digits/job.yaml")
-    async with observing(connection, brain, digits) as observer:
+    async with observing(connection, await found.brain(), digits) as observer:
         report = await Demo(observer, digits, PATIENCE_SECONDS, lambda _: None).run()
     images = example("images/job_far.yaml")
-    async with observing(connection, brain, images) as observer:
+    async with observing(connection, await found.brain(), images) as observer:
         feeding = Feeding(observer, images, IMAGES_TIMEOUT_SECONDS, lambda _: None)
         return replace(report, images=await feeding.run())
 

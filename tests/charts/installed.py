@@ -13,6 +13,7 @@ import asyncio
 import base64
 import contextlib
 import copy
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import helm_python as helm
 import httpx
 
+from penstock.crds.environment import BRAIN_AUDIENCE
 from penstock_cluster.cluster import ClusterOptions, EmbeddedCluster
 from penstock_cluster.nodes import NodeDeclaration
 from penstock_cluster.registry import ApiError
@@ -30,6 +32,7 @@ from penstock_cluster.registry.model.call import User
 from tests.charts.rendering import CHART, SYSTEM, Json
 from tests.patience import patient
 
+ADMINISTRATOR = "an-administrator"
 COMPONENTS = ("brain", "controller", "scheduler")
 RBAC = "rbac.authorization.k8s.io"
 RELEASE = "penstock"
@@ -171,12 +174,36 @@ class Installed:
     async def brain(self) -> httpx.AsyncClient:
         """The Brain's API, for an administrator; to be closed."""
         pod = await self.ready("brain")
+        [container] = pod["spec"]["containers"]
+        port = container["ports"][0]
+        authority = await self.find("configmaps", "penstock-brain-ca", SYSTEM)
+        trust: ssl.SSLContext | bool = True
+        if authority is not None:
+            trust = ssl.create_default_context(cadata=authority["data"]["ca.crt"])
+            trust.check_hostname = False  # it is called by its pod's address
         return httpx.AsyncClient(
-            base_url=f"http://{pod['status']['podIP']}:8477",
-            headers={"Authorization": f"Bearer {self.cluster.token}"},
+            base_url=f"{port['name']}://{pod['status']['podIP']}:{port['containerPort']}",
+            headers={"Authorization": f"Bearer {await self.administrators_token()}"},
             trust_env=False,
             timeout=15,
+            verify=trust,
         )
+
+    async def administrators_token(self, audience: str = BRAIN_AUDIENCE) -> str:
+        """A token of an account that may do everything, good for one audience alone."""
+        if await self.find("serviceaccounts", ADMINISTRATOR, SYSTEM) is None:
+            await self.create("serviceaccounts", {"metadata": {"name": ADMINISTRATOR}}, SYSTEM)
+            binding = {
+                "metadata": {"name": ADMINISTRATOR},
+                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [
+                    {"kind": "ServiceAccount", "namespace": SYSTEM, "name": ADMINISTRATOR}
+                ],
+            }
+            await self.api.create(f"clusterrolebindings.{RBAC}", binding)
+        issue = self.cluster.engine.tokens.issue
+        token, _ = issue(SYSTEM, ADMINISTRATOR, audiences=(audience,), seconds=3600)
+        return token
 
     async def create(self, resource: str, document: Json, namespace: str = "default") -> Json:
         found: Json = await self.api.create(resource, document, namespace)

@@ -51,11 +51,21 @@ VALUE_SETS: dict[str, Json] = {
             "monitoring": [{"namespaceSelector": {}}],
             "brainClients": [{"podSelector": {"matchLabels": {"app": "ingress"}}}],
         },
+        "brain": {
+            "tls": {
+                "source": "cert-manager",
+                "issuer": {"kind": "ClusterIssuer", "name": "internal"},
+                "plain": "always",
+            }
+        },
     },
     "small": {
         "controller": {"replicas": 1, "resources": {}},
         "scheduler": {"enabled": False},
-        "brain": {"database": {"sqlite": {"existingClaim": "mine"}}},
+        "brain": {
+            "database": {"sqlite": {"existingClaim": "mine"}},
+            "tls": {"source": "secret", "secretName": "mine"},
+        },
         "crds": {"install": False},
         "roles": {"aggregate": False},
         "networkPolicy": {"enabled": False},

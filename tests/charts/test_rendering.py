@@ -3,6 +3,7 @@ commands."""
 
 from __future__ import annotations
 
+import base64
 import warnings
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import kubernetes_validate
 import pytest
 import typer
 import yaml
+from cryptography import x509
 
 from penstock.api.commands import brain
 from penstock.brain.configuration import load
@@ -23,7 +25,7 @@ from penstock.scheduler.commands import scheduler
 from tests.charts.rendering import CHART, SYSTEM, VALUE_SETS, Json, named, of_kind, render
 
 OLDEST, NEWEST = "1.30", kubernetes_validate.latest_version()
-OPERATORS_KINDS = {"ServiceMonitor", "PrometheusRule"}
+OPERATORS_KINDS = {"Certificate", "ServiceMonitor", "PrometheusRule"}
 
 each_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS.keys())
 
@@ -92,7 +94,7 @@ def test_pods_meet_the_restricted_standard(values: Json) -> None:
             assert context["capabilities"] == {"drop": ["ALL"]}
             assert context["readOnlyRootFilesystem"] is True
         kinds = {kind for volume in pod.get("volumes", []) for kind in volume if kind != "name"}
-        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected"}
+        assert kinds <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
 
@@ -107,14 +109,22 @@ def test_what_is_referred_to_is_there(values: Json) -> None:
         pod, [container] = pod_of(deployment), pod_of(deployment)["containers"]
         assert deployment["spec"]["selector"]["matchLabels"].items() <= pods[name].items()
         assert pod["serviceAccountName"] in of_kind(objects, "ServiceAccount")
-        [port] = container["ports"]
+        port = container["ports"][0]
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             assert container[probe]["httpGet"]["port"] == port["name"]
         service = named(objects, "Service", name)
-        assert service["spec"]["ports"][0]["port"] == port["containerPort"]
+        opened = {one["name"]: one["containerPort"] for one in container["ports"]}
+        assert opened == {one["targetPort"]: one["port"] for one in service["spec"]["ports"]}
         for volume in pod.get("volumes", []):
             if "configMap" in volume:
                 assert volume["configMap"]["name"] in of_kind(objects, "ConfigMap")
+            if secret := volume.get("secret", {}).get("secretName"):
+                keys = {item["key"] for item in volume["secret"]["items"]}
+                # One's own, cert-manager's, or a rendered one.
+                certificate = of_kind(objects, "Certificate").get("penstock-brain", {})
+                makes = certificate.get("spec", {}).get("secretName")
+                made = of_kind(objects, "Secret").get(secret, {}).get("data", {})
+                assert secret in ("mine", makes) or keys <= set(made)
             if claim := volume.get("persistentVolumeClaim", {}).get("claimName"):
                 assert claim == "mine" or claim in of_kind(objects, "PersistentVolumeClaim")
         for variable in container.get("env", []):
@@ -132,6 +142,9 @@ def test_what_is_referred_to_is_there(values: Json) -> None:
             for subject in one["subjects"]:
                 if one["metadata"]["name"] == "penstock-user" and kind == "RoleBinding":
                     continue  # people, and accounts of theirs
+                if subject["kind"] == "Group":
+                    assert one["roleRef"]["name"] == "penstock-brain-ca"  # which is public
+                    continue
                 account = named(objects, "ServiceAccount", subject["name"])
                 assert account["metadata"]["namespace"] == subject["namespace"]
 
@@ -345,3 +358,40 @@ def test_another_address_of_the_database_restarts_the_brain() -> None:
     assert pods("me:one@db/penstock") == pods("me:one@db/penstock")
     assert pods("me:one@db/penstock") != pods("me:two@db/penstock")
     assert "two" not in str(pods("me:two@db/penstock"))
+
+
+def test_values_of_a_release_without_tls_get_it() -> None:
+    for values in ({}, {"brain": {"tls": None}}, {"brain": {"tls": {}}}):
+        brain_pod = pod_of(deployments(render(values))["penstock-brain"])
+        assert "--port=8443" in brain_pod["containers"][0]["command"]
+
+
+def test_everything_of_one_rendering_trusts_the_same_certificate() -> None:
+    objects = render({})
+    secret = named(objects, "Secret", "penstock-brain-tls")["data"]
+    published = named(objects, "ConfigMap", "penstock-brain-ca")["data"]["ca.crt"]
+    serving = x509.load_pem_x509_certificate(base64.b64decode(secret["tls.crt"]))
+    authority = x509.load_pem_x509_certificate(published.encode())
+    serving.verify_directly_issued_by(authority)
+    names = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert f"penstock-brain.{SYSTEM}.svc" in names.get_values_for_type(x509.DNSName)
+    assert b"PRIVATE KEY" in base64.b64decode(secret["tls.key"])
+    restarted = {
+        one["spec"]["template"]["metadata"]["annotations"].get("penstock.dev/restart-with")
+        for name, one in deployments(objects).items()
+        if name != "penstock-brain"  # it takes over a new one by itself
+    }
+    assert len(restarted) == 1
+    assert None not in restarted
+
+
+def test_without_tls_nothing_of_it_is_there() -> None:
+    objects = render({"brain": {"tls": {"enabled": False}}})
+    assert "penstock-brain-ca" not in of_kind(objects, "ConfigMap")
+    assert "penstock-brain-tls" not in of_kind(objects, "Secret")
+    [port] = named(objects, "Service", "penstock-brain")["spec"]["ports"]
+    assert (port["name"], port["port"]) == ("http", 8477)
+    for one in deployments(objects).values():
+        command = " ".join(pod_of(one)["containers"][0]["command"])
+        assert "https" not in command
+        assert "ca-file" not in command

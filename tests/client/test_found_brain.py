@@ -7,6 +7,7 @@ namespace it was asked for.
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 from collections.abc import Iterator
@@ -17,7 +18,14 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.client import BrainAddressError, NotAllowedError, Penstock
+from penstock.client import (
+    BrainAddressError,
+    BrainRefusedError,
+    BrainUnavailableError,
+    NotAllowedError,
+    Penstock,
+    RetryPolicy,
+)
 from penstock.client.brain.brain_address import BrainAddress
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
@@ -33,6 +41,7 @@ from tests.client.listener import Listener, listening
 
 TENANT = "aaa-tenant"  # before penstock-system, in the order in which namespaces are listed
 ANNA = {"kind": "User", "name": "anna"}
+APPLIED = {"penstock-user", "penstock-viewer", "penstock-editor", "penstock-brain-ca"}
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -43,6 +52,7 @@ class Place:
     cluster: RunningCluster
     tenant: Listener
     folder: Path
+    url: str = ""
 
     def kubeconfig(self, person: str) -> Path:
         """The kubeconfig of somebody whom the API server knows as that."""
@@ -68,14 +78,23 @@ def running_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pl
             cluster.namespace(name)
         objects = render({"roles": {"brainUsers": [ANNA]}})
         for one in objects:
-            if one["metadata"]["name"] in {"penstock-user", "penstock-viewer", "penstock-editor"}:
+            if one["metadata"]["name"] in APPLIED:
                 cluster.apply(one)
+        certificate = named(objects, "Secret", "penstock-brain-tls")["data"]
+        for name, value in certificate.items():
+            (folder / name).write_bytes(base64.b64decode(value))
+        options = (
+            f"--kubeconfig={cluster.kubeconfig_path}",
+            "--require-audience",
+            f"--tls-certificate={folder / 'tls.crt'}",
+            f"--tls-key={folder / 'tls.key'}",
+        )
         service = named(objects, "Service", "penstock-brain")
         cluster.apply(service)
         cluster.create("services", {**service, "metadata": _labels_of(service)}, TENANT)
         with (
             listening() as tenant,
-            running(folder, f"--kubeconfig={cluster.kubeconfig_path}") as (url, _),
+            running(folder, *options) as (url, _),
         ):
             yield Place(cluster, tenant, folder), url
 
@@ -92,14 +111,14 @@ def place(
         f'echo "${{1#--namespace=}}" >> {tmp_path}/forwarded\n'
         f'case "$1" in --namespace={SYSTEM}) port={url.rpartition(":")[2]};;'
         f" *) port={found.tenant.port};; esac\n"
-        'echo "Forwarding from 127.0.0.1:$port -> 8477"\nexec sleep 60\n'
+        'echo "Forwarding from 127.0.0.1:$port -> 8443"\nexec sleep 60\n'
     )
     kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    for name in ("URL", "TOKEN", "TOKEN_FILE", "ACCOUNT"):
+    for name in ("URL", "TOKEN", "TOKEN_FILE", "ACCOUNT", "CA_FILE"):
         monkeypatch.delenv(f"PENSTOCK_BRAIN_{name}", raising=False)
     monkeypatch.delenv("PENSTOCK_SYSTEM_NAMESPACE", raising=False)
-    yield Place(found.cluster, found.tenant, tmp_path)
+    yield Place(found.cluster, found.tenant, tmp_path, url)
     assert found.tenant.callers == 0, "somebody went to the tenant"
 
 
@@ -118,6 +137,8 @@ def test_an_administrator_goes_to_the_charts_and_not_to_a_tenants(place: Place) 
     with Penstock(kubeconfig=place.cluster.kubeconfig_path) as penstock:
         assert list(penstock.brain.jobs()) == []
         token = shown(penstock.brain_address)
+        assert penstock.brain_address is not None
+        assert penstock.brain_address.url.startswith("https://127.0.0.1:")
     assert place.forwarded() == [SYSTEM]
     assert token != place.cluster.token
     refused = place.cluster.request("GET", "/api/v1/namespaces", token=token)
@@ -146,6 +167,59 @@ def test_one_whom_it_does_not_list_is_told_what_to_do(place: Place) -> None:
     ):
         penstock.brain  # noqa: B018  the attribute's access is what raises
     assert place.forwarded() == []
+
+
+def test_an_address_of_ones_own_is_shown_a_token_for_a_brain_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = place.cluster.get("configmaps", "penstock-brain-ca", SYSTEM)["data"]["ca.crt"]
+    authority = place.folder / "authority.pem"
+    authority.write_text(published)
+    monkeypatch.setenv("PENSTOCK_BRAIN_CA_FILE", str(authority))
+    with Penstock(kubeconfig=place.cluster.kubeconfig_path, brain_url=place.url) as penstock:
+        assert list(penstock.brain.jobs()) == []
+        token = shown(penstock.brain_address)
+    assert place.cluster.request("GET", "/api", token=token).status == 401
+
+
+def test_the_clusters_own_token_is_refused_and_what_to_do_is_said(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_BRAIN_TOKEN", place.cluster.token)
+    with (
+        Penstock(kubeconfig=place.cluster.kubeconfig_path) as penstock,
+        pytest.raises(BrainRefusedError, match=r"create token ACCOUNT --audience=penstock-brain"),
+    ):
+        list(penstock.brain.jobs())
+
+
+def test_one_with_another_certificate_hears_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = named(render({}), "ConfigMap", "penstock-brain-ca")["data"]["ca.crt"]
+    authority = place.folder / "another.pem"
+    authority.write_text(other)
+    monkeypatch.setenv("PENSTOCK_BRAIN_CA_FILE", str(authority))
+    patience = RetryPolicy(total_seconds=0.5, attempt_seconds=5)
+    with (
+        Penstock(kubeconfig=place.cluster.kubeconfig_path, retry=patience) as penstock,
+        pytest.raises(BrainUnavailableError, match="certificate verify failed"),
+    ):
+        list(penstock.brain.jobs())
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAA=="])
+def test_a_file_without_certificates_is_an_error_that_names_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    authority = place.folder / "broken.pem"
+    authority.write_text(text)
+    monkeypatch.setenv("PENSTOCK_BRAIN_CA_FILE", str(authority))
+    with (
+        Penstock(kubeconfig=place.cluster.kubeconfig_path) as penstock,
+        pytest.raises(BrainAddressError, match=r"broken\.pem: no certificate in PEM"),
+    ):
+        penstock.brain  # noqa: B018  the attribute's access is what raises
 
 
 def test_another_account_can_be_named(place: Place) -> None:

@@ -50,10 +50,11 @@ LISTENERS: Final = (
             "api/penstock/api/server.py:create_listener",
             "api/penstock/api/server.py:make_server",
         ),
-        where="8477, HTTP",
-        who="trainers, the scheduler and people: a token that the cluster knows, or an API token",
-        attack="400 idle connections with 256 descriptors; heads of 300 MiB",
-        bound=HTTP_BOUND,
+        where="8443, HTTPS; without TLS 8477, HTTP",
+        who="trainers, the scheduler and people: a token that the cluster knows, which in the "
+        "chart is one for a Brain alone, or an API token",
+        attack="400 idle connections with 256 descriptors, with TLS and without; heads of 300 MiB",
+        bound=f"{HTTP_BOUND}; before that 5 s for the handshake of TLS",
     ),
     Listener(
         name="data plane of `penstock run --data-workers`",

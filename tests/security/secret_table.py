@@ -100,6 +100,14 @@ SECRETS: Final = (
         shown="security/test_secrets.py::test_a_database_that_is_away_costs_no_password",
     ),
     Secret(
+        name="the key of the Brain's certificate",
+        found=("chart:brain:tls.key",),
+        lies="a Secret of yours or cert-manager's, or `penstock-brain-tls`; mounted into its pod",
+        opens="being taken for the Brain, by who is on the way to it",
+        life="ten years, or as cert-manager and you have it; a new one is taken over at once",
+        shown="client/test_found_brain.py::test_one_with_another_certificate_hears_nothing",
+    ),
+    Secret(
         name="token of `penstock run`",
         found=("runtime/penstock/data/standalone.py:token_hex",),
         lies="environment of what the command starts",

@@ -27,6 +27,7 @@ from tests.security.victim import (
     DESCRIPTORS,
     Victim,
     command,
+    command_with_tls,
     eventually,
     program,
     slim_command,
@@ -61,6 +62,7 @@ HTTP: list[tuple[str, Callable[..., contextlib.AbstractContextManager[Victim]], 
     ("trainer", command, ["trainer", "--port=0"]),
     ("slim", slim_command, ["trainer", "--port=0"]),
     ("Brain", command, ["brain", "--port=0", "--auth=none"]),
+    ("Brain with TLS", command_with_tls, ["brain", "--port=0", "--auth=none"]),
     ("standalone", program, "standalone"),
     ("probes", program, "probes"),
     ("cluster", command, ["cluster", "--port=0"]),
@@ -72,8 +74,9 @@ http_listeners = pytest.mark.parametrize(
 
 
 def uses_tls(victim: Victim) -> bool:
-    """Whether it is the embedded API server."""
-    return "cluster" in victim.process.args  # type: ignore[operator]  # a list
+    """Whether it is the embedded API server, or was given a certificate."""
+    words = [str(each) for each in victim.process.args]  # type: ignore[union-attr]  # a list
+    return "cluster" in words or any(each.startswith("--tls-") for each in words)
 
 
 def answers(victim: Victim) -> bool:

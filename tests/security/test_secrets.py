@@ -45,7 +45,10 @@ def given_to(pod: dict[str, Any], where: str) -> Iterator[str]:
     for volume in pod.get("volumes") or ():
         sources = (volume.get("projected") or {}).get("sources") or ()
         for source in (volume, *sources):
-            if "secret" in source:
+            items = {one["key"] for one in (source.get("secret") or {}).get("items") or ()}
+            if "tls.key" in items:
+                yield f"{where}:tls.key"
+            elif "secret" in source and items != {"ca.crt"}:  # a certificate is none
                 yield f"{where}:secret"
             if token := source.get("serviceAccountToken"):
                 yield f"{where}:token:{token.get('audience', '')}"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from penstock_cluster.apiserver.certificates import Authority
 from tests.patience import patient
 
 DESCRIPTORS = 256
@@ -109,6 +110,18 @@ def command(arguments: list[str], folder: Path) -> Iterator[Victim]:
     run = [sys.executable, "-m", "penstock.cli", *arguments]
     pattern = r"https?://([^\s,]+)"
     with contextlib.closing(Victim(run, folder, pattern, limit=DESCRIPTORS)) as victim:
+        yield victim
+
+
+@contextmanager
+def command_with_tls(arguments: list[str], folder: Path) -> Iterator[Victim]:
+    """The same, with a certificate."""
+    Authority().write_serving(folder, "127.0.0.1")
+    certificate = (
+        f"--tls-certificate={folder / 'server.pem'}",
+        f"--tls-key={folder / 'server.key'}",
+    )
+    with command([*arguments, *certificate], folder) as victim:
         yield victim
 
 

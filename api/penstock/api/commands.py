@@ -69,6 +69,28 @@ def run(
             help="A file with one more API token, for whoever started this: it may do everything."
         ),
     ] = None,
+    require_audience: Annotated[
+        bool,
+        typer.Option(
+            "--require-audience",
+            help="With --auth=kubernetes: take tokens with the audience penstock-brain only, none "
+            "that the API server takes too.",
+        ),
+    ] = False,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(help="Serve over TLS, with this certificate (PEM; renewed when replaced)."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM, unencrypted).")] = None,
+    plain_port: Annotated[
+        int | None,
+        typer.Option(
+            help="With --tls-certificate: a port without TLS beside, for trainers of an earlier "
+            "release.",
+            min=0,
+            max=65535,
+        ),
+    ] = None,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -89,6 +111,10 @@ def run(
             in_cluster=in_cluster,
             auth=auth,
             token_file=token_file,
+            requires_audience=require_audience,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            plain_port=plain_port,
             log_format=log_format,
             log_level=log_level,
         )

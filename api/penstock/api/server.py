@@ -23,6 +23,7 @@ from penstock.api.auth.tokens import ApiTokens, token_in
 from penstock.api.configuration_watch import ConfigurationWatch
 from penstock.api.errors import ServerError
 from penstock.base.descriptors import raise_descriptor_limit
+from penstock.base.http.certificate import CertificateError, ServingCertificate
 from penstock.base.http.server import make_server
 from penstock.base.listener import address_of, create_listener, is_loopback
 from penstock.brain.assembly import check_algorithms, running_brain
@@ -55,6 +56,12 @@ class ServerOptions:
     """Settings over the file's."""
     token_file: Path | None = None
     """Holds an API token beside those of the configuration."""
+    requires_audience: bool = False
+    """The cluster's tokens count only where they are for a Brain."""
+    certificate: tuple[Path, Path] | None = None
+    """With its key, for TLS at ``port``."""
+    plain_port: int | None = None
+    """With a certificate: a port without TLS beside."""
 
 
 async def serve(options: ServerOptions) -> None:
@@ -70,9 +77,13 @@ async def serve(options: ServerOptions) -> None:
         )
     raise_descriptor_limit()
     registry = check_algorithms(options.settings)
+    certificate = _certificate(options)
     database = Database(options.database)
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.port))
+        listeners = [listener]
+        if options.plain_port is not None:
+            listeners.append(stack.enter_context(_listen(options.host, options.plain_port)))
         stack.push_async_callback(database.close)
         cluster: Cluster | None = None
         if options.kubeconfig is not None or options.in_cluster:
@@ -94,9 +105,12 @@ async def serve(options: ServerOptions) -> None:
             build_app(brain, authenticator, local_only=options.auth == "none"),
             keep_alive_seconds=30,
             stop_seconds=5,
+            certificate=certificate,
             log_config=None,
         )
-        serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+        for plain in listeners[1:]:
+            server.serve_plainly(plain)
+        serving = asyncio.create_task(server.serve(sockets=listeners), name="http")
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -107,7 +121,8 @@ async def serve(options: ServerOptions) -> None:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         if server.ready.is_set():
             # The one line that a supervisor reads the address from.
-            sys.stdout.write(f"brain listening on http://{address_of(listener)}\n")
+            scheme = "http" if certificate is None else "https"
+            sys.stdout.write(f"brain listening on {scheme}://{address_of(listener)}\n")
             sys.stdout.flush()
             await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         brain.plans.stop()
@@ -138,7 +153,19 @@ def _authenticator(
                     "or set $KUBECONFIG"
                 )
             # API tokens first: looking one up costs no request.
-            return Chain([tokens, KubernetesAuthenticator(cluster)])
+            requires = options.requires_audience
+            return Chain([tokens, KubernetesAuthenticator(cluster, requires_audience=requires)])
+
+
+def _certificate(options: ServerOptions) -> ServingCertificate | None:
+    if options.certificate is None:
+        if options.plain_port is not None:
+            raise ServerError("--plain-port goes with --tls-certificate: --port has no TLS")
+        return None
+    try:
+        return ServingCertificate(*options.certificate)
+    except CertificateError as error:
+        raise ServerError(f"--tls-certificate, --tls-key: {error}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -39,6 +39,10 @@ def start(
     log_format: str,
     log_level: str,
     token_file: Path | None = None,
+    requires_audience: bool = False,
+    tls_certificate: Path | None = None,
+    tls_key: Path | None = None,
+    plain_port: int | None = None,
 ) -> int:
     """Serve until told to stop; the exit status."""
     try:
@@ -59,6 +63,9 @@ def start(
             kubeconfig=files,
             in_cluster=in_cluster,
             token_file=token_file,
+            requires_audience=requires_audience,
+            certificate=_pair(tls_certificate, tls_key),
+            plain_port=plain_port,
         )
         sys.setswitchinterval(_SWITCH_SECONDS)
         asyncio.run(serve(options))
@@ -69,6 +76,15 @@ def start(
         sys.stderr.write(f"penstock brain: the database cannot be used: {error}\n")
         return 1
     return 0
+
+
+def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        missing = "--tls-certificate" if certificate is None else "--tls-key"
+        raise ServerError(f"{missing}: not given; a certificate and its key go together")
+    return certificate, key
 
 
 def _auth_mode(auth: str | None, *, clustered: bool) -> AuthMode:

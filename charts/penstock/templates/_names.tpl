@@ -19,10 +19,10 @@ app.kubernetes.io/part-of: penstock
 
 {{/* The components of this release with the port of their health and metrics. */}}
 {{- define "penstock.components" -}}
-- {name: controller, port: 8478}
-- {name: brain, port: 8477}
+- {name: controller, port: 8478, scheme: http}
+- {name: brain, port: {{ include "penstock.brainPort" . }}, scheme: {{ include "penstock.brainScheme" . }}}
 {{- if .Values.scheduler.enabled }}
-- {name: scheduler, port: 8479}
+- {name: scheduler, port: 8479, scheme: http}
 {{- end }}
 {{- end }}
 
@@ -34,5 +34,5 @@ app.kubernetes.io/part-of: penstock
 {{- end }}
 
 {{- define "penstock.brainUrl" -}}
-http://penstock-brain.{{ .Release.Namespace }}.svc:8477
+{{ include "penstock.brainScheme" . }}://penstock-brain.{{ .Release.Namespace }}.svc:{{ include "penstock.brainPort" . }}
 {{- end }}

@@ -64,19 +64,24 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
 ports:
-- name: http
+{{- $scheme := .scheme | default "http" }}
+- name: {{ $scheme }}
   containerPort: {{ .port }}
+{{- with .plainPort }}
+- name: http
+  containerPort: {{ . }}
+{{- end }}
 startupProbe:
-  httpGet: {path: /healthz, port: http}
+  httpGet: {path: /healthz, port: {{ $scheme }}, scheme: {{ upper $scheme }}}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /healthz, port: http}
+  httpGet: {path: /healthz, port: {{ $scheme }}, scheme: {{ upper $scheme }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: http}
+  httpGet: {path: /readyz, port: {{ $scheme }}, scheme: {{ upper $scheme }}}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,10 @@ def controller(
     brain_url: Annotated[
         str, typer.Option(help="Address of the Brain as trainers reach it; without it, no Brain.")
     ] = "",
+    brain_ca_file: Annotated[
+        Path | None,
+        typer.Option(help="Whose certificates trainers trust of a Brain with TLS; PEM."),
+    ] = None,
     trainer_image: Annotated[
         str, typer.Option(help="Image of the Elastic Trainer's container.")
     ] = "penstock/runtime",
@@ -74,12 +79,17 @@ def controller(
     from penstock.kube.errors import ConfigurationError, PortInUseError
     from penstock.kube.logs import set_up_logging
 
+    authority = None if brain_ca_file is None else _authority(brain_ca_file)
     makes_namespace = None if lease_namespace or in_pod() else own_namespace()
     lease_namespace = lease_namespace or own_namespace()
     set_up_logging(log_format)
     options = ServiceOptions(
         operator=Options(
-            settings=Settings(trainer_image=trainer_image, brain_url=brain_url or None),
+            settings=Settings(
+                trainer_image=trainer_image,
+                brain_url=brain_url or None,
+                brain_authority=authority,
+            ),
             namespace=namespace or None,
             workers=workers,
             identity=make_identity(),
@@ -98,3 +108,21 @@ def controller(
         serve(options, partial(announce, "controller")),
         (ConfigurationError, PortInUseError),
     )
+
+
+def _authority(path: Path) -> str:
+    """The certificates in a file, which go into trainers' environment.
+
+    Raises:
+        BadParameter: it holds none.
+    """
+    import ssl
+
+    try:
+        pem = path.read_text()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise typer.BadParameter(
+            f"{path}: no certificates in PEM: {error}", param_hint="--brain-ca-file"
+        ) from error
+    return pem

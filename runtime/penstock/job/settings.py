@@ -116,6 +116,7 @@ class TrainerSettings:
     port: int = ports.TRAINER
     state_dir: Path | None = None
     brain_url: str | None = None
+    brain_authority: str | None = None  # certificates in PEM; None: whom the image trusts
     brain_token_file: Path | None = None
     kubernetes_token_file: Path | None = None
     workers: int | None = None  # outside a cluster: how many to wait for; None: whoever joins
@@ -152,6 +153,7 @@ def trainer_settings(environ: Mapping[str, str] = os.environ) -> TrainerSettings
         host=environ.get(names.POD_IP, "127.0.0.1") if inside else "127.0.0.1",
         state_dir=_path(environ, names.STATE_DIR),
         brain_url=environ.get(names.BRAIN_URL) or None,
+        brain_authority=environ.get(names.BRAIN_CA) or None,
         brain_token_file=_path(environ, names.BRAIN_TOKEN_FILE),
         kubernetes_token_file=_path(environ, names.KUBERNETES_TOKEN_FILE),
     )

@@ -27,8 +27,10 @@ from penstock.base.descriptors import raise_descriptor_limit
 from penstock.base.enums import Strategy
 from penstock.base.listener import address_of, create_listener, is_loopback
 from penstock.client import AsyncBrainClient, TokenFile
+from penstock.client.errors import BrainAddressError
+from penstock.client.trust import Trust, trusting
 from penstock.crds.elasticjob import ElasticJob
-from penstock.crds.environment import JOB_TOKEN
+from penstock.crds.environment import BRAIN_CA, JOB_TOKEN
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.ledger import fence_floor_at
 from penstock.data.protocol import InputOptions
@@ -165,7 +167,13 @@ class TrainerService:
         if url is None or not self._identity.uid:
             return None
         token = TokenFile(file) if file is not None and file.is_file() else None
-        client = AsyncBrainClient(url, token=token, retry=SHORT)
+        pem = self._settings.brain_authority
+        try:
+            trust: Trust = True if pem is None else trusting(pem, f"${BRAIN_CA}")
+        except BrainAddressError as error:
+            logger.error("the Brain is not asked: %s", error)
+            return None
+        client = AsyncBrainClient(url, token=token, retry=SHORT, verify=trust)
         return BrainConnection(client, self._identity.uid, self._coordinator, self._dispatcher)
 
     async def _read_job(self) -> None:

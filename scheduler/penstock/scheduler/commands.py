@@ -31,6 +31,10 @@ def scheduler(
         Path | None,
         typer.Option(help="Token for the Brain; without it, the one for the API server."),
     ] = None,
+    brain_ca_file: Annotated[
+        Path | None,
+        typer.Option(help="Whose certificates to trust of a Brain with TLS; PEM."),
+    ] = None,
     placement: Annotated[
         str, typer.Option(help="Placement policy: on which node a data worker goes.")
     ] = "stranding",
@@ -113,6 +117,7 @@ def scheduler(
         kubeconfig=kubeconfig,
         brain_url=brain_url,
         brain_token_file=brain_token_file,
+        brain_ca_file=brain_ca_file,
         host=host,
         port=metrics_port,
         lease=LeaseName(lease_namespace or own_namespace(), lease_name)

@@ -39,10 +39,12 @@ def client(
     in_pod: bool = False,
     user: str = "anna",
     given: Any = AUDIENCE,
+    has_account: bool = True,
 ) -> ClusterClient:
     """A cluster with these Services in penstock-system, or one that answers with this status.
 
-    `user`: who the caller is; `given`: of which kind its tokens are, None where it gives none.
+    `user`: who the caller is; `given`: of which kind its tokens are, None where it gives none;
+    `has_account`: that of the chart, as whom people call the Brain.
     """
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -53,6 +55,8 @@ def client(
             return httpx.Response(200, json={"items": services, "metadata": {}})
         if path == "/apis/authentication.k8s.io/v1/selfsubjectreviews":
             return httpx.Response(201, json={"status": {"userInfo": {"username": user}}})
+        if path == f"{SYSTEM}/serviceaccounts/penstock-user" and not has_account:
+            return httpx.Response(404, json={"message": "not found"})
         if path.endswith("/token") and given:
             account = path.removesuffix("/token").removeprefix("/api/v1/namespaces/")
             spec = json.loads(request.content)["spec"]
@@ -89,13 +93,21 @@ def test_what_is_given_comes_first(tmp_path: Path) -> None:
         assert find_brain(cluster, environ=environ).url == "http://variable"
 
 
-def test_the_token_is_the_kubeconfigs_unless_another_is_named(tmp_path: Path) -> None:
-    with client(tmp_path) as cluster:
+def test_the_token_is_the_kubeconfigs_where_there_are_no_accounts_for_people(
+    tmp_path: Path,
+) -> None:
+    with client(tmp_path, has_account=False) as cluster:
         own = find_brain(cluster, "http://brain", environ={}).token
         assert callable(own)
         assert own() == "mine"
         other = {"PENSTOCK_BRAIN_TOKEN": "other"}
         assert find_brain(cluster, "http://brain", environ=other).token == "other"
+    with client(tmp_path) as cluster:
+        own = find_brain(cluster, "http://brain", environ={}).token
+        assert callable(own)
+        assert own() == "of-penstock-system/serviceaccounts/penstock-user"
+    with client(tmp_path, given=None) as cluster, pytest.raises(BrainAddressError, match="token"):
+        find_brain(cluster, "http://brain", environ={})  # not another one in its place
 
 
 def test_the_one_that_penstock_up_started_lies_beside_its_kubeconfig(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -107,8 +107,10 @@ class KubernetesCaller:
 class KubernetesAuthenticator:
     """Asks an API server, and remembers what it said for a minute."""
 
-    def __init__(self, reviews: Reviews) -> None:
+    def __init__(self, reviews: Reviews, *, requires_audience: bool = False) -> None:
+        """``requires_audience``: tokens that are for the API server as well are not taken."""
         self._reviews = reviews
+        self._requires_audience = requires_audience
         self._callers: TimedCache[str, Caller] = TimedCache(CACHE_SECONDS, 10_000)
         self._refused: TimedCache[str, bool] = TimedCache(_REFUSED_SECONDS, 10_000)
         self._familiar: TimedCache[str, bool] = TimedCache(_FAMILIAR_SECONDS, 10_000)
@@ -129,14 +131,14 @@ class KubernetesAuthenticator:
             raise UnauthenticatedError("no token: send 'Authorization: Bearer TOKEN'")
         key = hashlib.sha256(token.encode()).hexdigest()
         if len(token) > _MOST_TOKEN_BYTES or self._refused.get(key):
-            raise UnauthenticatedError("the API server does not know the token")
+            raise UnauthenticatedError(self._unknown)
         known = self._callers.get(key)
         if known is None:
             async with self._turn(key):
                 known = self._callers.get(key) or await self._review(token)
             if known is None:
                 self._refused.put(key, True)
-                raise UnauthenticatedError("the API server does not know the token")
+                raise UnauthenticatedError(self._unknown)
             self._callers.put(key, known)
             self._familiar.put(key, True)
         return known
@@ -161,6 +163,16 @@ class KubernetesAuthenticator:
                 yield
         finally:
             self._waiting -= 1
+
+    @property
+    def _unknown(self) -> str:
+        """What to say of a token that does not count."""
+        if self._requires_audience:
+            return (
+                f"the API server knows no such token for a Brain (audience {BRAIN_AUDIENCE}): "
+                f"kubectl create token ACCOUNT --audience={BRAIN_AUDIENCE} makes one"
+            )
+        return "the API server does not know the token"
 
     async def job_uid(self, namespace: str, name: str) -> str | None:
         """The uid of an ElasticJob; None if there is none.
@@ -205,17 +217,19 @@ class KubernetesAuthenticator:
         if ours is not False:
             status = await self._reviews.review_token(token, [BRAIN_AUDIENCE])
             if status.get("authenticated"):
+                if self._requires_audience and BRAIN_AUDIENCE not in _audiences(status):
+                    return None  # the server ignores audiences: the token may be for anything
                 job = self._job_of(status)
                 return job or self._caller(status)
-            if ours:
-                return None
+        if ours or self._requires_audience:
+            return None
         # A person's token is for the API server itself, not for this service.
         status = await self._reviews.review_token(token, [])
         return self._caller(status) if status.get("authenticated") else None
 
     def _job_of(self, status: dict[str, Any]) -> JobCaller | None:
         # A server that ignores audiences would make any token of a trainer count: it must say so.
-        if BRAIN_AUDIENCE not in (status.get("audiences") or ()):
+        if BRAIN_AUDIENCE not in _audiences(status):
             return None
         name = (status.get("user") or {}).get("username", "")
         if not _is_trainer(name):
@@ -249,6 +263,10 @@ def _names_audience(token: str) -> bool | None:
     if isinstance(said, str):
         return said == BRAIN_AUDIENCE
     return BRAIN_AUDIENCE in said if isinstance(said, list) and said else None
+
+
+def _audiences(status: dict[str, Any]) -> Sequence[str]:
+    return status.get("audiences") or ()
 
 
 def _is_trainer(user: str) -> bool:

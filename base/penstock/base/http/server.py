@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -18,6 +19,7 @@ import uvicorn
 
 from penstock.base.descriptors import descriptor_limit
 from penstock.base.http.accept_failures import limit_accept_failures
+from penstock.base.http.certificate import ServingCertificate
 from penstock.base.http.connections import ConnectionTable
 from penstock.base.http.h11_protocol import BoundedH11Protocol
 from penstock.base.listener import ACCEPTED_AT_ONCE, BACKLOG
@@ -28,16 +30,33 @@ HEAD_LIMIT_BYTES: Final = 64 * 1024
 _LEAST_CONNECTIONS: Final = 16
 _TICKS_PER_SWEEP: Final = 10
 """uvicorn has ten ticks a second."""
+_TICKS_PER_RENEWAL: Final = 100
+HANDSHAKE_SECONDS: Final = 5.0
+"""For TLS: before its end a connection is not counted, but has a descriptor."""
 _LIBRARY_LOG: Final = "uvicorn.error"
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its own signal handling, which says when it accepts connections."""
+    """uvicorn without its own signal handling, which says when it accepts connections.
 
-    def __init__(self, config: uvicorn.Config, table: ConnectionTable[Any]) -> None:
+    With a ``certificate`` its sockets speak TLS, but for those that are given to ``serve_plainly``.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        table: ConnectionTable[Any],
+        certificate: ServingCertificate | None = None,
+    ) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
         self._table = table
+        self._certificate = certificate
+        self._plain: list[socket.socket] = []
+
+    def serve_plainly(self, listener: socket.socket) -> None:
+        """Of the sockets of ``serve`` this one speaks no TLS."""
+        self._plain.append(listener)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -50,13 +69,43 @@ class HttpServer(uvicorn.Server):
         log = logging.getLogger(_LIBRARY_LOG)
         if not any(isinstance(each, RepetitionFilter) for each in log.filters):
             log.addFilter(RepetitionFilter())
-        await super().startup(sockets)
+        if self._certificate is None:
+            await super().startup(sockets)
+        else:
+            await self._start_listeners(sockets or [], self._certificate.context)
         for listener in sockets or ():
             listener.listen(BACKLOG)  # asyncio knows one figure for the queue and for a turn
         self.ready.set()
 
+    async def _start_listeners(self, sockets: list[socket.socket], context: ssl.SSLContext) -> None:
+        """As uvicorn does, with a bound for the handshake, and sockets without one beside."""
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            kind = self.config.http_protocol_class
+            return kind(  # type: ignore[call-arg]  # uvicorn's protocols share more than their base
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        self.servers = []
+        for listener in sockets:
+            plain = listener in self._plain
+            server = await loop.create_server(
+                connection,
+                sock=listener,
+                ssl=None if plain else context,
+                ssl_handshake_timeout=None if plain else HANDSHAKE_SECONDS,
+                backlog=self.config.backlog,
+            )
+            self.servers.append(server)
+        self.started = True
+
     async def on_tick(self, counter: int) -> bool:
-        """End connections whose time is over."""
+        """End connections whose time is over, and look for a renewed certificate."""
+        if self._certificate is not None and counter % _TICKS_PER_RENEWAL == 0:
+            self._certificate.refresh()
         if counter % _TICKS_PER_SWEEP == 0:
             for connection in self._table.overdue(asyncio.get_running_loop().time()):
                 connection.drop()
@@ -64,7 +113,12 @@ class HttpServer(uvicorn.Server):
 
 
 def make_server(
-    app: Callable[..., Any], *, keep_alive_seconds: int, stop_seconds: int, **options: Any
+    app: Callable[..., Any],
+    *,
+    keep_alive_seconds: int,
+    stop_seconds: int,
+    certificate: ServingCertificate | None = None,
+    **options: Any,
 ) -> HttpServer:
     """A server for one event loop; give it a bound socket with ``serve(sockets=[...])``.
 
@@ -89,7 +143,7 @@ def make_server(
             **options,
         },
     )
-    return HttpServer(config, table)
+    return HttpServer(config, table, certificate)
 
 
 def most_connections(descriptors: int) -> int:

@@ -20,6 +20,7 @@ from penstock.client.kubernetes.cluster_client import ClusterClient
 from penstock.client.kubernetes.kubeconfig import Json
 from penstock.client.kubernetes.resources import Resource
 from penstock.client.sdk import Penstock
+from penstock.client.trust import verified_by
 from penstock.crds.group import GROUP, SYSTEM_NAMESPACE
 
 DEFINITIONS: Final = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", False)
@@ -274,7 +275,12 @@ def _brain(penstock: Penstock, clock: Callable[[], float]) -> BrainFacts | Unkno
     address = penstock.brain_address
     assert address is not None
     try:
-        with httpx.Client(base_url=address.url, timeout=BRAIN_SECONDS, trust_env=False) as http:
+        with httpx.Client(
+            base_url=address.url,
+            timeout=BRAIN_SECONDS,
+            trust_env=False,
+            verify=verified_by(address.trust),
+        ) as http:
             ready = http.get("/readyz")
             document = http.get("/openapi.json")
     except httpx.HTTPError as error:

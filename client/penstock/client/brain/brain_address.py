@@ -7,9 +7,13 @@ the one namespace where it is expected: in a pod by its name, elsewhere through 
 machine, which ``kubectl port-forward`` leads to it. Not the API server's proxy: it takes the
 caller's token off every request that it passes on, and the Brain then does not know who calls.
 
-Where the caller named the address, or a file of their own does, the Brain is shown the token of the
-kubeconfig. What was found by labels may be anybody's, and is shown a token that is good for a Brain
-alone (`penstock.client.brain.brain_token`).
+What was found by labels may be anybody's, and is shown a token that is good for a Brain alone
+(`penstock.client.brain.brain_token`), and so is what the caller named, where the cluster has
+accounts for that. The token of the kubeconfig is shown to an address that ``penstock up`` wrote,
+and to one that the caller named where the chart is not installed.
+
+With TLS the Brain has to show a certificate of the authority in ``$PENSTOCK_BRAIN_CA_FILE``, else
+of the one that the chart publishes beside it, else of one that this machine trusts.
 """
 
 from __future__ import annotations
@@ -31,18 +35,25 @@ from typing import Final
 from penstock.base.ports import BRAIN
 from penstock.client.address import address
 from penstock.client.brain.brain_token import (
+    ACCOUNTS,
     PEOPLES_ACCOUNT,
     Account,
     BrainToken,
     own_account,
     parsed,
 )
-from penstock.client.errors import BrainAddressError, ClusterError
+from penstock.client.errors import (
+    BrainAddressError,
+    ClusterError,
+    ForbiddenError,
+    ObjectNotFoundError,
+)
 from penstock.client.kubernetes.cluster_client import ClusterClient
 from penstock.client.kubernetes.kubeconfig import ClusterAccess, Json
-from penstock.client.kubernetes.resources import SERVICES
+from penstock.client.kubernetes.resources import CONFIG_MAPS, SERVICES, ClusterCall
 from penstock.client.token import Token, TokenFile
-from penstock.crds.environment import BRAIN_TOKEN_FILE
+from penstock.client.trust import Trust, TrustFile, trusting
+from penstock.crds.environment import BRAIN_CA_FILE, BRAIN_TOKEN_FILE
 from penstock.crds.group import SYSTEM_NAMESPACE
 
 URL_VARIABLE: Final = "PENSTOCK_BRAIN_URL"
@@ -54,6 +65,8 @@ UP_FOLDER: Final = Path(".penstock")
 """Where ``penstock up`` keeps its files unless told otherwise."""
 FORWARD_SECONDS: Final = 20.0
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+AUTHORITY: Final = "penstock-brain-ca"
+"""ConfigMap in which the chart publishes whose certificate the Brain shows."""
 SAY_WHERE: Final = f"give its address with --brain or ${URL_VARIABLE}"
 
 
@@ -66,6 +79,8 @@ class BrainAddress:
     how: str
     """How it was found, for people."""
     _forward: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    trust: Trust = True
+    """Whom to trust, of a Brain with TLS."""
 
     def close(self) -> None:
         """Give up a forwarded port."""
@@ -99,30 +114,84 @@ def find_brain(
     """
     access = cluster.access
     token = token or environ.get(TOKEN_VARIABLE) or _token_file(environ)
+    trust = _trust_file(environ)
+    place = namespace or environ.get(NAMESPACE_VARIABLE) or SYSTEM_NAMESPACE
     if url:
-        trusted = token or _cluster_token(access)
-        return BrainAddress(_address(url, "of the Brain"), trusted, "as given")
+        shown = token or _token_for_address(cluster, place, account, environ)
+        return BrainAddress(_address(url, "of the Brain"), shown, "as given", trust=trust)
     if url := environ.get(URL_VARIABLE):
         how = f"${URL_VARIABLE}"
-        return BrainAddress(_address(url, f"in {how}"), token or _cluster_token(access), how)
+        shown = token or _token_for_address(cluster, place, account, environ)
+        return BrainAddress(_address(url, f"in {how}"), shown, how, trust=trust)
     if beside := _beside(access):
         url, own = beside
         return BrainAddress(url, token or own or _cluster_token(access), "penstock up")
-    place = namespace or environ.get(NAMESPACE_VARIABLE) or SYSTEM_NAMESPACE
     service = _service(cluster, place)
-    token = token or _found_brains_token(cluster, place, account, environ)
     name = service["metadata"]["name"]
-    ports = (service.get("spec") or {}).get("ports") or [{"port": BRAIN}]
-    port = int(ports[0]["port"])
+    scheme, port = _port(service)
+    if scheme == "https" and trust is True:
+        trust = _published_trust(cluster, place)
+    token = token or _found_brains_token(cluster, place, account, environ)
     if access.kubeconfig is None:
-        return BrainAddress(f"http://{name}.{place}.svc:{port}", token, "Service")
+        return BrainAddress(f"{scheme}://{name}.{place}.svc:{port}", token, "Service", trust=trust)
     local, process = _forwarded(access, name, place, port)
-    return BrainAddress(f"http://127.0.0.1:{local}", token, "kubectl port-forward", process)
+    url = f"{scheme}://127.0.0.1:{local}"
+    return BrainAddress(url, token, "kubectl port-forward", process, trust)
+
+
+def _port(service: Json) -> tuple[str, int]:
+    """Scheme and port of a Brain's Service; TLS, where it offers both."""
+    ports = (service.get("spec") or {}).get("ports") or [{"port": BRAIN}]
+    for one in ports:
+        if one.get("name") == "https" or one.get("appProtocol") == "https":
+            return "https", int(one["port"])
+    return "http", int(ports[0]["port"])
+
+
+def _trust_file(environ: Mapping[str, str]) -> Trust:
+    """What the variable names, else what this machine trusts."""
+    path = environ.get(BRAIN_CA_FILE)
+    return TrustFile(Path(path)) if path else True
+
+
+def _published_trust(cluster: ClusterClient, namespace: str) -> Trust:
+    """What the chart publishes beside the Brain; without it, what this machine trusts."""
+    try:
+        found = cluster.send(ClusterCall(method="GET", path=CONFIG_MAPS.path(namespace, AUTHORITY)))
+    except (ForbiddenError, ObjectNotFoundError):
+        return True
+    except ClusterError as error:
+        raise BrainAddressError(f"the Brain's certificate authority: {error}") from error
+    pem = str((found.get("data") or {}).get("ca.crt", ""))
+    return trusting(pem, f"ConfigMap {AUTHORITY} in namespace {namespace}")
 
 
 def _token_file(environ: Mapping[str, str]) -> Token:
     path = environ.get(BRAIN_TOKEN_FILE)
     return TokenFile(Path(path)) if path else None
+
+
+def _token_for_address(
+    cluster: ClusterClient, place: str, account: str | None, environ: Mapping[str, str]
+) -> Token:
+    """For an address that the caller has given: one for a Brain alone, where the cluster has any.
+
+    Where nobody made accounts for people, as without the chart, it is the caller's own.
+    """
+    if not account and not environ.get(ACCOUNT_VARIABLE) and not _has_account(cluster, place):
+        return _cluster_token(cluster.access)
+    return _found_brains_token(cluster, place, account, environ)
+
+
+def _has_account(cluster: ClusterClient, place: str) -> bool:
+    """Whether the chart's account for people is there, as far as can be seen."""
+    try:
+        cluster.send(ClusterCall(method="GET", path=ACCOUNTS.path(place, PEOPLES_ACCOUNT)))
+    except ForbiddenError:
+        return True  # it may be there: a token for it is asked for
+    except ClusterError:
+        return False
+    return True
 
 
 def _found_brains_token(

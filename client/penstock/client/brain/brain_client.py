@@ -26,6 +26,7 @@ from penstock.client.brain.event_stream import EventReader
 from penstock.client.errors import BrainUnavailableError, NotFoundError, ProtocolError
 from penstock.client.retry import RETRIED_STATUSES, RetryPolicy
 from penstock.client.token import Token, authorization
+from penstock.client.trust import Trust, refresh, verified_by
 from penstock.wire import (
     AlgorithmPatch,
     AlgorithmView,
@@ -65,13 +66,16 @@ class BrainClient:
         token: Token = None,
         retry: RetryPolicy | None = None,
         transport: httpx.BaseTransport | None = None,
-        verify: str | bool = True,
+        verify: Trust = True,
     ) -> None:
-        """`verify`: a file with the certificates to trust, or whether to check at all."""
+        """`verify`: what to trust of a Brain with TLS, or whether to check at all."""
+        self._trust = verify
         self._token = token
         self._retry = retry or RetryPolicy()
         self._rng = random.Random()  # noqa: S311 - jitter, not secrets
-        self._http = httpx.Client(base_url=url, transport=transport, verify=verify, trust_env=False)
+        self._http = httpx.Client(
+            base_url=url, transport=transport, verify=verified_by(verify), trust_env=False
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -275,6 +279,7 @@ class BrainClient:
 
     def _attempt(self, call: Call[T], deadline: float) -> Answer:
         seconds = max(0.05, min(self._retry.attempt_seconds, deadline - time.monotonic()))
+        refresh(self._trust)
         end = time.monotonic() + seconds
         shown = authorization(self._token)
         with self._http.stream(

@@ -72,7 +72,10 @@ class BrainFinder:
         if self._client is None:
             self.address = self._search.find()
             self._client = BrainClient(
-                self.address.url, token=self.address.token, retry=self._search.retry
+                self.address.url,
+                token=self.address.token,
+                retry=self._search.retry,
+                verify=self.address.trust,
             )
         return self._client
 
@@ -108,7 +111,10 @@ class AsyncBrainFinder:
             if self._client is None:
                 address = await self._found()
                 self._client = AsyncBrainClient(
-                    address.url, token=address.token, retry=self._search.retry
+                    address.url,
+                    token=address.token,
+                    retry=self._search.retry,
+                    verify=address.trust,
                 )
             return self._client
 

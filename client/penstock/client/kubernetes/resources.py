@@ -73,6 +73,7 @@ SCALES: Final = Resource(API_VERSION, SCALE_PLURAL)
 PODS: Final = Resource("v1", "pods")
 EVENTS: Final = Resource("v1", "events")
 SERVICES: Final = Resource("v1", "services")
+CONFIG_MAPS: Final = Resource("v1", "configmaps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

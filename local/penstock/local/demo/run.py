@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import httpx
 import yaml
 from rich.console import Console
 
@@ -171,13 +172,13 @@ async def _run(
 
 @contextlib.asynccontextmanager
 async def observing(
-    connection: Connection, brain_url: str, manifest: Json
+    connection: Connection, brain: str | httpx.AsyncClient, manifest: Json
 ) -> AsyncIterator[Observer]:
-    """Look at the job of a manifest."""
+    """Look at the job of a manifest; a client of the Brain that is given is closed after it."""
     metadata = manifest["metadata"]
     observer = Observer(
         connection,
-        brain_url,
+        brain,
         namespace=metadata.get("namespace", "default"),
         job=metadata["name"],
     )

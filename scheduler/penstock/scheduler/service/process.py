@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 from kubernetes.aio.client import ApiClient
 
 from penstock.client import AsyncBrainClient, RetryPolicy, TokenFile
+from penstock.client.errors import BrainAddressError
+from penstock.client.trust import Trust, TrustFile
 from penstock.kube.api import Api
 from penstock.kube.connection import account_token, bearer_token, connect
 from penstock.kube.election import Candidate, LeaseName
@@ -41,6 +43,8 @@ class ProcessOptions:
     kubeconfig: Path | None = None
     brain_url: str = ""
     brain_token_file: Path | None = None
+    brain_ca_file: Path | None = None
+    """Of those to trust for the Brain; None: whom this machine trusts."""
     host: str = "127.0.0.1"
     port: int = 0
     lease: LeaseName | None = None
@@ -71,13 +75,20 @@ def _brain(options: ProcessOptions, token: OwnToken) -> AsyncBrainClient | None:
         raise ConfigurationError(
             f"--brain-url={options.brain_url!r}: must begin with http:// or https://"
         )
+    trust: Trust = True
+    if options.brain_ca_file is not None:
+        try:
+            trust = TrustFile(options.brain_ca_file)
+        except BrainAddressError as error:
+            raise ConfigurationError(f"--brain-ca-file={error}") from error
     if options.brain_token_file is not None:
         if not options.brain_token_file.is_file():
             raise ConfigurationError(
                 f"--brain-token-file={options.brain_token_file}: there is no such file"
             )
+        token_file = TokenFile(options.brain_token_file)
         return AsyncBrainClient(
-            options.brain_url, token=TokenFile(options.brain_token_file), retry=_BRAIN_RETRY
+            options.brain_url, token=token_file, retry=_BRAIN_RETRY, verify=trust
         )
     if account_token(options.kubeconfig) is not None:
         # Whoever hears that token, or is the Brain, may do what the scheduler may.
@@ -85,9 +96,8 @@ def _brain(options: ProcessOptions, token: OwnToken) -> AsyncBrainClient | None:
             "no --brain-token-file: the account's token for the API server is not shown to the "
             "Brain; mount a projected token with the audience penstock-brain, as the chart does"
         )
-    return AsyncBrainClient(
-        options.brain_url, token=token if token.value else None, retry=_BRAIN_RETRY
-    )
+    own = token if token.value else None
+    return AsyncBrainClient(options.brain_url, token=own, retry=_BRAIN_RETRY, verify=trust)
 
 
 async def serve(options: ProcessOptions, announce: Callable[[str], None]) -> bool:

@@ -138,6 +138,8 @@ def trainer_pod(job: Job, spec: ElasticJobSpec, settings: Settings, incarnation:
     ]
     if settings.brain_url:
         variables.append(_plain(environment.BRAIN_URL, settings.brain_url))
+        if settings.brain_authority:
+            variables.append(_plain(environment.BRAIN_CA, settings.brain_authority))
     for container in pod["spec"]["containers"]:
         if container["name"] == TRAINER_CONTAINER:
             _set_variables(container, variables)

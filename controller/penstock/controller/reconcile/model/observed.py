@@ -246,6 +246,8 @@ class Settings:
 
     trainer_image: str
     brain_url: str | None = None
+    brain_authority: str | None = None
+    """Certificates in PEM that trainers trust there; None: those of their images."""
     supported_strategies: frozenset[Strategy] = frozenset(Strategy)
     manager: str = "penstock.dev/controller"
     in_place_resize: bool = True

@@ -49,7 +49,14 @@ class Connection:
 class Observer:
     """One job, looked at from outside."""
 
-    def __init__(self, connection: Connection, brain_url: str, namespace: str, job: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        brain: str | httpx.AsyncClient,
+        namespace: str,
+        job: str,
+    ) -> None:
+        """``brain``: its address, where it takes the token of the cluster, or a client of it."""
         self._namespace = namespace
         self._job = job
         headers = {"Authorization": f"Bearer {connection.token}"}
@@ -61,8 +68,10 @@ class Observer:
             trust_env=False,
             verify=ssl.create_default_context(cadata=connection.ca_pem),
         )
-        self._brain = httpx.AsyncClient(
-            base_url=brain_url, headers=headers, timeout=timeout, trust_env=False
+        self._brain = (
+            httpx.AsyncClient(base_url=brain, headers=headers, timeout=timeout, trust_env=False)
+            if isinstance(brain, str)
+            else brain
         )
 
     async def close(self) -> None:
