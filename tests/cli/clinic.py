@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
-from penstock.cli.doctor.facts import COMPONENTS_NEED
+from penstock.cli.doctor.model.facts import COMPONENTS_NEED
 from penstock.local.install import manifests
 from penstock_cluster.faults.clock import SkewableClock
 from penstock_cluster.registry import EngineOptions

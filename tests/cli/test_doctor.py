@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.cli.doctor.checks import CHECKS
-from penstock.cli.doctor.finding import Finding, Verdict
+from penstock.cli.doctor.examination import CHECKS
+from penstock.cli.doctor.model.finding import Finding, Verdict
 from penstock.cli.exits import Exit
 from penstock.crds import labels
 from penstock.crds.elasticjob import ELASTICJOB

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from penstock.cli import wording
 from penstock.cli.doctor.command import report
-from penstock.cli.doctor.finding import fault, ok
+from penstock.cli.doctor.model.finding import fault, ok
 from penstock.cli.fragmentation import cells, heatmap, mark
 from penstock.cli.listing import jobs_table
 from penstock.cli.timeline import timeline, timeline_table

@@ -13,7 +13,7 @@ from penstock.cli.session import Session, connected
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.cli.doctor.finding import Finding
+    from penstock.cli.doctor.model.finding import Finding
 
 _STYLES: Final = {
     "ok": ("✓", "green"),
@@ -31,9 +31,9 @@ def doctor_(
     ] = False,
 ) -> None:
     """Look for what is wrong with Penstock in a cluster, and name the cure."""
-    from penstock.cli.doctor.checks import examine
-    from penstock.cli.doctor.facts import gather
-    from penstock.cli.doctor.finding import Verdict
+    from penstock.cli.doctor.examination import examine
+    from penstock.cli.doctor.model.facts import gather
+    from penstock.cli.doctor.model.finding import Verdict
 
     findings = examine(gather(session.penstock))
     session.show([asdict(each) for each in findings], lambda: report(findings))
