@@ -19,7 +19,7 @@ from penstock.data import consumer as consumer_module
 from penstock.data.consumer import Consumer
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.pipeline import Pipeline, open_pipeline, pack_pipeline
-from penstock.data.serving.worker import ConsumerConnection
+from penstock.data.serving.consumer_connection import ConsumerConnection
 from penstock.data.transport import frame, handshake, messages
 from tests.data import planes
 from tests.data.planes import TOKEN, Plain, eventually, same, thread_worker

@@ -82,6 +82,6 @@ def test_what_a_local_worker_cannot_deliver_the_program_makes(
     kind: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frame, "MAX_BODY_BYTES", 1000)  # workers are forked, and have it too
-    monkeypatch.setattr("penstock.data.serving.worker.PLACED_BYTES", 1 << 40)
+    monkeypatch.setattr("penstock.data.serving.consumer_connection.PLACED_BYTES", 1 << 40)
     sample = torch.arange(2000.0)
     assert same(load(sample, kind, num_workers=1, timeout=40), [sample] * 4)

@@ -11,8 +11,8 @@ import pytest
 
 from penstock.data.pinned.pool import LentPinned, PinnedPool
 from penstock.data.queue.lent_blocks import LENT_AT_NEED_BYTES, MAX_LENT, LentBlocks
-from penstock.data.serving import worker as serving
-from penstock.data.serving.worker import ConsumerConnection
+from penstock.data.serving import consumer_connection as serving
+from penstock.data.serving.consumer_connection import ConsumerConnection
 from penstock.data.transport import messages
 from penstock.data.transport.blocks import SharedPool
 from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.data.pipeline import Pipeline
+from penstock.data.serving.batch_making import placed
+from penstock.data.serving.consumer_connection import ConsumerConnection
 from penstock.data.serving.pinned_memory import PinnedMemory
-from penstock.data.serving.worker import ConsumerConnection, DataWorker, placed
+from penstock.data.serving.worker import DataWorker
 from penstock.data.streams.pipeline import StreamHost, StreamPipeline
 from penstock.data.transport.raised import pack_raised
 

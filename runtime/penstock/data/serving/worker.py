@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import mmap
 import os
 import secrets
 import signal
@@ -22,9 +21,8 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from penstock.base.listener import split_address
@@ -33,10 +31,9 @@ from penstock.data.errors import (
     DataError,
     FrameError,
     HandshakeError,
-    NotPortableError,
     TooLargeError,
 )
-from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline, position_of
+from penstock.data.pipeline import Pipeline, open_pipeline, position_of
 from penstock.data.protocol import (
     REPORT_SECONDS,
     WORKER_PATH,
@@ -46,30 +43,33 @@ from penstock.data.protocol import (
     WorkerReport,
 )
 from penstock.data.reporting import Reporter
-from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
-from penstock.data.serving.pinned_memory import PinnedMemory, Place
-from penstock.data.streams.digest import UNKNOWN, chain_digest
+from penstock.data.serving.batch_making import make, pack, placed, prepare, reopening
+from penstock.data.serving.batch_memory import BatchMemory
+from penstock.data.serving.consumer_connection import (
+    ConsumerConnection,
+    Request,
+    block_of,
+    lent_block,
+    naming,
+    put,
+)
+from penstock.data.serving.usage import cpu_seconds, memory_bytes
 from penstock.data.streams.pipeline import (
-    Address,
     NotRepeatableError,
     StopHostingError,
     StreamEndedError,
-    StreamHost,
     StreamPipeline,
 )
 from penstock.data.transport import frame, handshake, messages
-from penstock.data.transport.batch_codec import Packed, Packer
-from penstock.data.transport.blocks import create_shared, map_shared
+from penstock.data.transport.batch_codec import Packer
+from penstock.data.transport.blocks import map_shared
 from penstock.data.transport.messages import (
     ALIVE_SECONDS,
-    ASK_FOR_BLOCK,
     NO_BLOCK,
     OWN_BLOCK,
     SILENCE_SECONDS,
 )
-from penstock.data.transport.pickled_batch import take_apart
 from penstock.data.transport.raised import describe, text_of
-from penstock.data.transport.seal import Seals
 
 logger = logging.getLogger(__name__)
 
@@ -77,83 +77,8 @@ CONNECT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 0.5
 """Unless something comes, which ends the wait."""
 RETRY_SECONDS: Final = 1.0
-LEND_SECONDS: Final = 2.0
-"""So long memory is waited for; then a batch is made in memory of its own."""
 REFUSED_RETRY_SECONDS: Final = 30.0
 MAX_QUEUED: Final = 4096
-MAX_STRUCTURE_BYTES: Final = 16 << 20
-"""Where texts and bytes of a local worker's batch need more, they go the way that arrays go."""
-
-
-@dataclass(slots=True)
-class _Request:
-    line: ConsumerConnection
-    stream: int
-    step: int
-    digest: bytes
-    seed: int
-    indices: Any
-    block: int
-    place: Place | None = None  # the block, if it is memory of the training process
-
-
-@dataclass(eq=False, slots=True)
-class ConsumerConnection:
-    """The connection to one training process."""
-
-    name: str
-    sock: socket.socket
-    shares_memory: bool = False
-    pipelines: dict[bytes, AnyPipeline] = field(default_factory=dict)
-    local: bool = False  # to the program whose child this process is
-    streams: StreamHost = field(default_factory=StreamHost)
-    on_end: Callable[[], None] | None = None
-    seals: Seals | None = None  # from its handshake
-    blocks: dict[int, mmap.mmap] = field(default_factory=dict)
-    lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
-    pinned: PinnedMemory = field(default_factory=PinnedMemory)
-    sending: threading.Lock = field(default_factory=threading.Lock)
-    sent_at: float = field(default_factory=time.monotonic)
-
-    def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
-        """Send one message; any thread may."""
-        with self.sending:
-            seal = self.seals.sending if self.seals else None
-            frame.send(self.sock, kind, header, body, (), size, seal)
-            self.sent_at = time.monotonic()
-
-    def borrow(self, size: int) -> int:
-        """The number of a block that the other end lends; `NO_BLOCK` if it does not."""
-        try:
-            return self.lent.get_nowait()  # it came too late for an earlier batch
-        except Empty:
-            self.send(messages.WANT, [size])
-        try:
-            return self.lent.get(timeout=LEND_SECONDS)
-        except Empty:
-            return NO_BLOCK
-
-    def offer(self, packed: Packed, made_in: BatchMemory) -> bool:
-        """Put a batch for which there is no block into a new one; False where there is none.
-
-        The block is the other end's from then on: it may lend it to anybody, this end included.
-        """
-        if not self.shares_memory or packed.size < PLACED_BYTES:
-            return False
-        descriptor = made_in.take_own(packed)
-        try:
-            if descriptor is None:
-                descriptor = create_shared(packed.size)
-                with mmap.mmap(descriptor, packed.size) as memory:
-                    write(memory, packed)
-            with self.sending:
-                frame.send(self.sock, messages.BLOCK, [OWN_BLOCK, packed.size], (), [descriptor])
-        except (OSError, ValueError):
-            return False
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-        return True
 
 
 class DataWorker:
@@ -187,7 +112,7 @@ class DataWorker:
         self._connecting: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._complaints = Complaints()
-        self._queue: deque[_Request] = deque()
+        self._queue: deque[Request] = deque()
         self._changed = threading.Condition()
         self._leaving = False
         self._level = logging.INFO  # of its coming and going
@@ -196,7 +121,7 @@ class DataWorker:
         self.memory = BatchMemory()
         self.batches = 0
         self._busy_seconds = 0.0
-        self._measured = (time.monotonic(), _cpu_seconds())
+        self._measured = (time.monotonic(), cpu_seconds())
 
     def leave(self, *_: object) -> None:
         """Take no more requests, finish and end; a signal handler, so it waits for no lock."""
@@ -222,7 +147,7 @@ class DataWorker:
             elif request is not None:
                 began = time.perf_counter()
                 can_share, private = request.line.shares_memory, request.place is not None
-                find = partial(_block_of, request)
+                find = partial(block_of, request)
                 with self.memory.of_batch(find, can_share=can_share, private=private):
                     self._answer(request)
                 self._busy_seconds += time.perf_counter() - began
@@ -237,9 +162,9 @@ class DataWorker:
         try:
             opened = open_pipeline(blob, signature, self._token)
             if isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
-                opened = replace(opened, fresh=_reopening(opened, blob, signature, self._token))
+                opened = replace(opened, fresh=reopening(opened, blob, signature, self._token))
             elif isinstance(opened, Pipeline):
-                _prepare(opened, self._rank)
+                prepare(opened, self._rank)
             line.pipelines[digest] = placed(opened, self.memory)
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
@@ -248,23 +173,23 @@ class DataWorker:
             problem = text_of(str(error), messages.MAX_TEXT)
         self._reply(line, messages.OPENED, [digest, problem])
 
-    def _answer(self, request: _Request) -> None:
+    def _answer(self, request: Request) -> None:
         line, began = request.line, time.perf_counter()
         pipeline = line.pipelines.get(request.digest)
         if pipeline is None:
             self._fail(request, "the pipeline is not open here", "")
             return
         try:
-            batch = _make(pipeline, request, self._packer, lambda: self._leaving)
-            kind, packed = _pack(self._packer, batch, local=line.local)
+            batch = make(pipeline, request, self._packer, lambda: self._leaving)
+            kind, packed = pack(self._packer, batch, local=line.local)
             del batch
         except (StreamEndedError, NotRepeatableError) as error:
             problem = "" if isinstance(error, StreamEndedError) else str(error)
             text = text_of(problem, messages.MAX_TEXT)
-            self._reply(line, messages.ENDED, [*_naming(request), text])
+            self._reply(line, messages.ENDED, [*naming(request), text])
             return
         except StopHostingError:
-            self._reply(line, messages.DROPPED, _naming(request))
+            self._reply(line, messages.DROPPED, naming(request))
             return
         except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
             index = position_of(error)
@@ -277,7 +202,7 @@ class DataWorker:
         seconds = time.perf_counter() - began
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
-            if _put(request, packed, self.memory, pinnable=kind == messages.BATCH):
+            if put(request, packed, self.memory, pinnable=kind == messages.BATCH):
                 line.send(kind, [*head, request.block, seconds])
                 return
             if request.block != NO_BLOCK:  # it does not fit: the block is free again
@@ -293,7 +218,7 @@ class DataWorker:
         except FrameError as error:
             self._lost(line, error)
 
-    def _fail(self, request: _Request, message: str, trace: str, error: bytes = b"") -> None:
+    def _fail(self, request: Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
         text = [text_of(message[:limit], limit), text_of(trace[-limit:], limit)]
         header = [request.stream, request.step, request.block, *text, error]
@@ -315,7 +240,7 @@ class DataWorker:
         for line in lines:
             self._reply(line, messages.LEAVING, [])
         for request in queued:
-            self._reply(request.line, messages.DROPPED, _naming(request))
+            self._reply(request.line, messages.DROPPED, naming(request))
         for line in lines:
             with contextlib.suppress(OSError):
                 line.sock.shutdown(socket.SHUT_WR)
@@ -355,14 +280,14 @@ class DataWorker:
         if kind == messages.MAKE:
             stream, digest, seed, steps = header
             requests = [
-                _Request(
+                Request(
                     line,
                     stream,
                     step,
                     digest,
                     seed,
                     messages.unpack_indices(indices),
-                    *_lent(block),
+                    *lent_block(block),
                 )
                 for step, indices, block in steps
             ]
@@ -380,7 +305,7 @@ class DataWorker:
                 for request in dropped:
                     self._queue.remove(request)
             for request in dropped:
-                line.send(messages.DROPPED, _naming(request))
+                line.send(messages.DROPPED, naming(request))
         elif kind == messages.PIPELINE:
             with self._changed:
                 self._opening.append((line, *header, received.body))
@@ -401,7 +326,7 @@ class DataWorker:
             for request in late:
                 self._queue.remove(request)
         for request in late:
-            self._reply(line, messages.DROPPED, _naming(request))
+            self._reply(line, messages.DROPPED, naming(request))
 
     def _lost(self, line: ConsumerConnection, error: Exception) -> None:
         with self._changed:
@@ -452,7 +377,7 @@ class DataWorker:
     def _report(self, *, leaving: bool) -> tuple[ConsumerEntry, ...]:
         assert self._reporter is not None
         busy, self._busy_seconds = self._busy_seconds, 0.0
-        before, after = self._measured, (time.monotonic(), _cpu_seconds())
+        before, after = self._measured, (time.monotonic(), cpu_seconds())
         self._measured = after
         report = WorkerReport(
             name=self.name,
@@ -462,7 +387,7 @@ class DataWorker:
             rank=self._rank,
             incarnation=self._incarnation,
             cpu_cores=max(0.0, (after[1] - before[1]) / max(after[0] - before[0], 1e-3)),
-            memory_bytes=_memory_bytes(),
+            memory_bytes=memory_bytes(),
             leaving=leaving,
         )
         try:
@@ -537,148 +462,6 @@ class DataWorker:
             user_timeout = int(SILENCE_SECONDS * 1000)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
         return sock, False
-
-
-def _cpu_seconds() -> float:
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
-
-
-def _memory_bytes() -> int:
-    """Resident memory; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - once a second, for years
-            return int(file.read().split()[1]) * mmap.PAGESIZE
-    except OSError:
-        return 0
-
-
-def _lent(block: Any) -> tuple[int, Place | None]:
-    """The block of a request, and where it is if it is memory of the training process."""
-    if isinstance(block, int):
-        return block, None
-    number, address, size = block
-    return number, Place(address, size)
-
-
-def _naming(request: _Request) -> list[Any]:
-    return [request.stream, request.step, request.block]
-
-
-def _make(
-    pipeline: AnyPipeline, request: _Request, packer: Packer, leaving: Callable[[], bool]
-) -> Any:
-    """The batch that was asked for; raises whatever the user's code raises."""
-    if not isinstance(pipeline, StreamPipeline):
-        maker: Any = pipeline
-        return maker.make(request.seed, request.indices)
-
-    def chain(before: int, batch: Any) -> int:
-        """The digest of a batch that is passed over, as its consumer has it of what it got."""
-        try:
-            packed = packer.pack(batch)
-        except NotPortableError:
-            return UNKNOWN
-        return chain_digest(before, packed.structure, packed.parts, packed.size)
-
-    address = Address(*request.indices)
-    return request.line.streams.make(
-        request.stream, pipeline, request.seed, address, chain, leaving
-    )
-
-
-def _pack(packer: Packer, batch: Any, *, local: bool) -> tuple[int, Packed]:
-    """The kind of message that a batch goes in, and the batch.
-
-    Raises:
-        Exception: it cannot be sent, or what its classes raise when they are pickled.
-    """
-    try:
-        packed = packer.pack(batch)
-    except NotPortableError:
-        if not local:
-            raise
-    else:
-        if not local or len(packed.structure) <= MAX_STRUCTURE_BYTES:
-            return messages.BATCH, packed
-    return messages.PICKLED, packer.pack(take_apart(batch))
-
-
-def _reopening(
-    opened: StreamPipeline, blob: memoryview, signature: Any, token: str
-) -> Callable[[], StreamPipeline]:
-    """Gives the pipeline that was opened, and then, each time, another one."""
-    first: list[StreamPipeline] = [opened]
-
-    def reopen() -> StreamPipeline:
-        if first:
-            return first.pop()
-        again = open_pipeline(blob, signature, token)
-        assert isinstance(again, StreamPipeline), "as it was the first time"
-        return again
-
-    return reopen
-
-
-def _prepare(pipeline: Pipeline, rank: int) -> None:
-    """Do what the program wants done in a worker of its loader.
-
-    Raises:
-        NotPortableError: the user's code failed; says how.
-    """
-    if pipeline.prepare is None:
-        return
-    try:
-        pipeline.prepare(rank)
-    except Exception as error:  # the user's code, whatever it raises
-        raise NotPortableError(
-            f"worker_init_fn raised {type(error).__name__} here: {error}"
-        ) from error
-
-
-def _block_of(request: _Request, size: int) -> mmap.mmap | None:
-    """The shared block of a batch of so many bytes, if there is one.
-
-    Raises:
-        FrameError: the other end is gone.
-    """
-    if request.block == ASK_FOR_BLOCK:
-        request.block = NO_BLOCK
-        if size >= PLACED_BYTES:
-            request.block = request.line.borrow(size)
-    return request.line.blocks.get(request.block)
-
-
-def _put(request: _Request, packed: Packed, made_in: BatchMemory, *, pinnable: bool) -> bool:
-    """Have a batch in its block; False when it has none, or the batch cannot be there.
-
-    ``pinnable``: whether it is one for the training process's memory.
-
-    Raises:
-        FrameError: the training process is gone.
-    """
-    if request.place is not None:
-        line = request.line
-        try:
-            return pinnable and line.pinned.write(request.place, packed)
-        except OSError as error:
-            line.send(messages.UNWRITTEN, [request.block, f"process_vm_writev: {error}"])
-            request.block = NO_BLOCK
-            return False
-    memory = _block_of(request, packed.size)
-    if memory is None or packed.size > len(memory):
-        return False
-    made_in.write(packed, memory)
-    return True
-
-
-def placed(pipeline: AnyPipeline, memory: BatchMemory) -> AnyPipeline:
-    """The pipeline, its batches being made in ``memory`` if that is possible."""
-    if "torch" not in sys.modules or not isinstance(pipeline, Pipeline | StreamPipeline):
-        return pipeline
-    from penstock.data.serving.torch_collate import place
-
-    return replace(pipeline, collate=place(pipeline.collate, memory))
 
 
 def work(worker: DataWorker) -> None:

@@ -1,0 +1,101 @@
+"""The user's code in a data worker: opening a pipeline, making a batch, packing it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.data.errors import NotPortableError
+from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline
+from penstock.data.serving.batch_memory import BatchMemory
+from penstock.data.serving.consumer_connection import Request
+from penstock.data.streams.digest import UNKNOWN, chain_digest
+from penstock.data.streams.pipeline import Address, StreamPipeline
+from penstock.data.transport import messages
+from penstock.data.transport.batch_codec import Packed, Packer
+from penstock.data.transport.pickled_batch import take_apart
+
+MAX_STRUCTURE_BYTES: Final = 16 << 20
+"""Where texts and bytes of a local worker's batch need more, they go the way that arrays go."""
+
+
+def make(
+    pipeline: AnyPipeline, request: Request, packer: Packer, leaving: Callable[[], bool]
+) -> Any:
+    """The batch that was asked for; raises whatever the user's code raises."""
+    if not isinstance(pipeline, StreamPipeline):
+        maker: Any = pipeline
+        return maker.make(request.seed, request.indices)
+
+    def chain(before: int, batch: Any) -> int:
+        """The digest of a batch that is passed over, as its consumer has it of what it got."""
+        try:
+            packed = packer.pack(batch)
+        except NotPortableError:
+            return UNKNOWN
+        return chain_digest(before, packed.structure, packed.parts, packed.size)
+
+    address = Address(*request.indices)
+    return request.line.streams.make(
+        request.stream, pipeline, request.seed, address, chain, leaving
+    )
+
+
+def pack(packer: Packer, batch: Any, *, local: bool) -> tuple[int, Packed]:
+    """The kind of message that a batch goes in, and the batch.
+
+    Raises:
+        Exception: it cannot be sent, or what its classes raise when they are pickled.
+    """
+    try:
+        packed = packer.pack(batch)
+    except NotPortableError:
+        if not local:
+            raise
+    else:
+        if not local or len(packed.structure) <= MAX_STRUCTURE_BYTES:
+            return messages.BATCH, packed
+    return messages.PICKLED, packer.pack(take_apart(batch))
+
+
+def reopening(
+    opened: StreamPipeline, blob: memoryview, signature: Any, token: str
+) -> Callable[[], StreamPipeline]:
+    """Gives the pipeline that was opened, and then, each time, another one."""
+    first: list[StreamPipeline] = [opened]
+
+    def reopen() -> StreamPipeline:
+        if first:
+            return first.pop()
+        again = open_pipeline(blob, signature, token)
+        assert isinstance(again, StreamPipeline), "as it was the first time"
+        return again
+
+    return reopen
+
+
+def prepare(pipeline: Pipeline, rank: int) -> None:
+    """Do what the program wants done in a worker of its loader.
+
+    Raises:
+        NotPortableError: the user's code failed; says how.
+    """
+    if pipeline.prepare is None:
+        return
+    try:
+        pipeline.prepare(rank)
+    except Exception as error:  # the user's code, whatever it raises
+        raise NotPortableError(
+            f"worker_init_fn raised {type(error).__name__} here: {error}"
+        ) from error
+
+
+def placed(pipeline: AnyPipeline, memory: BatchMemory) -> AnyPipeline:
+    """The pipeline, its batches being made in ``memory`` if that is possible."""
+    if "torch" not in sys.modules or not isinstance(pipeline, Pipeline | StreamPipeline):
+        return pipeline
+    from penstock.data.serving.torch_collate import place
+
+    return replace(pipeline, collate=place(pipeline.collate, memory))

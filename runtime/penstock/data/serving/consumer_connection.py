@@ -1,0 +1,152 @@
+"""The connection to one training process, its requests, and the memory that batches go to.
+
+A batch goes to a block of shared memory that the other end lends, to memory of the training process
+itself, or over the connection.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from penstock.data.pipeline import AnyPipeline
+from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
+from penstock.data.serving.pinned_memory import PinnedMemory, Place
+from penstock.data.streams.pipeline import StreamHost
+from penstock.data.transport import frame, messages
+from penstock.data.transport.batch_codec import Packed
+from penstock.data.transport.blocks import create_shared
+from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
+from penstock.data.transport.seal import Seals
+
+LEND_SECONDS: Final = 2.0
+"""So long memory is waited for; then a batch is made in memory of its own."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One batch that a training process has asked for."""
+
+    line: ConsumerConnection
+    stream: int
+    step: int
+    digest: bytes
+    seed: int
+    indices: Any
+    block: int
+    place: Place | None = None  # the block, if it is memory of the training process
+
+
+@dataclass(eq=False, slots=True)
+class ConsumerConnection:
+    """The connection to one training process."""
+
+    name: str
+    sock: socket.socket
+    shares_memory: bool = False
+    pipelines: dict[bytes, AnyPipeline] = field(default_factory=dict)
+    local: bool = False  # to the program whose child this process is
+    streams: StreamHost = field(default_factory=StreamHost)
+    on_end: Callable[[], None] | None = None
+    seals: Seals | None = None  # from its handshake
+    blocks: dict[int, mmap.mmap] = field(default_factory=dict)
+    lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
+    pinned: PinnedMemory = field(default_factory=PinnedMemory)
+    sending: threading.Lock = field(default_factory=threading.Lock)
+    sent_at: float = field(default_factory=time.monotonic)
+
+    def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
+        """Send one message; any thread may."""
+        with self.sending:
+            seal = self.seals.sending if self.seals else None
+            frame.send(self.sock, kind, header, body, (), size, seal)
+            self.sent_at = time.monotonic()
+
+    def borrow(self, size: int) -> int:
+        """The number of a block that the other end lends; `NO_BLOCK` if it does not."""
+        try:
+            return self.lent.get_nowait()  # it came too late for an earlier batch
+        except Empty:
+            self.send(messages.WANT, [size])
+        try:
+            return self.lent.get(timeout=LEND_SECONDS)
+        except Empty:
+            return NO_BLOCK
+
+    def offer(self, packed: Packed, made_in: BatchMemory) -> bool:
+        """Put a batch for which there is no block into a new one; False where there is none.
+
+        The block is the other end's from then on: it may lend it to anybody, this end included.
+        """
+        if not self.shares_memory or packed.size < PLACED_BYTES:
+            return False
+        descriptor = made_in.take_own(packed)
+        try:
+            if descriptor is None:
+                descriptor = create_shared(packed.size)
+                with mmap.mmap(descriptor, packed.size) as memory:
+                    write(memory, packed)
+            with self.sending:
+                frame.send(self.sock, messages.BLOCK, [OWN_BLOCK, packed.size], (), [descriptor])
+        except (OSError, ValueError):
+            return False
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        return True
+
+
+def lent_block(block: Any) -> tuple[int, Place | None]:
+    """The block of a request, and where it is if it is memory of the training process."""
+    if isinstance(block, int):
+        return block, None
+    number, address, size = block
+    return number, Place(address, size)
+
+
+def naming(request: Request) -> list[Any]:
+    """How messages about a request name it."""
+    return [request.stream, request.step, request.block]
+
+
+def block_of(request: Request, size: int) -> mmap.mmap | None:
+    """The shared block of a batch of so many bytes, if there is one.
+
+    Raises:
+        FrameError: the other end is gone.
+    """
+    if request.block == ASK_FOR_BLOCK:
+        request.block = NO_BLOCK
+        if size >= PLACED_BYTES:
+            request.block = request.line.borrow(size)
+    return request.line.blocks.get(request.block)
+
+
+def put(request: Request, packed: Packed, made_in: BatchMemory, *, pinnable: bool) -> bool:
+    """Have a batch in its block; False when it has none, or the batch cannot be there.
+
+    ``pinnable``: whether it is one for the training process's memory.
+
+    Raises:
+        FrameError: the training process is gone.
+    """
+    if request.place is not None:
+        line = request.line
+        try:
+            return pinnable and line.pinned.write(request.place, packed)
+        except OSError as error:
+            line.send(messages.UNWRITTEN, [request.block, f"process_vm_writev: {error}"])
+            request.block = NO_BLOCK
+            return False
+    memory = block_of(request, packed.size)
+    if memory is None or packed.size > len(memory):
+        return False
+    made_in.write(packed, memory)
+    return True
