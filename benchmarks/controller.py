@@ -2,15 +2,20 @@
 
     python -m benchmarks.controller --jobs 1000 --pods-per-job 10 --json
 
-One process holds the embedded API server and plays the users; the controller under test runs in a
-process of its own, as ``penstock controller`` does. The kubelet is a no-op: pods stay Pending until
-the benchmark fails some of them. Beside it, in the same run, a naive operator of the usual kopf
-pattern (create and update handlers, `benchmarks.naive_operator`) does the same for fewer jobs.
+The controller under test runs in a process of its own, as ``penstock controller`` does, against the
+embedded API server (`benchmarks.operated_cluster`). Each row is a run with a fresh server:
+
+* ``alone``: neither scheduler nor kubelet; pods stay Pending until some of them are made to fail.
+* ``stand-ins``: every pod is bound, Running and Ready some seconds after it was made, by chance of
+  the seed. Neither a real scheduler nor a real kubelet takes part.
+* ``naive``: as ``alone``, with an operator of the usual kopf pattern (create and update handlers,
+  `benchmarks.naive_operator`) and fewer jobs.
 
 Four phases: what the server sustains in creations of the very pods that the controller makes, by a
 client that does nothing else, with one watcher as in the run (`server_writes_per_second`); all jobs
 at once (`pods_per_second`, `p50_seconds`, `p99_seconds` from apply to the last of a job's
-pods); jobs at two a second (`steady_p99_seconds`); thirty pods of one job failing at once, until
+pods), until the operator asks for nothing more (`api_calls_per_pod`; ``calls`` has them by kind);
+jobs at about two a second (`steady_p99_seconds`); thirty pods of one job failing at once, until
 thirty new ones exist (`thirty_failures_seconds`).
 """
 
@@ -18,294 +23,141 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
-import json
 import os
+import random
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
-from penstock.base.enums import Role
-from penstock.controller.reconcile.desired.pods import replica_pod
-from penstock.controller.reconcile.desired.targets import RankTarget
-from penstock.controller.reconcile.model.parsing import read_job, read_spec
-from penstock.crds.manifests import MANIFESTS
-from penstock_cluster.apiserver import ServeOptions, serve
-from penstock_cluster.registry import Engine, EngineOptions
+from benchmarks.goals import Goal, at_least, at_most, report, table
+from benchmarks.operated_cluster import (
+    TOKEN,
+    Watcher,
+    World,
+    job,
+    operator,
+    until,
+    world,
+    write_pods,
+)
+from penstock_cluster.registry import Api
 
 Json = dict[str, Any]
 
-OURS = (
-    sys.executable,
-    "-m",
-    "penstock.cli",
-    "controller",
-    "--metrics-port=0",
-)
-NAIVE = (sys.executable, "-m", "benchmarks.naive_operator")
-OWN_AGENT = "benchmark"
-TOKEN = "BENCHMARK_TOKEN"
-STEADY_JOBS = 30
-STEADY_PAUSE_SECONDS = 0.5
-FAILURES = 30
-LIMIT_SECONDS = 900.0
+OURS: Final = (sys.executable, "-m", "penstock.cli", "controller", "--metrics-port=0")
+NAIVE: Final = (sys.executable, "-m", "benchmarks.naive_operator")
+STEADY_JOBS: Final = 30
+STEADY_PAUSE_SECONDS: Final = (0.25, 0.75)
+FAILURES: Final = 30
 
 
-class Counting:
-    """Counts the requests of the operator under test."""
+@dataclass(frozen=True)
+class Case:
+    """One operator in one surrounding; ``extra`` pods of a job are none of its workers."""
 
-    def __init__(self) -> None:
-        self.requests: Counter[str] = Counter()
-
-    async def on_request(self, request: Any) -> None:
-        if request.user_agent != OWN_AGENT:
-            self.requests[request.verb] += 1
-
-    def on_watch_event(self, request: Any, event: Any) -> bool:
-        return True
+    name: str
+    command: tuple[str, ...]
+    jobs: int
+    workers: int
+    extra: int
+    stand_ins: bool = False
 
     @property
-    def calls(self) -> int:
-        return self.requests.total()
-
-
-class Watcher:
-    """When which job had how many pods."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._api = engine.api("system:admin", groups=("system:masters",), manager="benchmark")
-        self.created: dict[str, list[float]] = {}
-        self.pods = 0
-        self.last = 0.0
-
-    async def run(self) -> None:
-        async with self._api.watch("pods", label_selector="penstock.dev/job") as events:
-            async for event in events:
-                if event.type == "ADDED" and "for" not in event.object["metadata"]["labels"]:
-                    name = event.object["metadata"]["labels"]["penstock.dev/job"]
-                    self.last = time.perf_counter()
-                    self.created.setdefault(name, []).append(self.last)
-                    self.pods += 1
-
-
-def job(name: str, workers: int) -> Json:
-    container = {
-        "name": "main",
-        "image": "image",
-        "command": ["train"],
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
-    }
-    return {
-        "apiVersion": "penstock.dev/v1alpha1",
-        "kind": "ElasticJob",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "strategy": "AllReduce",
-            "optimize": "Manual",
-            "replicaSpecs": {
-                "worker": {
-                    "replicas": workers,
-                    "template": {"spec": {"containers": [container]}},
-                }
-            },
-        },
-    }
-
-
-async def server_writes_per_second(url: str, token: str) -> float:
-    """Creations of pods by a client process that does nothing else."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "benchmarks.controller",
-        f"--writer={url}",
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, TOKEN: token},
-    )
-    out, _ = await process.communicate()
-    return float(out)
-
-
-async def write_pods(url: str, token: str, seconds: float = 5.0) -> float:
-    """The client process of `server_writes_per_second`."""
-    import aiohttp
-
-    template = worker_pod()
-    headers = {"Authorization": f"Bearer {token}", "User-Agent": OWN_AGENT}
-    path = f"{url}/api/v1/namespaces/default/pods"
-    done = 0
-    begun = time.perf_counter()
-
-    async def writer(session: aiohttp.ClientSession, number: int) -> None:
-        nonlocal done
-        count = 0
-        while time.perf_counter() - begun < seconds:
-            count += 1
-            metadata = {**template["metadata"], "name": f"write-{number}-{count}"}
-            body = {**template, "metadata": metadata}
-            async with session.post(path, json=body) as answer:
-                await answer.read()
-                assert answer.status == 201, await answer.text()
-            done += 1
-
-    async def watcher(session: aiohttp.ClientSession) -> None:
-        query = {"watch": "true", "labelSelector": "for=measure"}
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with session.get(path, params=query, timeout=timeout) as answer:
-            async for _ in answer.content.iter_any():
-                pass
-
-    async with aiohttp.ClientSession(headers=headers, read_bufsize=2**21) as session:
-        watching = asyncio.create_task(watcher(session))
-        await asyncio.gather(*(writer(session, number) for number in range(32)))
-        rate = done / (time.perf_counter() - begun)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-    return rate
-
-
-def worker_pod() -> Json:
-    """A pod as the controller makes it, but of no job."""
-    raw = job("measure", 1)
-    raw["metadata"].update(uid="none", resourceVersion="1")
-    spec, fault = read_spec(raw["spec"])
-    assert spec is not None, fault
-    pod = replica_pod(read_job(raw, spec, ""), spec, Role.WORKER, 0, 0, RankTarget())
-    pod["metadata"] = {"labels": {**pod["metadata"]["labels"], "for": "measure"}}
-    return pod
-
-
-@contextlib.asynccontextmanager
-async def operator(command: tuple[str, ...], kubeconfig: Path) -> AsyncIterator[psutil.Process]:
-    """The operator under test as a process; it has started when it prints its line."""
-    log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed below
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=log,
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(30):
-            line = await process.stdout.readline()
-        if not line:
-            log.seek(0)
-            raise RuntimeError(f"{command} did not start: {log.read()[-2000:]}")
-        yield psutil.Process(process.pid)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(15):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-        log.close()
-
-
-async def until(what: str, probe: Any) -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not probe():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {LIMIT_SECONDS} s: {what}")
-        await asyncio.sleep(0.02)
+    def per_job(self) -> int:
+        """Pods of a job: our controller makes a trainer too."""
+        return self.workers + self.extra
 
 
 def quantile(values: list[float], share: float) -> float:
+    """The value below which that share of them lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def measure(
-    command: tuple[str, ...], jobs: int, workers: int, per_job: int, kubeconfig_folder: Path
-) -> Json:
-    """All phases with one operator on a server of its own.
-
-    ``per_job`` is how many pods the operator makes for a job: our controller makes a trainer too.
-    """
-    async with (
-        Engine(EngineOptions()) as engine,
-        serve(engine, ServeOptions()) as server,
-    ):
-        admin = engine.api("system:admin", groups=("system:masters",), manager="benchmark")
-        for manifest in MANIFESTS[:2]:
-            for crd in manifest.objects():
-                await admin.create("customresourcedefinitions.apiextensions.k8s.io", crd)
-        kubeconfig = server.write_kubeconfig(kubeconfig_folder / f"{os.getpid()}-{per_job}")
-        sustained = await server_writes_per_second(server.url, server.token)
-        await admin.delete_collection("pods", "default", label_selector="for=measure")
-        counting = Counting()
-        engine.interceptor = counting
-        watcher = Watcher(engine)
-        watching = asyncio.create_task(watcher.run())
-        async with operator(command, kubeconfig) as process:
+async def measure(case: Case, seed: int) -> tuple[Json, Counter[str]]:
+    """All phases of one case on a server of its own: its row, and the calls of the first rush."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        async with (
+            world(Path(folder), stand_ins_seed=seed if case.stand_ins else None) as cluster,
+            operator(case.command, cluster.kubeconfig) as process,
+        ):
             await asyncio.sleep(3)  # kopf's first watches
-            gc.collect()  # the server's: a full collection takes as long as all pods of 30 jobs
-            calls, cpu = counting.calls, sum(process.cpu_times()[:2])
-            applied: dict[str, float] = {}
-            begun = time.perf_counter()
-            for number in range(jobs):
-                applied[f"job-{number}"] = time.perf_counter()
-                await admin.create("elasticjobs.penstock.dev", job(f"job-{number}", workers))
-                if number % 20 == 0:
-                    await asyncio.sleep(0)
-            await until("all pods of all jobs", lambda: watcher.pods >= jobs * per_job)
-            seconds = watcher.last - begun
-            delays = [max(watcher.created[name]) - at for name, at in applied.items()]
-            await asyncio.sleep(3)
-            made = watcher.pods
-            result = {
-                "pods_per_second": round(made / seconds, 1),
-                "server_writes_per_second": round(sustained, 1),
-                "p50_seconds": round(statistics.median(delays), 3),
-                "p99_seconds": round(quantile(delays, 0.99), 3),
-                "api_calls_per_pod": round((counting.calls - calls) / made, 3),
-                "rss_mb": round(process.memory_info().rss / 2**20, 1),
-                "cpu_seconds": round(sum(process.cpu_times()[:2]) - cpu, 2),
-            }
-            result["steady_p99_seconds"] = await steady(admin, watcher, workers, per_job)
-            result["thirty_failures_seconds"] = await thirty_failures(
-                admin, watcher, per_job - workers
+            row, calls = await rush(case, cluster, process)
+            row["steady_p99_seconds"] = await steady(cluster, case, random.Random(seed))
+            row["thirty_failures_seconds"] = await thirty_failures(
+                cluster.api, cluster.watcher, case.extra
             )
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        return result
+    return row, calls
 
 
-async def steady(admin: Any, watcher: Watcher, workers: int, per_job: int) -> float:
-    """Two jobs a second."""
+async def rush(case: Case, cluster: World, process: psutil.Process) -> tuple[Json, Counter[str]]:
+    """All jobs at once."""
+    gc.collect()  # the server's: a full collection takes as long as all pods of 30 jobs
+    before, cpu = cluster.counting.requests.copy(), sum(process.cpu_times()[:2])
+    applied: dict[str, float] = {}
+    begun = time.perf_counter()
+    for number in range(case.jobs):
+        applied[f"job-{number}"] = time.perf_counter()
+        await cluster.api.create("elasticjobs.penstock.dev", job(f"job-{number}", case.workers))
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+    watcher = cluster.watcher
+    await until("all pods of all jobs", lambda: watcher.pods >= case.jobs * case.per_job)
+    seconds = watcher.last - begun
+    delays = [max(watcher.created[name]) - at for name, at in applied.items()]
+    await cluster.counting.quiet()
+    calls = cluster.counting.requests - before
+    rate, writes = watcher.pods / seconds, cluster.server_writes
+    row = {
+        "case": case.name,
+        "jobs": case.jobs,
+        "pods": watcher.pods,
+        "pods_per_second": round(rate, 1),
+        "server_writes_per_second": round(writes, 1),
+        "share": round(rate / writes, 3),
+        "p50_seconds": round(statistics.median(delays), 3),
+        "p99_seconds": round(quantile(delays, 0.99), 3),
+        "api_calls_per_pod": round(calls.total() / watcher.pods, 3),
+        "rss_mb": round(process.memory_info().rss / 2**20, 1),
+        "cpu_seconds": round(sum(process.cpu_times()[:2]) - cpu, 2),
+    }
+    return row, calls
+
+
+async def steady(cluster: World, case: Case, generator: random.Random) -> float:
+    """About two jobs a second."""
+    watcher = cluster.watcher
     applied: dict[str, float] = {}
     for number in range(STEADY_JOBS):
         name = f"steady-{number}"
         applied[name] = time.perf_counter()
-        await admin.create("elasticjobs.penstock.dev", job(name, workers))
-        await asyncio.sleep(STEADY_PAUSE_SECONDS)
+        await cluster.api.create("elasticjobs.penstock.dev", job(name, case.workers))
+        await asyncio.sleep(generator.uniform(*STEADY_PAUSE_SECONDS))
     await until(
         "the pods of the steady jobs",
-        lambda: all(len(watcher.created.get(name, ())) >= per_job for name in applied),
+        lambda: all(len(watcher.created.get(name, ())) >= case.per_job for name in applied),
     )
     delays = [max(watcher.created[name]) - at for name, at in applied.items()]
     return round(quantile(delays, 0.99), 3)
 
 
-async def thirty_failures(admin: Any, watcher: Watcher, extra: int) -> float:
+async def thirty_failures(api: Api, watcher: Watcher, extra: int) -> float:
     """Thirty workers of one job fail together, in one burst of status writes."""
-    await admin.create("elasticjobs.penstock.dev", job("thirty", FAILURES))
+    await api.create("elasticjobs.penstock.dev", job("thirty", FAILURES))
     await until(
         "thirty workers", lambda: len(watcher.created.get("thirty", ())) >= FAILURES + extra
     )
     await asyncio.sleep(3)
-    pods = await admin.list(
+    pods = await api.list(
         "pods", "default", label_selector="penstock.dev/job=thirty,penstock.dev/role=worker"
     )
     ended = {
@@ -317,40 +169,85 @@ async def thirty_failures(admin: Any, watcher: Watcher, extra: int) -> float:
     for pod in pods.items:
         status = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
         name = pod["metadata"]["name"]
-        await admin.patch("pods", name, status, "default", kind="merge", subresource="status")
+        await api.patch("pods", name, status, "default", kind="merge", subresource="status")
     await until("thirty replacements", lambda: len(watcher.created["thirty"]) >= before + FAILURES)
     return round(watcher.created["thirty"][before + FAILURES - 1] - begun, 3)
 
 
-async def run(jobs: int, pods_per_job: int, naive_jobs: int) -> Json:
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        result = await measure(OURS, jobs, pods_per_job, pods_per_job + 1, Path(folder))
-        if naive_jobs:
-            naive = await measure(NAIVE, naive_jobs, pods_per_job, pods_per_job, Path(folder))
-            result["naive"] = naive
-    return result
+def goals_of(rows: Sequence[Json]) -> list[Goal]:
+    """What the controller has to reach; the naive operator has to reach nothing."""
+    goals: list[Goal] = []
+    for row in rows:
+        name = row["case"]
+        if name == "alone":
+            goals += [
+                at_least("share of the server's own writes, alone", 0.6, row["share"]),
+                at_most("API calls per pod, alone", 1.3, row["api_calls_per_pod"]),
+            ]
+        elif name == "stand-ins":
+            goals.append(at_most("API calls per pod, stand-ins", 2.5, row["api_calls_per_pod"]))
+        else:
+            continue
+        goals += [
+            at_most(f"{key}, {name}", bound, row[key])
+            for key, bound in (
+                ("p99_seconds", 45.0),
+                ("steady_p99_seconds", 2.0),
+                ("thirty_failures_seconds", 2.0),
+                ("rss_mb", 300.0),
+            )
+        ]
+    return goals
 
 
-def main() -> None:
+def calls_of(case: Case, calls: Counter[str]) -> list[Json]:
+    """The calls of one case by kind, the most frequent first."""
+    return [
+        {"case": case.name, "call": kind, "count": count, "per_job": round(count / case.jobs, 2)}
+        for kind, count in calls.most_common()
+    ]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--pods-per-job", type=int, default=10)
     parser.add_argument(
         "--naive-jobs", type=int, default=100, help="jobs for the naive operator; 0 leaves it out"
     )
+    parser.add_argument(
+        "--no-stand-ins", action="store_true", help="leave out the run with stand-ins"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the pauses of users and stand-ins")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--writer", metavar="URL", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.writer:
-        print(asyncio.run(write_pods(arguments.writer, os.environ[TOKEN])))
-        return
-    result = asyncio.run(run(arguments.jobs, arguments.pods_per_job, arguments.naive_jobs))
-    if arguments.json:
-        print(json.dumps(result))
-        return
-    for name, value in result.items():
-        print(f"{name:28} {value}")
+    options = parser.parse_args()
+    if options.writer:
+        print(asyncio.run(write_pods(options.writer, os.environ[TOKEN])))
+        return 0
+    workers = options.pods_per_job
+    cases = [Case("alone", OURS, options.jobs, workers, extra=1)]
+    if not options.no_stand_ins:
+        cases.append(Case("stand-ins", OURS, options.jobs, workers, extra=1, stand_ins=True))
+    if options.naive_jobs:
+        cases.append(Case("naive", NAIVE, options.naive_jobs, workers, extra=0))
+    load = [os.getloadavg()[0]]
+    rows, calls = [], []
+    for case in cases:
+        row, counted = asyncio.run(measure(case, options.seed))
+        print(table([row]), file=sys.stderr, flush=True)
+        rows.append(row)
+        calls += calls_of(case, counted)
+        load.append(os.getloadavg()[0])
+    result = {
+        "seed": options.seed,
+        "load": load,
+        "cores": len(os.sched_getaffinity(0)),
+        "rows": rows,
+        "calls": calls,
+    }
+    return report(result, goals_of(rows), as_json=options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
