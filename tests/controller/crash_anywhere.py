@@ -37,6 +37,7 @@ Json = dict[str, Any]
 Story = list[tuple[str, Json]]
 
 LIFE_SECONDS = 170.0
+INTERVALS = ("STATUS_INTERVAL", "SCALING_STATUS_INTERVAL", "CREATED_STATUS_INTERVAL")
 _NUMBERS = iter(range(1, 1_000_000))
 _STORYTELLER = ThreadPoolExecutor(1, thread_name_prefix="life")
 
@@ -44,15 +45,16 @@ _STORYTELLER = ThreadPoolExecutor(1, thread_name_prefix="life")
 @contextlib.contextmanager
 def stage() -> Iterator[RunningCluster]:
     """A server with the CRDs; counts are written often, so that a life is short."""
-    interval = timing.STATUS_INTERVAL
+    before = {name: getattr(timing, name) for name in INTERVALS}
     with api_server() as cluster:
         cluster.run(install(cluster.engine))
-        # Shortened for this run alone.
-        timing.STATUS_INTERVAL = timedelta(milliseconds=50)  # type: ignore[misc]
+        for name in INTERVALS:
+            setattr(timing, name, timedelta(milliseconds=50))  # for this run alone
         try:
             yield cluster
         finally:
-            timing.STATUS_INTERVAL = interval  # type: ignore[misc]  # as it was before
+            for name, interval in before.items():
+                setattr(timing, name, interval)
 
 
 def in_process(cluster: RunningCluster, point: int, after: bool) -> tuple[Story, Trap]:

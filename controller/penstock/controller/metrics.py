@@ -44,6 +44,11 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.events_dropped = Counter(
+            "penstock_controller_events_dropped",
+            "Events of type Normal that were not recorded because there were too many.",
+            registry=self.registry,
+        )
         self.requests = Counter(
             "penstock_controller_api_requests",
             "Calls to the API server, except watches and those of the framework.",

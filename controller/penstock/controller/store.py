@@ -152,10 +152,14 @@ class Store:
 
     def put_pod(self, raw: Json, *, own: bool = False) -> None:
         """A pod as the watch or the answer to an own write shows it."""
+        metadata = raw["metadata"]
+        key = (metadata["namespace"], (metadata.get("labels") or {}).get(labels.JOB, ""))
+        known = self._pods.get(key, {}).get(metadata["name"])
+        if known is not None and known.resource_version >= int(metadata["resourceVersion"]):
+            return  # most of what the watch shows first came as the answer to an own write
         pod = read_pod(raw)
         if pod is None:
             return
-        key = (pod.namespace, raw["metadata"]["labels"].get(labels.JOB, ""))
         if own and pod.resource_version <= self._pods_position:
             return  # the watch is past that version: it has shown the pod, or its end
         self._put_pod(key, pod, own=own)

@@ -1,9 +1,15 @@
-"""Events of a job, as `kubectl describe` shows them."""
+"""Events of a job, as `kubectl describe` shows them.
+
+Most of them repeat what conditions and pods say. In a rush of a thousand jobs those would cost as
+much as the jobs' own status, so there is a bound on how many are recorded in a while; the rest is
+dropped and counted. Warnings are always recorded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 from uuid import uuid4
 
 from penstock.controller.metrics import Metrics
@@ -16,6 +22,13 @@ from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 
+BURST: Final = 100
+"""Events of type Normal recorded at once; as many more as `PER_SECOND` allows come after."""
+
+PER_SECOND: Final = 10.0
+
+_WARNING: Final = "Warning"
+
 
 class EventRecorder:
     """Records Events in the name of this controller."""
@@ -27,10 +40,16 @@ class EventRecorder:
         self._metrics = metrics
         self._clock = clock
         self._identity = identity
+        self._left = float(BURST)
+        self._counted_at = clock()
 
     async def record(self, job: Job, action: RecordEvent) -> None:
         """Record an Event. One that the server refuses is not worth holding anything up for."""
-        now = write_time(self._clock())
+        moment = self._clock()
+        if action.reason.severity != _WARNING and not self._has_room(moment):
+            self._metrics.events_dropped.inc()
+            return
+        now = write_time(moment)
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -61,3 +80,13 @@ class EventRecorder:
             await self._api.submit("events", job.namespace, event)
         except ApiRefusedError as error:
             self._metrics.errors.labels(f"Event{error.reason}").inc()
+
+    def _has_room(self, now: datetime) -> bool:
+        """Whether one more may be recorded, which then counts as recorded."""
+        passed = max(0.0, (now - self._counted_at).total_seconds())
+        self._left = min(float(BURST), self._left + passed * PER_SECOND)
+        self._counted_at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True

@@ -7,7 +7,7 @@ order in which `reconcile` calls them; actions are carried out in the order in w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from penstock.base.enums import TRAINER_ROLE
@@ -107,8 +107,20 @@ class PassContext:
             return
         quiet = not (urgent or new or self.conditions.flipped or patch.keys() & _AT_ONCE)
         last = self.observed.status_written_at
-        if quiet and last is not None and last + timing.STATUS_INTERVAL > self.now:
-            self.alarm.at(last + timing.STATUS_INTERVAL)
+        due = None if last is None else last + self._interval(patch)
+        if quiet and due is not None and due > self.now:
+            self.alarm.at(due)
             return
         self.actions.append(PatchJobStatus(self.job.resource_version, {"status": patch}, reserves))
         self.actions.extend(transitions(self.conditions))
+
+    def _interval(self, patch: Mapping[str, Any]) -> timedelta:
+        """How long after one write of the status mere counts may wait for the next."""
+        counts = patch.get("replicas") or {}
+        if patch.keys() == {"replicas"} and all(
+            one.keys() == {"created"} for one in counts.values()
+        ):
+            return timing.CREATED_STATUS_INTERVAL
+        if self.conditions.is_true(JobCondition.SCALING):
+            return timing.SCALING_STATUS_INTERVAL
+        return timing.STATUS_INTERVAL

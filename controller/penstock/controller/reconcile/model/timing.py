@@ -45,6 +45,13 @@ TOO_LATE_TO_TRAIN: Final = timedelta(seconds=10)
 STATUS_INTERVAL: Final = timedelta(seconds=1)
 """Counts in a job's status are written at most this often; conditions are written at once."""
 
+SCALING_STATUS_INTERVAL: Final = timedelta(seconds=5)
+"""The same while pods come or go: each changes the counts, and the end is written at once."""
+
+CREATED_STATUS_INTERVAL: Final = timedelta(seconds=60)
+"""The same where nothing but the number of pods that exist has changed: in less time most of them
+start or are found to be unschedulable, which is written with it."""
+
 SCALE_HISTORY: Final = 50
 """Most Scales of one job that no longer count but have not reached the end of their TTL."""
 
