@@ -10,19 +10,22 @@ does all of it; then gated, with ``penstock scheduler`` in a process of its own.
 * ``pods_per_second``: data workers, from the first creation to the last binding.
 * ``p50_seconds``, ``p99_seconds``: from the creation of a data worker, as its creator sends it, to
   its binding, as a watch shows it.
+* ``bound``: how many of them have a node after three minutes at most; all, or the goal is missed.
 * ``rejected_pins``: pins that kube-scheduler found unschedulable, and their share of all.
 
 API server and binder are one process, the planner a second, this one the third: on two cores they
 share the processor. With ``--kubeconfig`` a real API server and scheduler are used instead; the
 nodes are then created there (tainted ``penstock.dev/benchmark``, which the pods tolerate, without a
-kubelet) and deleted at the end.
+kubelet) and deleted at the end. A watch that the server closes, as real ones do to those who read
+too slowly, goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import contextlib
+import os
 import random
 import statistics
 import subprocess
@@ -36,15 +39,18 @@ from typing import Any
 
 from kubernetes.aio.client import ApiClient
 
+from benchmarks.goals import at_least, report
 from penstock.crds.manifests import MANIFESTS
-from penstock.kube.api import Api
+from penstock.kube.api import Api, Page
 from penstock.kube.connection import connect
 from penstock.kube.errors import ApiError
+from penstock.kube.watch import Watch
 
 Json = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
-TAINT = {"key": "penstock.dev/benchmark", "effect": "NoSchedule"}
+BENCHMARK = "penstock.dev/benchmark"
+TAINT = {"key": BENCHMARK, "effect": "NoSchedule"}
 GATE = {"name": "penstock.dev/placement"}
 NODE_KINDS = ((8, 96, 768), (8, 128, 1024), (4, 48, 384), (2, 64, 512), (0, 64, 256))
 NAMESPACE = "default"
@@ -62,7 +68,7 @@ def node(index: int, generator: random.Random) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": f"bench-{index:05d}", "labels": {"penstock.dev/benchmark": "yes"}},
+        "metadata": {"name": f"bench-{index:05d}", "labels": {BENCHMARK: "yes"}},
         "spec": {"taints": [TAINT]},
         "status": {
             "capacity": amounts,
@@ -77,7 +83,7 @@ def pod(name: str, index: int, *, gated: bool) -> Json:
     other = index % OTHERS == 0
     cores = 8 if other else 1 + index % 8
     limits = {"cpu": str(cores), "memory": f"{2 * cores}Gi"} | ({GPU: "1"} if other else {})
-    tags = {"penstock.dev/benchmark": "yes"}
+    tags = {BENCHMARK: "yes"}
     if not other:
         tags |= {
             "penstock.dev/job": f"job-{index % 50}",
@@ -102,32 +108,47 @@ def pod(name: str, index: int, *, gated: bool) -> Json:
 
 @dataclass
 class Observed:
-    """When each data worker was created and bound."""
+    """When each data worker was created and bound; ``prefix`` begins the names of them all."""
 
+    prefix: str
     created: dict[str, float] = field(default_factory=dict)
     bound: dict[str, float] = field(default_factory=dict)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def replace(self, page: Page) -> None:
+        """All pods, after the watch began or was closed by a server that it was too slow for."""
+        for found in page.items:
+            self.take("ADDED", found)
 
-async def watch_bindings(api: Api, position: str, observed: Observed, prefix: str) -> None:
-    """Note the time at which each data worker is seen with a node."""
-    watch = api.watch("pods", None, resource_version=position, timeout_seconds=600)
-    async with watch as events:
-        async for event in events:
-            found = event["object"]
-            name = (found.get("metadata") or {}).get("name", "")
-            is_ours = name.startswith(prefix) and event["type"] in {"ADDED", "MODIFIED"}
-            if is_ours and found["spec"].get("nodeName") and name not in observed.bound:
-                observed.bound[name] = time.perf_counter()
-                if observed.created.keys() <= observed.bound.keys() and observed.done.is_set():
-                    return
+    def take(self, kind: str, found: Json) -> None:
+        """Note the time at which a data worker is first seen with a node."""
+        name = found["metadata"].get("name", "")
+        if kind not in {"ADDED", "MODIFIED"} or not name.startswith(self.prefix):
+            return
+        if found["spec"].get("nodeName") and name not in self.bound:
+            self.bound[name] = time.perf_counter()
+            self.changed.set()
+
+    async def all_bound(self) -> None:
+        """Wait until every data worker that was created has a node."""
+        while not self.created.keys() <= self.bound.keys():
+            self.changed.clear()
+            await self.changed.wait()
 
 
 async def run(api: Api, count: int, prefix: str, *, gated: bool) -> Json:
     """Create the pods, wait until all data workers are bound; the figures."""
-    observed = Observed()
-    position = (await api.list("pods", None)).resource_version
-    watching = asyncio.create_task(watch_bindings(api, position, observed, f"{prefix}-d"))
+    observed = Observed(f"{prefix}-d")
+    watch = Watch(
+        api,
+        "pods",
+        replace=observed.replace,
+        take=observed.take,
+        selector=BENCHMARK,
+        random_source=random.Random(),  # of its pauses,
+    )
+    watching = asyncio.create_task(watch.run())
+    await watch.synced.wait()
     numbers = iter(range(count))
 
     async def create() -> None:
@@ -139,9 +160,9 @@ async def run(api: Api, count: int, prefix: str, *, gated: bool) -> Json:
 
     await asyncio.gather(*(create() for _ in range(AT_ONCE)))
     created_seconds = time.perf_counter() - min(observed.created.values())
-    observed.done.set()
-    if not observed.created.keys() <= observed.bound.keys():
-        await asyncio.wait([watching], timeout=LIMIT_SECONDS)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await observed.all_bound()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     delays = sorted(at - observed.created[name] for name, at in observed.bound.items())
@@ -171,11 +192,7 @@ async def remove_pods(api: Api) -> None:
     """Delete the pods of a run, and wait until they are gone."""
     while True:
         page = await api.list("pods", None)
-        ours = [
-            one
-            for one in page.items
-            if "penstock.dev/benchmark" in (one["metadata"].get("labels") or {})
-        ]
+        ours = [one for one in page.items if BENCHMARK in (one["metadata"].get("labels") or {})]
         if not ours:
             return
         rest = iter(ours)
@@ -244,11 +261,11 @@ def decisions(url: str) -> dict[str, float]:
     return found
 
 
-async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -> Json:
-    """Both runs."""
+async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -> list[Json]:
+    """Both runs, a row each."""
     client = await connect(kubeconfig, "penstock-benchmark")
     api = Api(client)
-    generator = random.Random(7)
+    generator = random.Random(options.seed)
     numbers = iter(range(options.nodes))
 
     async def create_nodes() -> None:
@@ -275,7 +292,7 @@ async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -
         planner["rejected_pins"] = int(rejected)
         planner["rejected_share"] = rejected / placed if placed else 0.0
         planner["plan_seconds"] = round(counts["plan_seconds"], 3)
-        return {"nodes": options.nodes, "binder_alone": alone, "gate_and_pin": planner}
+        return [{"case": "binder alone", **alone}, {"case": "gate and pin", **planner}]
     finally:
         if process is not None:
             process.terminate()
@@ -287,17 +304,19 @@ async def measure(options: argparse.Namespace, kubeconfig: Path, folder: Path) -
         await client.close()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--kubeconfig", type=Path, help="a real cluster to use")
+    parser.add_argument("--seed", type=int, default=7, help="of the nodes' kinds")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
         serve_until_killed(options.serve)
-        return
+        return 0
+    load = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         server = None
@@ -313,19 +332,18 @@ def main() -> None:
                 raise RuntimeError("the API server did not start")
             kubeconfig = folder / "kubeconfig"
         try:
-            result = asyncio.run(measure(options, kubeconfig, folder))
+            rows = asyncio.run(measure(options, kubeconfig, folder))
         finally:
             if server is not None:
                 server.terminate()
                 server.wait(20)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for title in ("binder_alone", "gate_and_pin"):
-        print(title.replace("_", " "))
-        for key, value in result[title].items():
-            print(f"  {key:20} {value}")
+    load.append(os.getloadavg()[0])
+    result = {"seed": options.seed, "load": load, "nodes": options.nodes, "rows": rows}
+    goals = [
+        at_least(f"data workers bound, {row['case']}", row["pods"], row["bound"]) for row in rows
+    ]
+    return report(result, goals, as_json=options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
