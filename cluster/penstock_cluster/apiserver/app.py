@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import orjson
 
+from penstock_cluster.apiserver import watching
 from penstock_cluster.apiserver.content import protobuf
 from penstock_cluster.apiserver.content.negotiation import PROTOBUF
 from penstock_cluster.apiserver.handlers import Handlers
@@ -177,17 +178,29 @@ class Application:
         sender = asyncio.ensure_future(_send_pieces(reply.pieces, send))
         listener = asyncio.ensure_future(request.disconnected())
         try:
-            await asyncio.wait((sender, listener), return_when=asyncio.FIRST_COMPLETED)
-            if sender.done():
+            if await _is_cut_off(sender, listener, watch):
+                logger.info(
+                    "%s reads its watch of %s too slowly: it is closed",
+                    request.user_agent,
+                    request.target.resource,
+                )
+                sender.cancel()
+                self._forget(watch)
+                sender = asyncio.ensure_future(_end(send))  # which waits for the watcher as well
+                await asyncio.wait((sender, listener), return_when=asyncio.FIRST_COMPLETED)
+            elif sender.done():
                 sender.result()
-                await send({"type": "http.response.body", "body": b""})
+                await _end(send)
         finally:
             for task in (sender, listener):
                 task.cancel()
             await asyncio.gather(sender, listener, return_exceptions=True)
-            if watch is not None:
-                self.engine.open_watches.discard(watch)
-                watch.close()
+            self._forget(watch)
+
+    def _forget(self, watch: watching.WatchStream | None) -> None:
+        if watch is not None:
+            self.engine.open_watches.discard(watch)
+            watch.close()
 
 
 def _is_lost_watch(request: Request, refusal: ApiError) -> bool:
@@ -213,6 +226,28 @@ def _warning(text: str) -> bytes:
 async def _send_pieces(pieces: AsyncIterator[bytes], send: Send) -> None:
     async for piece in pieces:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def _end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _is_cut_off(
+    sender: asyncio.Future[None],
+    listener: asyncio.Future[None],
+    watch: watching.WatchStream | None,
+) -> bool:
+    """Wait for the end of a stream; true if it has none because its watcher is too slow."""
+    while True:
+        done, _ = await asyncio.wait(
+            (sender, listener),
+            timeout=None if watch is None else watching.SLOW_SECONDS / 2,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if done:
+            return False
+        if watch is not None and watch.is_too_slow:
+            return True
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

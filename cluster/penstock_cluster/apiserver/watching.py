@@ -24,6 +24,10 @@ _BOOKMARK_SECONDS = 60.0
 _LAST_BOOKMARK_SECONDS = 2.0
 #: At most this many events are joined into one piece of the stream.
 _BATCH = 512
+#: A watcher that takes nothing for this long while so many events wait for it is cut off. The real
+#: server waits less, for fewer; but here its clients often share the processor with it.
+SLOW_SECONDS = 5.0
+SLOW_EVENTS = 1_000
 
 
 class WatchStream:
@@ -54,6 +58,8 @@ class WatchStream:
         )
         self._first: list[bytes] = []
         self._failure: ApiError | None = None
+        #: Since when the piece that was made last has not been taken; None: it has been.
+        self._waits_since: float | None = None
 
     def open(self) -> None:
         """Begin to gather events; the present objects are written down."""
@@ -81,6 +87,16 @@ class WatchStream:
         """End the stream, without an error."""
         self.subscription.finish()
 
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether the watcher takes nothing while more and more waits for it."""
+        since = self._waits_since
+        return (
+            since is not None
+            and asyncio.get_running_loop().time() - since >= SLOW_SECONDS
+            and self.subscription.backlog >= SLOW_EVENTS
+        )
+
     def _bookmark(self, *, initial_events_end: bool = False) -> Json:
         resource = self._resource
         number = max(self.subscription.after, self.subscription.table.latest)
@@ -106,6 +122,13 @@ class WatchStream:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The stream; ends at the time limit, after an error, or when it is closed."""
+        loop = asyncio.get_running_loop()
+        async for piece in self._pieces():
+            self._waits_since = loop.time()
+            yield piece
+            self._waits_since = None
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
         if self._failure is not None:
             yield self._error(self._failure)
             return

@@ -91,6 +91,11 @@ class Subscription:
             self.table.closers.remove(self.finish)
         self._buffer.clear()
 
+    @property
+    def backlog(self) -> int:
+        """How many events wait for the consumer."""
+        return len(self._buffer)
+
     def fail(self, error: ApiError) -> None:
         """End the stream with an error, e.g. because the kind is gone."""
         self._failure = error
