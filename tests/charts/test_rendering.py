@@ -395,3 +395,12 @@ def test_without_tls_nothing_of_it_is_there() -> None:
         command = " ".join(pod_of(one)["containers"][0]["command"])
         assert "https" not in command
         assert "ca-file" not in command
+
+
+def test_a_hash_of_digits_stays_a_text() -> None:
+    """Of this address the hash begins with 81908847, which YAML takes for a number."""
+    url = "postgresql+asyncpg://me:pass33@db/penstock"
+    database = {"kind": "postgresql", "postgresql": {"url": url}}
+    brain_ = named(render({"brain": {"database": database}}), "Deployment", "penstock-brain")
+    annotations = brain_["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["penstock.dev/restart-with"] == "81908847"

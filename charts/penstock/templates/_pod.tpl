@@ -7,7 +7,7 @@ labels:
 annotations:
   kubectl.kubernetes.io/default-container: {{ .component }}
   {{- with .restartWith }}
-  penstock.dev/restart-with: {{ . | sha256sum | trunc 8 }}
+  penstock.dev/restart-with: {{ . | sha256sum | trunc 8 | quote }}
   {{- end }}
 {{- end }}
 
