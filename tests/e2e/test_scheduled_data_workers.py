@@ -189,7 +189,7 @@ def test_it_is_tuned_in_three_steps_and_its_data_workers_use_what_would_strand(
         def trained_smaller() -> Any:
             return [one for one in scales(plane) if "worker" in one["spec"]["roles"]]
 
-        [cut] = eventually(plane, trained_smaller, 75)
+        [cut] = eventually(plane, trained_smaller, 45)
         asked = [one["spec"]["roles"] for one in scales(plane)]
         print(trace(plane))
         # One data worker, a second one; with them the queue is full, and the training worker of two

@@ -7,7 +7,6 @@ import importlib
 import logging
 import os
 import sys
-import threading
 
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
@@ -41,8 +40,10 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"--dispatcher: {address!r}; expected HOST:PORT")
+    token = job_token()
+    _load_early()
     worker = DataWorker(
-        token=job_token(),
+        token=token,
         dispatcher=address,
         name=os.environ.get(names.POD_NAME, ""),
         node=os.environ.get(names.NODE_NAME, ""),
@@ -51,12 +52,15 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         share_memory=share_memory,
     )
     announce(worker)
-    threading.Thread(target=_load_early, name="penstock-loading", daemon=True).start()
     work(worker)
 
 
 def _load_early() -> None:
-    """Load what nearly every pipeline needs while nobody waits for it."""
+    """Load what nearly every pipeline needs while nobody waits for it.
+
+    Not in a thread beside the work: whoever imports a part of a package that another thread is
+    loading may get half of it.
+    """
     with contextlib.suppress(Exception):  # whoever needs it is told what is wrong with it
         importlib.import_module("torch")
 
