@@ -16,11 +16,16 @@ PROGRAM = textwrap.dedent(
     mine = b"x" * (64 << 20)
     shared = mmap.mmap(-1, 64 << 20)
     shared.write(b"y" * (64 << 20))
+    done, say = os.pipe()
     for _ in range(int(sys.argv[1])):
         if os.fork() == 0:
-            shared[:]
+            shared[:]  # for a moment it has another one
+            os.write(say, b".")
             break
     else:
+        left = int(sys.argv[1])
+        while left:
+            left -= len(os.read(done, left))
         print("ready", flush=True)
     sys.stdin.read()
     """
