@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -178,6 +179,72 @@ def test_a_fork_of_the_program_may_iterate_a_loader_with_persistent_workers() ->
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
     assert [batch[:, 0].tolist() for batch in loader] == wanted
+
+
+class Blocks(torch_data.Dataset[torch.Tensor]):
+    """Large samples; with ``first``, a batch that was there before the workers were forked."""
+
+    def __init__(self, first: torch.Tensor | None = None) -> None:
+        self.first = first
+        self.mapped = -1
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.first is None:
+            return torch.full((64 << 10,), float(index))
+        return torch.tensor([float(self.first.sum()), self.mapped, os.getpid()])
+
+
+def look_at_memory(worker: int) -> None:
+    """In a worker, before anything is asked of it."""
+    torch_data.get_worker_info().dataset.mapped = len(mapped_blocks())
+
+
+def mapped_blocks() -> list[str]:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if "memfd:penstock" in line]
+
+
+def test_workers_may_read_a_batch_of_another_loader() -> None:
+    first = next(iter(DataLoader(Blocks(), batch_size=4, num_workers=2)))
+    wanted = float(first.sum())
+    for _ in range(3):
+        got = torch.cat(list(DataLoader(Blocks(first), batch_size=4, num_workers=2, timeout=40)))
+        assert got[:, 0].tolist() == [wanted] * 40
+        assert float(os.getpid()) not in got[:, 2].tolist()
+
+
+def test_a_fork_of_the_program_may_read_a_batch_and_free_it() -> None:
+    """What is freed there must not be the memory of something that has its address since."""
+    batches = list(DataLoader(Blocks(), batch_size=4, num_workers=2))
+    wanted = [batch[:, -1].tolist() for batch in batches]
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            others = [mmap.mmap(-1, 1 << 20) for _ in range(40)]  # where there is room
+            read = [batch[:, -1].tolist() for batch in batches]
+            del batches
+            gc.collect()
+            for other in others:
+                other.write(bytes(1 << 20))
+            code = int(read != wanted)
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_workers_keep_no_memory_of_batches_that_are_over() -> None:
+    loader = DataLoader(Blocks(), batch_size=4, num_workers=2)
+    batches = list(loader)
+    first = batches[0]
+    del batches
+    gc.collect()
+    assert len(mapped_blocks()) > 2, "blocks are kept for the next epoch"
+    options: Any = {"worker_init_fn": look_at_memory, "timeout": 40}
+    got = torch.cat(list(DataLoader(Blocks(first), batch_size=4, num_workers=2, **options)))
+    assert got[:, 1].tolist() == [1.0] * 40, "that of the batch which they have"
 
 
 class Numbers(torch_data.Dataset[torch.Tensor]):

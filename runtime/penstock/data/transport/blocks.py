@@ -94,8 +94,6 @@ class SharedBlock:
         self.size = size
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, size)
-        with contextlib.suppress(OSError, AttributeError):  # who is forked has no use for it
-            self._memory.madvise(mmap.MADV_DONTFORK)
         self._root: weakref.ref[Root] | None = None
         self._copy: Root | None = None
 
@@ -118,6 +116,17 @@ class SharedBlock:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+    def forget_in_child(self) -> None:
+        """In a process that was forked: unmap it, but for a batch that the program has there too.
+
+        It is not kept out of forks (``MADV_DONTFORK``): whoever is forked has the objects all the
+        same. To read a batch would end it, and to free one would unmap what has come to lie at that
+        address since.
+        """
+        self.close()
+        with contextlib.suppress(BufferError):  # a batch lies in it
+            self._memory.close()
 
 
 class SharedPool:
@@ -229,7 +238,7 @@ class SharedPool:
     def forget_in_child(self) -> None:
         """In a process that was forked: keep no memory of the parent's alive."""
         for block in self.blocks.values():
-            block.close()
+            block.forget_in_child()
         self.blocks.clear()
         self.held_bytes = 0
         self._free.clear()
