@@ -17,12 +17,11 @@ seeded from that base seed and their index. The program's own generators are lef
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -45,11 +44,9 @@ from penstock.data.batch_stream import (
 )
 from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
-from penstock.data.generator_states import generator_states, set_generator_states
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
-from penstock.data.paced_sampler import PacedItems, iterate
 from penstock.data.persistent_pipeline import PersistentPipeline
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
@@ -57,19 +54,18 @@ from penstock.data.process import consumer_of_process, job_token, number_in
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
+from penstock.data.torch_sampling import (
+    begin_sampling,
+    generators_of,
+    is_known,
+    sampler_name,
+    whole,
+)
 from penstock.data.torch_streams import is_iterable, pack_streams, stream_pipeline
 
 logger = logging.getLogger(__name__)
 
 STATE_VERSION: Final = 1
-_KNOWN_SAMPLERS: Final = (
-    torch_data.SequentialSampler,
-    torch_data.RandomSampler,
-    torch_data.SubsetRandomSampler,
-    torch_data.WeightedRandomSampler,
-    torch_data.BatchSampler,
-    torch_data.DistributedSampler,
-)
 _numbers = itertools.count()
 _complaints: Final = Complaints()
 
@@ -86,10 +82,10 @@ def why_local(loader: Any, *, trust_sampler: bool) -> str | None:
         not loader.num_workers
         and not trust_sampler
         and not is_iterable(loader)
-        and not _is_known(loader)
+        and not is_known(loader)
     ):
         return (
-            f"its sampler {_sampler_name(loader)} may depend on the training and, with "
+            f"its sampler {sampler_name(loader)} may depend on the training and, with "
             "num_workers=0, is asked for one batch at a time; use penstock.data.DataLoader to have "
             "it iterated ahead"
         )
@@ -102,18 +98,6 @@ def tell_stays(loader: Any, problem: str, complaints: Complaints = _complaints) 
     complaints.add(
         f"a {type(loader).__qualname__} of {dataset}", f"stays as PyTorch has it: {problem}"
     )
-
-
-def _is_known(loader: Any) -> bool:
-    """Whether its samplers draw the same however far ahead they are asked."""
-    samplers = (loader.sampler, loader.batch_sampler)
-    return all(one is None or type(one) in _KNOWN_SAMPLERS for one in samplers)
-
-
-def _sampler_name(loader: Any) -> str:
-    samplers = (loader.batch_sampler, loader.sampler)
-    unknown = [one for one in samplers if one is not None and type(one) not in _KNOWN_SAMPLERS]
-    return type(unknown[0]).__qualname__
 
 
 class TorchBatches(Batches):
@@ -231,7 +215,9 @@ class Epochs:
             arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
         known = self.base_seed if loader.persistent_workers else None
         start = resume.get("start")
-        drawn, sampler, indices, self.start = _begin(loader, arrange, start, position, known)
+        drawn, sampler, indices, self.start = begin_sampling(
+            loader, arrange, start, position, known
+        )
         if loader.persistent_workers:  # PyTorch's live on, and so does what the first epoch drew
             self.base_seed = drawn
         setup, streams = None, None
@@ -284,7 +270,7 @@ class Epochs:
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None
-        if not is_iterable(loader) and not _is_known(loader):
+        if not is_iterable(loader) and not is_known(loader):
             ahead = LOOKAHEAD if trust_sampler else prefetch * loader.num_workers
         finish, allocate = finisher(loader), pinned_allocator(loader)
         return Delivery(prefetch, ahead, self.batch_bytes, finish, loader.timeout, allocate)
@@ -321,7 +307,7 @@ class Epochs:
             "epoch": self.epoch - 1 if under_way else self.epoch,
             "yielded": stream.position if under_way and stream is not None else 0,
             "start": self.start if under_way else None,
-            "generators": [one.get_state() for one in _generators(loader)],
+            "generators": [one.get_state() for one in generators_of(loader)],
             "base_seed": self.base_seed,
             "ends": stream.ends if under_way and stream is not None else {},
         }
@@ -332,7 +318,7 @@ class Epochs:
             raise ValueError(
                 f"version: {state.get('version')!r}; this loader reads {STATE_VERSION}"
             )
-        generators = _generators(loader)
+        generators = generators_of(loader)
         if len(state["generators"]) != len(generators):
             raise ValueError(
                 f"generators: {len(state['generators'])} in the state, {len(generators)} here: the "
@@ -357,85 +343,6 @@ class Epochs:
 
 def _fresh_epochs(options: StreamOptions) -> Epochs:
     return Epochs(guarantee=options.guarantee, skip_bad=options.skip_bad)
-
-
-def _generators(loader: Any) -> list[torch.Generator]:
-    """The generators of its own that a loader and its samplers draw from."""
-    found: list[torch.Generator] = []
-    holders = [loader, loader.sampler, loader.batch_sampler]
-    holders.append(getattr(loader.batch_sampler, "sampler", None))
-    for holder in holders:
-        generator = getattr(holder, "generator", None)
-        if isinstance(generator, torch.Generator) and all(generator is not one for one in found):
-            found.append(generator)
-    return found
-
-
-def whole(sampler: Any, rank: int, epoch: int) -> Any:
-    """A sampler of PyTorch's for one rank that is to see all samples, in an order of its own.
-
-    Another sampler is the program's own business and is given back as it is.
-    """
-    if type(sampler) is torch_data.BatchSampler:
-        inner = whole(sampler.sampler, rank, epoch)
-        return torch_data.BatchSampler(inner, sampler.batch_size, sampler.drop_last)
-    if type(sampler) is torch_data.DistributedSampler:
-        seed = derive_seed(sampler.seed, rank) >> 2  # the epoch is added to it
-        everything: Any = torch_data.DistributedSampler(
-            sampler.dataset, 1, 0, sampler.shuffle, seed
-        )
-        everything.set_epoch(sampler.epoch)
-        return everything
-    if type(sampler) is torch_data.RandomSampler and rank:
-        own = copy.copy(sampler)
-        seeded = torch.initial_seed() if own.generator is None else own.generator.initial_seed()
-        own.generator = torch.Generator().manual_seed(derive_seed(derive_seed(seeded, rank), epoch))
-        return own
-    return sampler
-
-
-def _begin(
-    loader: Any,
-    arrange: Callable[[], Any],
-    start: dict[str, Any] | None,
-    position: int,
-    base_seed: int | None,
-) -> tuple[int, Any, Iterator[Any], dict[str, Any]]:
-    """Draw the base seed and begin the sampler, or do so again as in an epoch that was cut short.
-
-    With a ``base_seed`` none is drawn.
-
-    The sampler is made by ``arrange`` when the generators stand as at the epoch's beginning, since
-    what it makes may depend on their seeds. The process's own generators go back to what the
-    program has them at when an epoch is resumed.
-    """
-    generators = _generators(loader)
-    here = generator_states()
-    if start is None:
-        start = {"global": here, "generators": [one.get_state() for one in generators]}
-    else:
-        set_generator_states(start["global"])
-        for generator, state in zip(generators, start["generators"], strict=True):
-            generator.set_state(state)
-    sampler = arrange()
-    indices = iterate(sampler, (loader.prefetch_factor or 0) * loader.num_workers)
-    base_seed = start.get("seed", base_seed)
-    if base_seed is None:
-        drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-        base_seed = int(drawn)
-    elif "seed" not in start:
-        start["seed"] = base_seed
-    if position and is_iterable(loader):
-        set_generator_states(here)
-        return base_seed, sampler, indices, start
-    for _ in itertools.islice(indices, position):
-        pass
-    if position and not isinstance(indices, PacedItems):
-        first = next(indices, None)  # what is drawn late is drawn before the state goes back
-        indices = iter(()) if first is None else itertools.chain([first], indices)
-    if position:
-        set_generator_states(here)
-    return base_seed, sampler, indices, start
 
 
 class DataLoader(torch_data.DataLoader[Any]):
