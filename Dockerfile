@@ -30,6 +30,7 @@ COPY local local
 COPY runtime runtime
 COPY scheduler scheduler
 COPY sim sim
+COPY throughput throughput
 COPY wire wire
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 

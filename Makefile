@@ -61,7 +61,8 @@ test: $(STAMP) ## Run the whole test suite, or T="PATH [OPTIONS]" of it
 
 # Rooms and folders that decide: no PyTorch, no database, no cluster, no browser.
 FAST := tests/base tests/brain/algorithms tests/brain/control tests/brain/model tests/crds \
-  tests/house tests/scheduler/placement tests/scheduler/planner tests/scheduler/policies tests/sim
+  tests/house tests/scheduler/placement tests/scheduler/planner tests/scheduler/policies tests/sim \
+  tests/throughput
 
 .PHONY: test-cluster
 test-cluster: $(CONTROL_STAMP) ## The tests of the embedded cluster alone, without PyTorch

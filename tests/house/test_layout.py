@@ -18,6 +18,7 @@ ROOMS = (
     "runtime",
     "scheduler",
     "sim",
+    "throughput",
     "wire",
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typer
 
 from penstock.sim.cluster.commands import detach, fgd, table5, tuning
+from penstock.sim.offload.commands import offload
 from penstock.sim.ps.commands import create, ps
 
 sim = typer.Typer(
@@ -22,3 +23,4 @@ sim.command()(table5)
 sim.command()(tuning)
 sim.command()(ps)
 sim.command()(create)
+sim.command()(offload)

@@ -1,0 +1,1 @@
+"""What would help, what it would cost, and what to do."""

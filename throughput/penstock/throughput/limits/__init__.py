@@ -1,0 +1,1 @@
+"""The rate that each resource allows."""

@@ -1,0 +1,75 @@
+"""The rate that each resource allows: the least of them bounds the job, and names what binds.
+
+DS-Analyzer's min(G, P, F) (PVLDB 14(5), section 5.1) with P divided into what it consists of: the
+cores of the training pod, the workers that the loader may have, the cores of data workers, and the
+network between them. A batch that comes from elsewhere costs cores of the training pod too, which
+FastFlow's rule charges for all batches and a share here.
+
+All rates are samples a second. A bound is only a bound: `closed_loop` says how near a job comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.throughput.limits.cut import NOTHING, Cut, split
+from penstock.throughput.limits.fetching import storage_rate, with_cache
+from penstock.throughput.profiles.profile import Profile
+from penstock.throughput.profiles.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where batches are made: a share of them divided at a cut, the others in the training pod."""
+
+    cut: Cut = NOTHING
+    share: float = 0.0
+
+
+HERE = Placement()
+
+
+def bounds(
+    profile: Profile, resources: Resources, placement: Placement = HERE
+) -> Mapping[str, float]:
+    """The rate that each resource allows by itself; without those that are not used."""
+    stages = with_cache(profile, resources)
+    share = placement.share if placement.cut.moves and resources.data_workers else 0.0
+    parts = split(stages, placement.cut)
+    cpu = sum(stage.cpu_seconds for stage in stages)
+    busy = cpu + sum(stage.blocked_seconds for stage in stages)
+    loop = profile.step.value / profile.batch_size
+    transport = profile.transport
+    receive = transport.receive_cpu_seconds * parts.bytes_in
+    send_out = transport.send_cpu_seconds * parts.bytes_out
+    here = (1 - share) * cpu + share * (parts.local_cpu + receive + send_out)
+    found = {
+        "accelerator": 1 / (loop + profile.hand_over_seconds / profile.batch_size),
+        "cores": _per(resources.cores, here + profile.step_cores * loop),
+    }
+    stay = (1 - share) * busy + share * (parts.local_cpu + parts.local_blocked)
+    if resources.workers:
+        found["workers"] = _per(resources.workers, stay)
+    elif not share:
+        found["accelerator"] = 1 / (1 / found["accelerator"] + stay)
+    if (speed := storage_rate(profile, resources)) is not None:
+        found["storage"] = speed
+    if share:
+        remote = parts.remote_cpu + transport.send_cpu_seconds * parts.bytes_in
+        remote += transport.receive_cpu_seconds * parts.bytes_out
+        cores = resources.data_workers * resources.data_worker_cores * resources.data_worker_speed
+        found["data workers"] = _per(cores, share * remote)
+        moved = max(parts.bytes_in, parts.bytes_out)
+        found["network"] = _per(resources.network_bytes_per_second, share * moved)
+    return found
+
+
+def binding(found: Mapping[str, float]) -> str:
+    """The name of the least bound."""
+    return min(found, key=lambda name: found[name])
+
+
+def _per(amount: float, cost: float) -> float:
+    return amount / cost if cost > 0 else math.inf

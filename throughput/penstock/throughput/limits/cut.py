@@ -1,0 +1,78 @@
+"""Where a pipeline may be divided between the training pod and data workers.
+
+FastFlow (PVLDB 16(5), section 4.2) knows three: read locally and prepare elsewhere, read and
+prepare elsewhere and batch locally, all elsewhere. Here a cut is any boundary between stages that
+may move, with reading on either side, and these three are among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.throughput.profiles.stage import StageCost
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Stages from ``first`` to before ``last`` are made elsewhere; none if they are equal."""
+
+    name: str
+    first: int
+    last: int
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything is made elsewhere."""
+        return self.last > self.first
+
+
+NOTHING = Cut("all local", 0, 0)
+
+
+def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
+    """All that are possible, the whole batch first; `NOTHING` is not among them."""
+    movable = 0
+    while movable < len(stages) and stages[movable].movable:
+        movable += 1
+    found = []
+    for last in range(movable, 0, -1):
+        whole = last == len(stages)
+        name = "whole batch" if whole else f"from {stages[last].name} on local"
+        found.append(Cut(name, 0, last))
+        if stages[0].kind == "fetch" and last > 1:
+            found.append(Cut("read local" if whole else f"read local, {name}", 1, last))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a cut means per sample, in seconds of a core and bytes.
+
+    Attributes:
+        local_cpu, local_blocked: of what stays, for a sample that is made elsewhere.
+        remote_cpu, remote_blocked: of what moves.
+        bytes_in: that come from the data workers.
+        bytes_out: that go to them first.
+    """
+
+    local_cpu: float
+    local_blocked: float
+    remote_cpu: float
+    remote_blocked: float
+    bytes_in: float
+    bytes_out: float
+
+
+def split(stages: Sequence[StageCost], cut: Cut) -> Split:
+    """The costs on either side of a cut."""
+    moved = stages[cut.first : cut.last]
+    stay = [*stages[: cut.first], *stages[cut.last :]]
+    return Split(
+        local_cpu=sum(stage.cpu_seconds for stage in stay),
+        local_blocked=sum(stage.blocked_seconds for stage in stay),
+        remote_cpu=sum(stage.cpu_seconds for stage in moved),
+        remote_blocked=sum(stage.blocked_seconds for stage in moved),
+        bytes_in=moved[-1].bytes_out if moved else 0.0,
+        bytes_out=stages[cut.first - 1].bytes_out if moved and cut.first else 0.0,
+    )

@@ -1,0 +1,51 @@
+"""What reading costs with another cache or another storage than the profile was taken with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.throughput.limits.cache_hits import lru_hits, minio_hits
+from penstock.throughput.profiles.profile import Profile, Storage
+from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
+
+
+def hits_with(storage: Storage, resources: Resources) -> float:
+    """Share of the bytes that comes from memory."""
+    if resources.cache_bytes is None or not storage.total_bytes:
+        return storage.hits
+    share = resources.cache_bytes / storage.total_bytes
+    return lru_hits(share) if resources.cache_policy == "lru" else minio_hits(share)
+
+
+def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
+    """The stages as they are with that cache and storage: reading blocks more, or less."""
+    storage = profile.storage
+    if storage is None:
+        return profile.stages
+    misses = 1 - hits_with(storage, resources)
+    faster = 1.0
+    if resources.storage_bytes_per_second and storage.cold_bytes_per_second:
+        faster = storage.cold_bytes_per_second / resources.storage_bytes_per_second
+    extra = misses * storage.cold_seconds * faster - (1 - storage.hits) * storage.cold_seconds
+    reading = next(
+        (i for i, stage in enumerate(profile.stages) if stage.kind in ("fetch", "opaque")), None
+    )
+    if not extra or reading is None:
+        return profile.stages
+    stages = list(profile.stages)
+    blocked = max(0.0, stages[reading].blocked_seconds + extra)
+    stages[reading] = replace(stages[reading], blocked_seconds=blocked)
+    return tuple(stages)
+
+
+def storage_rate(profile: Profile, resources: Resources) -> float | None:
+    """Samples a second that the storage can deliver; None where it does not matter."""
+    storage = profile.storage
+    if storage is None or not storage.bytes_per_sample:
+        return None
+    speed = resources.storage_bytes_per_second or storage.cold_bytes_per_second
+    misses = 1 - hits_with(storage, resources)
+    if not speed or misses <= 0:
+        return None
+    return speed / (misses * storage.bytes_per_sample)

@@ -1,0 +1,1 @@
+"""How near a job comes to its limits, and what holds it up meanwhile."""

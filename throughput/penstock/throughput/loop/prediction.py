@@ -1,0 +1,123 @@
+"""What a program would do with other resources: a rate with its interval, and what binds it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
+from penstock.throughput.limits.cut import Cut, split
+from penstock.throughput.limits.fetching import with_cache
+from penstock.throughput.loop.closed_loop import Loop, simulate
+from penstock.throughput.profiles.profile import Profile
+from penstock.throughput.profiles.resources import Resources
+
+KNOWN_FACTOR: Final = 4.0
+"""Up to so many times what was measured, a prediction is not widened."""
+WIDENED: Final = 0.1
+"""Of the rate, for each further doubling."""
+LEAST_ERROR: Final = 0.02
+"""Of the model itself, where everything that goes into it is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one configuration.
+
+    Attributes:
+        rate: samples a second.
+        low, high: in 95 of 100 cases it is between them.
+        stalled: share of the time in which the training waits.
+        binding: the resource that bounds the rate.
+        extrapolated: it is far beyond what was measured, and the interval is wider for it.
+    """
+
+    rate: float
+    low: float
+    high: float
+    stalled: float
+    binding: str
+    extrapolated: bool = False
+
+
+def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE) -> Loop:
+    """The closed loop of a profile under other resources."""
+    stages = with_cache(profile, resources)
+    size = profile.batch_size
+    makers = resources.data_workers if placement.cut.moves and placement.share > 0 else 0
+    parts = split(stages, placement.cut)
+    transport = profile.transport
+    away = parts.remote_cpu + transport.send_cpu_seconds * parts.bytes_in
+    away += transport.receive_cpu_seconds * parts.bytes_out
+    moved = max(parts.bytes_in, parts.bytes_out)
+    stay = parts.local_cpu + transport.receive_cpu_seconds * parts.bytes_in
+    stay += transport.send_cpu_seconds * parts.bytes_out
+    each = max(1, round(resources.data_worker_cores))
+    return Loop(
+        workers=resources.workers,
+        cores=resources.cores,
+        window=max(1, resources.prefetch * (resources.workers + makers * each)),
+        cpu=sum(stage.cpu_seconds for stage in stages) * size,
+        blocked=sum(stage.blocked_seconds for stage in stages) * size,
+        step=profile.step.value,
+        step_cores=profile.step_cores,
+        hand_over=profile.hand_over_seconds,
+        spread=profile.spread,
+        contention=profile.contention,
+        in_turn=profile.in_turn and not makers,
+        makers=makers * each,
+        away_cpu=away * size * each / (resources.data_worker_cores * resources.data_worker_speed),
+        away_blocked=(parts.remote_blocked + parts.local_blocked) * size,
+        link=moved * size / resources.network_bytes_per_second,
+        receive=stay * size,
+        share=placement.share if makers else None,
+    )
+
+
+def predict(
+    profile: Profile, resources: Resources, placement: Placement = HERE, *, seed: int = 0
+) -> Prediction:
+    """The rate of a program under other resources."""
+    loop = loop_of(profile, resources, placement)
+    middle = simulate(loop, seed=seed)
+    found = bounds(profile, resources, placement)
+    rate = min(middle.rate * profile.batch_size, *found.values())
+    binds = binding(found)
+    doubt = _doubt(profile, binds)
+    beyond = _beyond(profile.resources, resources)
+    doubt += WIDENED * beyond
+    top = min(rate * (1 + doubt), found["accelerator"] * (1 + profile.step.relative_error + doubt))
+    return Prediction(
+        rate=rate,
+        low=max(0.0, rate * (1 - doubt)),
+        high=max(rate, top),
+        stalled=middle.stalled,
+        binding=binds,
+        extrapolated=beyond > 0,
+    )
+
+
+def whole_batches(profile: Profile, resources: Resources, share: float) -> Placement:
+    """So large a share of whole batches made elsewhere."""
+    whole = Cut("whole batch", 0, len(profile.stages))
+    return Placement(whole, share if resources.data_workers else 0.0)
+
+
+def _doubt(profile: Profile, binds: str) -> float:
+    """Half of the interval, as a share: what was measured badly is known badly."""
+    measured = profile.step if binds == "accelerator" else profile.rate
+    return math.hypot(measured.relative_error, LEAST_ERROR)
+
+
+def _beyond(before: Resources, now: Resources) -> float:
+    """Doublings beyond what a measurement vouches for, of the axis that goes farthest."""
+    ratios = [now.cores / before.cores]
+    if before.workers and now.workers:
+        ratios.append(now.workers / before.workers)
+    return max(0.0, *(math.log2(ratio / KNOWN_FACTOR) for ratio in ratios))
+
+
+def at_measured(profile: Profile) -> Prediction:
+    """What the model says of the configuration that was measured: to be compared with its rate."""
+    return predict(profile, replace(profile.resources))

@@ -1,0 +1,63 @@
+"""By what the training was held up: the stages that the awaited batch was in, while it was awaited.
+
+Only what is exposed counts: work that was done while the training was busy costs nothing (Ray
+attributes stalls so, and DS-Analyzer counts unmasked ones alone, PVLDB 14(5), section 3). A window
+in which the training waits is laid over what the maker of the awaited batch did in it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+HAND_OVER: Final = "hand-over"
+"""The batch was made, and not there yet."""
+TOO_FEW_CORES: Final = "too few cores"
+"""Its maker could have worked, and had no core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The training waited from ``begin`` to ``end`` for a batch of ``maker``."""
+
+    begin: float
+    end: float
+    maker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A maker made one batch; ``shares`` of the time by cause, which sum to 1."""
+
+    begin: float
+    end: float
+    maker: int
+    shares: Mapping[str, float]
+
+
+def attribute(windows: Iterable[Window], spans: Sequence[Span]) -> dict[str, float]:
+    """Seconds of waiting by cause; their sum is that of the windows."""
+    by_maker: dict[int, list[Span]] = {}
+    for span in sorted(spans, key=lambda one: one.begin):
+        by_maker.setdefault(span.maker, []).append(span)
+    begins = {maker: [one.begin for one in own] for maker, own in by_maker.items()}
+    causes: dict[str, float] = {}
+    for window in windows:
+        rest = window.end - window.begin
+        if rest <= 0:
+            continue
+        own = by_maker.get(window.maker, [])
+        at = max(0, bisect.bisect_right(begins.get(window.maker, []), window.begin) - 1)
+        for span in own[at:]:
+            if span.begin >= window.end:
+                break
+            common = min(span.end, window.end) - max(span.begin, window.begin)
+            if common <= 0:
+                continue
+            rest -= common
+            for cause, share in span.shares.items():
+                causes[cause] = causes.get(cause, 0.0) + common * share
+        causes[HAND_OVER] = causes.get(HAND_OVER, 0.0) + max(0.0, rest)
+    return causes

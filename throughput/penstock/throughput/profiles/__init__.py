@@ -1,0 +1,1 @@
+"""What was measured of a program, and the resources that it has or might have."""
