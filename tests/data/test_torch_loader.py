@@ -16,7 +16,7 @@ from torch.utils import data as torch_data
 
 from penstock.data import torch_loader
 from penstock.data.consumer import Consumer
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loader import DataLoader, why_local
 from tests.data import planes
 from tests.data.planes import end, eventually, same, spawn, thread_worker
 
@@ -274,3 +274,15 @@ def test_a_ragged_batch_is_the_error_of_pytorch_and_says_where() -> None:
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
         list(DataLoader(Ragged(), batch_size=4, skip_bad=True))
     assert "samples [4, 5, 6, 7] of loader-" in caught.value.__notes__[0]
+
+
+def test_an_iterable_dataset_with_persistent_workers_stays_as_pytorch_has_it() -> None:
+    class Numbers(torch_data.IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(10))
+
+    plain = torch_data.DataLoader(Numbers(), num_workers=1, persistent_workers=True)
+    assert "persistent_workers=True" in (why_local(plain, trust_sampler=False) or "")
+    assert why_local(plain, trust_sampler=True) is None
+    plain = torch_data.DataLoader(Numbers(), num_workers=1)
+    assert why_local(plain, trust_sampler=False) is None

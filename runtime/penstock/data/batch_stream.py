@@ -174,7 +174,7 @@ class BatchStream:
             return self._source.pack()
         except NotPortableError as error:
             dataset = type(self._source.pipeline.dataset).__qualname__
-            text = f"is not served by data workers: {error}"
+            text = f"is not served by data workers, all else is as without them: {error}"
             _complaints.add(f"a loader of {dataset}", text)
             return None
 
@@ -237,7 +237,7 @@ class BatchStream:
             made = need is None
             if need is Need.MAKE:
                 began = time.perf_counter()  # the wait for whoever had it before is counted
-                made, batch = self._make_here()
+                made, batch = self._make_here(*batch)
                 self._pool.counts.add_made_here(time.perf_counter() - began)
             self._refill()
             if made:
@@ -255,9 +255,8 @@ class BatchStream:
         self._follow(window.position)
         self._pool.request(self.queue)
 
-    def _make_here(self) -> tuple[bool, Any]:
+    def _make_here(self, indices: Any, failures: list[Failure]) -> tuple[bool, Any]:
         """Make a batch in this process; False when there is none because all samples were bad."""
-        indices, failures = self.queue.make_here()
         raised = next((failure.error for failure in failures if failure.error), b"")
         if raised and not self._skip_bad:
             self.queue.made_here()

@@ -23,6 +23,10 @@ class NotPortableError(DataError):
     """Something that cannot be prepared elsewhere: it stays in the training process."""
 
 
+class PipelineTooLargeError(NotPortableError):
+    """A pipeline that holds more than is sent: it was not even packed."""
+
+
 class SignatureError(DataError):
     """A pipeline that was not signed with this job's token: it is not opened."""
 

@@ -20,6 +20,7 @@ from penstock.data.streams.pipeline import (
     StreamPipeline,
 )
 from penstock.data.transport.raised import unpack_raised
+from penstock.data.window.reorder_buffer import Failure
 
 
 class IterableStream(BatchStream):
@@ -44,9 +45,8 @@ class IterableStream(BatchStream):
     def _refill(self) -> None:
         self._pool.request(self.queue)
 
-    def _make_here(self) -> tuple[bool, Any]:
+    def _make_here(self, address: Any, failures: list[Failure]) -> tuple[bool, Any]:
         """Make a batch in this process; False when the stream has no more."""
-        address, failures = self.queue.make_here()
         try:
             raised = next((failure.error for failure in failures if failure.error), b"")
             if raised:

@@ -79,6 +79,9 @@ class Pipeline(AnyPipeline):
     prepare: Callable[[int], None] | None = None
     """What is done, given a number, in each process that is to make its batches (but never in the
     program's own): PyTorch's ``worker_init_fn``."""
+    watched: bool = False
+    """What making batches does to the dataset is the program's to see
+    (`penstock.data.dataset_watch`)."""
     draws: Draws = field(default_factory=Draws, compare=False, repr=False)
 
     def make(self, seed: int, indices: Any, bad: list[Any] | None = None) -> Any:
@@ -202,20 +205,17 @@ def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
     Raises:
         NotPortableError: something in it cannot be pickled, or it is too large; says what.
     """
-    import cloudpickle
+    from penstock.data.bounded_pickle import dumps_within
 
     place = msgpack.packb([sys.path, str(Path.cwd()), sys.argv])
     try:
-        blob = _LENGTH.pack(len(place)) + place + cloudpickle.dumps(pipeline)
+        blob = _LENGTH.pack(len(place)) + place + dumps_within(pipeline, MAX_PIPELINE_BYTES)
+    except NotPortableError:
+        raise
     except Exception as error:  # pickling runs code of the user's classes
         raise NotPortableError(
             f"the dataset or collate function cannot be pickled: {type(error).__name__}: {error}"
         ) from error
-    if len(blob) > MAX_PIPELINE_BYTES:
-        raise NotPortableError(
-            f"the dataset is {len(blob)} bytes when pickled, and at most {MAX_PIPELINE_BYTES} are "
-            "sent: let it open its files by itself instead of holding the samples"
-        )
     return PackedPipeline(hashlib.sha256(blob).digest(), sign(token, blob), blob)
 
 

@@ -44,6 +44,8 @@ from penstock.data.batch_stream import (
 )
 from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
+from penstock.data.dataset_watch import KEEPS_STATE
+from penstock.data.errors import PipelineTooLargeError
 from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
@@ -78,6 +80,11 @@ def why_local(loader: Any, *, trust_sampler: bool) -> str | None:
         return "it is in a process of another loader"
     if not getattr(loader, "in_order", True):
         return "in_order=False: it wants its batches in the order in which they are ready"
+    if is_iterable(loader) and loader.persistent_workers and not trust_sampler:
+        return (
+            "an iterable dataset with persistent_workers=True goes on in each epoch, random "
+            "numbers included, from where its workers were when the last one ended"
+        )
     if (
         not loader.num_workers
         and not trust_sampler
@@ -132,12 +139,13 @@ def finisher(loader: Any) -> Callable[[Any], Any] | None:
     return finish
 
 
-def _indexed_pipeline(loader: Any, setup: WorkerSetup) -> Pipeline:
+def _indexed_pipeline(loader: Any, setup: WorkerSetup, *, watched: bool) -> Pipeline:
     return Pipeline(
         loader.dataset,
         loader.collate_fn,
         batched=loader.batch_sampler is not None,
         prepare=setup if loader.worker_init_fn is not None else None,
+        watched=watched,
     )
 
 
@@ -183,6 +191,7 @@ class Epochs:
         self.options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
         self._complaints = Complaints()
         self._batches: Callable[[], TorchBatches | None] = lambda: None
+        self._too_large: list[str] = []  # why its pipeline is not even packed
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
         self.persistent: PersistentPipeline | None = None  # of such
         self.base_seed: int | None = None  # of such
@@ -200,7 +209,11 @@ class Epochs:
         if (problem := why_local(loader, trust_sampler=trust_sampler)) is not None:
             tell_stays(loader, problem, self._complaints)
             return None
+        if self.stream is not None and self.stream.queue.keeps_state:
+            tell_stays(loader, KEEPS_STATE, self._complaints)
+            return None
         consumer = consumer_of_process()
+        watched = not loader.num_workers and not trust_sampler
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
         resume, self.resume = self.resume or {}, None
@@ -223,11 +236,11 @@ class Epochs:
         setup, streams = None, None
         pipeline: Pipeline | StreamPipeline
         if iterated:
-            pipeline = stream_pipeline(loader)
+            pipeline = stream_pipeline(loader, watched=watched)
             seed, streams = drawn, Streams(max(1, loader.num_workers), resume.get("ends") or {})
         else:
             setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
-            pipeline = _indexed_pipeline(loader, setup)
+            pipeline = _indexed_pipeline(loader, setup, watched=watched)
             seed = derive_seed(drawn, epoch) if loader.persistent_workers and epoch else drawn
         local = self._local_workers(loader, consumer, pipeline, setup)
         delivery = self._delivery(loader, trust_sampler=trust_sampler)
@@ -258,10 +271,18 @@ class Epochs:
     def _source(
         self, pipeline: Pipeline | StreamPipeline, local: LocalWorkers | None, token: str
     ) -> Source:
+        too_large = self._too_large
+
         def pack_now() -> PackedPipeline:
-            if isinstance(pipeline, StreamPipeline):
-                return pack_streams(pipeline, token)
-            return pack_pipeline(pipeline, token)
+            if too_large:
+                raise PipelineTooLargeError(too_large[0])  # it will not have become smaller
+            try:
+                if isinstance(pipeline, StreamPipeline):
+                    return pack_streams(pipeline, token)
+                return pack_pipeline(pipeline, token)
+            except PipelineTooLargeError as error:
+                too_large.append(str(error))
+                raise
 
         pack, persistent = pack_now, self.persistent
         if persistent is not None and local is not None and local is self.local:

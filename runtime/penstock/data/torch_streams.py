@@ -57,7 +57,7 @@ def is_iterable(loader: Any) -> bool:
     return isinstance(loader.dataset, torch_data.IterableDataset)
 
 
-def stream_pipeline(loader: Any) -> StreamPipeline:
+def stream_pipeline(loader: Any, *, watched: bool) -> StreamPipeline:
     """What makes the batches of a loader whose dataset is iterated."""
     environ = ranks_of(dict(os.environ))
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -71,6 +71,7 @@ def stream_pipeline(loader: Any) -> StreamPipeline:
         StreamSetup(loader.num_workers, loader.worker_init_fn),
         persistent=loader.persistent_workers,
         environ=environ,
+        watched=watched,
     )
 
 

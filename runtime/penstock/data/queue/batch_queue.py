@@ -138,6 +138,7 @@ class BatchQueue:
         self.packed = options.packed
         self.wants_packed = False  # a data worker is there that has to be sent it
         self.portable = True  # as far as is known: it could be packed
+        self.keeps_state = False  # making its batches changes the dataset, which is the program's
         self.seed = options.seed
         self.window: ReorderBuffer | StreamWindow
         if options.streams:
@@ -162,6 +163,10 @@ class BatchQueue:
             return self.key
         return None if self.packed is None else self.packed.digest
 
+    def keep_here(self) -> None:
+        """No data worker is to make more of its batches."""
+        self.keeps_state, self.portable, self.packed = True, False, None
+
     @property
     def prefetch(self) -> int:
         """Unmade batches that each maker has at least, if there is room for them."""
@@ -171,6 +176,9 @@ class BatchQueue:
         self, drop_overdue: Callable[[], None], keep_workers: Callable[[], bool]
     ) -> tuple[Need | None, Any]:
         """As `ReorderBuffer.take`, after waiting for the batch as long as that helps.
+
+        What the program must make itself is its own from then on, and comes with what `make_here`
+        says: in between some maker could be asked for it.
 
         Args:
             drop_overdue: called now and then while it waits, with the lock held.
@@ -192,6 +200,8 @@ class BatchQueue:
                 if need is Need.WAIT:
                     self._lock.wait(min(limit or WAIT_SECONDS, WAIT_SECONDS))
                     drop_overdue()
+                elif need is Need.MAKE:
+                    batch = window.make_here(time.monotonic())
                 elif need is None:
                     counts.taken += 1
             if need is not Need.WAIT:

@@ -116,6 +116,12 @@ class Makers:
         self._given_up = missing if age >= MISSING_SECONDS else min(self._given_up, missing)
         return expected_workers(queue, age, missing=missing - self._given_up, opening=opening)
 
+    def note_state(self, digest: bytes) -> None:
+        """Batches of a pipeline change its dataset: they are the program's; with the lock held."""
+        for queue in self.queues.values():
+            if queue.packed is not None and queue.packed.digest == digest:
+                queue.keep_here()
+
     def request_all(self) -> None:
         """`request` for each queue; with the lock held."""
         for queue in self.queues.values():

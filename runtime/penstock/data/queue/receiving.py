@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
@@ -207,7 +208,10 @@ class _Receiver:
         link, makers = self._link, self._makers
         with makers.lock:
             if link.note_opened(digest, refused=bool(problem)):
-                if problem:
+                if problem.startswith(KEEPS_STATE):
+                    makers.note_state(digest)
+                    makers.complaints.add("a loader is not served by data workers:", problem)
+                elif problem:
                     text = f"cannot open the pipeline and is not used: {problem}"
                     makers.complaints.add(f"data worker {link.name}", text)
                 makers.request_all()

@@ -24,10 +24,20 @@ MAX_STRUCTURE_BYTES: Final = 16 << 20
 def make(
     pipeline: AnyPipeline, request: Request, packer: Packer, leaving: Callable[[], bool]
 ) -> Any:
-    """The batch that was asked for; raises whatever the user's code raises."""
+    """The batch that was asked for.
+
+    Raises:
+        KeepsStateError: it changed the dataset, and the program is to see that.
+        Exception: whatever the user's code raises.
+    """
     if not isinstance(pipeline, StreamPipeline):
         maker: Any = pipeline
-        return maker.make(request.seed, request.indices)
+        watch = request.line.watches.get(request.digest)
+        try:
+            return maker.make(request.seed, request.indices)
+        finally:
+            if watch is not None:
+                watch.check()
 
     def chain(before: int, batch: Any) -> int:
         """The digest of a batch that is passed over, as its consumer has it of what it got."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from penstock.data.dataset_watch import DatasetWatch
 from penstock.data.pipeline import AnyPipeline
 from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
 from penstock.data.serving.pinned_memory import PinnedMemory, Place
@@ -53,7 +54,8 @@ class ConsumerConnection:
     shares_memory: bool = False
     pipelines: dict[bytes, AnyPipeline] = field(default_factory=dict)
     local: bool = False  # to the program whose child this process is
-    streams: StreamHost = field(default_factory=StreamHost)
+    streams: StreamHost = field(default_factory=lambda: StreamHost(watches=True))
+    watches: dict[bytes, DatasetWatch] = field(default_factory=dict)
     on_end: Callable[[], None] | None = None
     seals: Seals | None = None  # from its handshake
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from penstock.base.listener import split_address
 from penstock.data.complaints import Complaints
+from penstock.data.dataset_watch import DatasetWatch, KeepsStateError
 from penstock.data.errors import (
     DataError,
     FrameError,
@@ -165,6 +166,8 @@ class DataWorker:
                 opened = replace(opened, fresh=reopening(opened, blob, signature, self._token))
             elif isinstance(opened, Pipeline):
                 prepare(opened, self._rank)
+                if opened.watched and not line.local:
+                    line.watches[digest] = DatasetWatch(opened.dataset)
             line.pipelines[digest] = placed(opened, self.memory)
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
@@ -190,6 +193,12 @@ class DataWorker:
             return
         except StopHostingError:
             self._reply(line, messages.DROPPED, naming(request))
+            return
+        except KeepsStateError as error:
+            text = text_of(str(error), messages.MAX_TEXT)
+            self._reply(line, messages.OPENED, [request.digest, text])
+            self._reply(line, messages.DROPPED, naming(request))
+            self._return_queued(line, request.digest)
             return
         except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
             index = position_of(error)
@@ -312,6 +321,7 @@ class DataWorker:
                 self._changed.notify_all()
         elif kind == messages.FORGET:
             line.pipelines.pop(header[0], None)
+            line.watches.pop(header[0], None)
         elif kind == messages.LEND:
             line.lent.put(header[0])
         elif kind == messages.UNMAP:
@@ -320,9 +330,13 @@ class DataWorker:
         else:
             raise FrameError(f"a message of kind {kind}")
 
-    def _return_queued(self, line: ConsumerConnection) -> None:
+    def _return_queued(self, line: ConsumerConnection, digest: bytes | None = None) -> None:
         with self._changed:
-            late = [request for request in self._queue if request.line is line]
+            late = [
+                request
+                for request in self._queue
+                if request.line is line and digest in (None, request.digest)
+            ]
             for request in late:
                 self._queue.remove(request)
         for request in late:

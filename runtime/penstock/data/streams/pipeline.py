@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from penstock.data.dataset_watch import DatasetWatch
 from penstock.data.errors import DataError
 from penstock.data.generator_states import generator_states, set_generator_states
 from penstock.data.pipeline import AnyPipeline
@@ -81,6 +82,8 @@ class StreamPipeline(AnyPipeline):
         setup: see `Setup`.
         persistent: a stream's process lives on, and begins the next epoch's as it is.
         environ: of `RANKS`, what is set in the program.
+        watched: what the streams do to their dataset is the program's to see
+            (`penstock.data.dataset_watch`).
         fresh: gives a pipeline whose dataset nobody has iterated; None: this one is.
     """
 
@@ -91,6 +94,7 @@ class StreamPipeline(AnyPipeline):
     setup: Setup | None = None
     persistent: bool = False
     environ: dict[str, str] = field(default_factory=dict)
+    watched: bool = False
     fresh: Callable[[], StreamPipeline] | None = None
 
     @property
@@ -129,10 +133,12 @@ class StreamHost:
 
     A local worker has its process to itself (``alone``), and its streams are in it as in PyTorch's.
     Elsewhere each has its own random numbers, worker number and rank while its batches are made.
+    ``watches``: this is not the program, which is to see what becomes of its dataset.
     """
 
-    def __init__(self, *, alone: bool = False) -> None:
+    def __init__(self, *, alone: bool = False, watches: bool = False) -> None:
         self._alone = alone
+        self._watches = watches
         self._hosted: dict[tuple[int, int], _Hosted] = {}
         self._prepared: set[int] = set()
 
@@ -159,6 +165,7 @@ class StreamHost:
             StreamEndedError: there is none: the stream ended before.
             NotRepeatableError: what comes before it is not what the program was given.
             StopHostingError: it was ``leaving``.
+            KeepsStateError: the stream changes its dataset, and the program is to see that.
             Exception: whatever the program's own code raises.
         """
         key = (epoch, address.number)
@@ -192,7 +199,10 @@ class StreamHost:
         again = pipeline.persistent and number in self._prepared
         self._prepared.add(number)
         opened = pipeline if pipeline.fresh is None else pipeline.fresh()
-        return _Hosted(opened, number, seed, alone=self._alone, prepared=again)
+        hosted = _Hosted(opened, number, seed, alone=self._alone, prepared=again)
+        if self._watches and pipeline.watched:
+            hosted.watch = DatasetWatch(opened.dataset)
+        return hosted
 
 
 class _Hosted:
@@ -208,6 +218,7 @@ class _Hosted:
         self._batches: Iterator[Any] | None = None
         self._states: list[Any] | None = None
         self._info: Any = None
+        self.watch: DatasetWatch | None = None
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -250,6 +261,9 @@ class _Hosted:
         except StopIteration:
             self.ended = True
             raise StreamEndedError(f"stream {self._number} has {self.position} batches") from None
+        finally:
+            if self.watch is not None:
+                self.watch.check()
         self.position += 1
         return batch
 
