@@ -96,6 +96,23 @@ def test_what_goes_far_beyond_the_measurement_is_wide_and_says_so() -> None:
     assert (far.rate - far.low) / far.rate > (near.rate - near.low) / near.rate
 
 
+def test_a_training_of_several_threads_beside_more_workers_is_uncertain() -> None:
+    busy = a_profile(step_cores=1.8, resources=Resources(cores=2, workers=0))
+    found = predict(busy, Resources(cores=2, workers=2))
+    assert found.extrapolated
+    assert found.low <= 0.5 * found.rate
+    roomy = predict(busy, Resources(cores=8, workers=2))
+    assert roomy.low > 0.9 * roomy.rate
+
+
+def test_with_fewer_cores_threads_that_spin_may_not_be_missed() -> None:
+    busy = a_profile(step_cores=1.8, resources=Resources(cores=2, workers=0))
+    found = predict(busy, Resources(cores=1, workers=0))
+    calm = predict(a_profile(step_cores=1.0), Resources(cores=1, workers=0))
+    assert found.extrapolated
+    assert found.high >= calm.rate
+
+
 def test_the_configuration_that_was_measured_is_known_best() -> None:
     profile = a_profile()
     found = at_measured(profile)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.data import interception
+from penstock.data.hooked import hooked
 from penstock.job.work_source import Part
 from penstock.trainer import processes as room
 from penstock.trainer import training_evidence
@@ -194,7 +194,7 @@ model(torch.ones(1, 2)).sum().backward()
 
 
 def test_a_program_that_looks_for_pytorch_before_it_imports_it_is_heard(heard: Processes) -> None:
-    environ = interception.hooked({**os.environ, training_evidence.SOCKET: heard.name})
+    environ = hooked({**os.environ, training_evidence.SOCKET: heard.name})
     subprocess.run([sys.executable, "-c", WATCHED], check=True, env=environ, timeout=55)
     heard.receive()
     (process,) = heard.read(gone_too=True)
@@ -204,7 +204,7 @@ def test_a_program_that_looks_for_pytorch_before_it_imports_it_is_heard(heard: P
 def test_an_interpreter_without_penstock_runs_as_ever(tmp_path: pathlib.Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("")
-    environ = interception.hooked({"PYTHONPATH": str(tmp_path), training_evidence.SOCKET: "nobody"})
+    environ = hooked({"PYTHONPATH": str(tmp_path), training_evidence.SOCKET: "nobody"})
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import sitecustomize, torch; print('ran')"],
         capture_output=True,

@@ -8,26 +8,17 @@ has `penstock.trainer.training_evidence` tell the agent that the program trains.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-HOOK: Final = Path(__file__).with_name("hook")
+from penstock.data.hooked import hooked
+
 INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program whose DataLoaders are to be intercepted."""
     return {**hooked(environ), INTERCEPT: "1"}
-
-
-def hooked(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program whose interpreters run the hook; others of it say for what."""
-    path = environ.get("PYTHONPATH", "")
-    if path.split(os.pathsep)[0] != str(HOOK):
-        path = os.pathsep.join([str(HOOK), path]) if path else str(HOOK)
-    return {**environ, "PYTHONPATH": path}
 
 
 def install(loader_class: Any) -> None:

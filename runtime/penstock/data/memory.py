@@ -2,20 +2,20 @@
 
 A container's limit is in its cgroup or in one above it, and neither ``/proc/meminfo`` nor Python
 knows it. Pages of files count against it but are given up when memory is short, so they are counted
-as free; shared memory is not. Both versions of cgroups are read, at the path that
-``/proc/self/cgroup`` names, and at the mount point itself, which is all that most containers see.
+as free; shared memory is not.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path("/sys/fs/cgroup")
-PROC: Final = Path("/proc")
+from penstock.data import cgroups
+from penstock.data.cgroups import PROC, ROOT
+
 NO_LIMIT_BYTES: Final = 1 << 60
 """Version 1 writes "no limit" as the largest multiple of a page below 2^63."""
 MEASURED_SECONDS: Final = 1.0
@@ -42,9 +42,9 @@ def read_memory(root: Path = ROOT, proc: Path = PROC) -> Memory:
     Where nothing can be read, as on another system than Linux, there is no limit.
     """
     least = _of_machine(proc)
-    for folder in _folders_v2(root, proc):
+    for folder in cgroups.folders_v2(root, proc):
         least = _less(least, folder, "memory.max", "memory.current", "")
-    for folder in _folders_v1(root, proc):
+    for folder in cgroups.folders_v1(root, proc, "memory"):
         least = _less(least, folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
     return least
 
@@ -78,56 +78,17 @@ def room_for_batches(memory: Memory, held_bytes: int) -> int:
 
 def _less(least: Memory, folder: Path, limit_file: str, used_file: str, prefix: str) -> Memory:
     """The lesser of what is known and what a cgroup's folder says."""
-    limit, used = _number(folder / limit_file), _number(folder / used_file)
+    limit, used = cgroups.number(folder / limit_file), cgroups.number(folder / used_file)
     if limit is None or used is None or limit >= NO_LIMIT_BYTES:
         return least
-    stat = _table(folder / "memory.stat")
+    stat = cgroups.table(folder / "memory.stat")
     files = stat.get(f"{prefix}inactive_file", 0) + stat.get(f"{prefix}active_file", 0)
     free = max(0, limit - used + files)
     return Memory(min(least.free, free), min(least.limit, limit))
 
 
-def _folders_v2(root: Path, proc: Path) -> Iterator[Path]:
-    for line in _lines(proc / "self/cgroup"):
-        if line.startswith("0::"):
-            for mount in (root, root / "unified"):
-                yield from _upwards(mount, line[3:])
-
-
-def _folders_v1(root: Path, proc: Path) -> Iterator[Path]:
-    for line in _lines(proc / "self/cgroup"):
-        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "", "")
-        if "memory" in controllers.split(","):
-            yield from _upwards(root / "memory", path)
-
-
-def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """The folder of a cgroup and of all that it is in, as far as they are to be seen here."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    for count in range(len(parts), -1, -1):
-        folder = mount.joinpath(*parts[:count])
-        if folder.is_dir():
-            yield folder
-
-
 def _of_machine(proc: Path) -> Memory:
-    table = {name.rstrip(":"): value * 1024 for name, value in _table(proc / "meminfo").items()}
+    lines = cgroups.table(proc / "meminfo").items()
+    table = {name.rstrip(":"): value * 1024 for name, value in lines}
     total = table.get("MemTotal", NO_LIMIT_BYTES)
     return Memory(table.get("MemAvailable", total), total)
-
-
-def _number(path: Path) -> int | None:
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].strip().isdecimal() else None
-
-
-def _table(path: Path) -> dict[str, int]:
-    rows = (line.split() for line in _lines(path))
-    return {row[0]: int(row[1]) for row in rows if len(row) >= 2 and row[1].isdecimal()}
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []

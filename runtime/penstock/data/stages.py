@@ -46,16 +46,30 @@ def seed_stages(dataset: Any) -> int:
     order of attributes, which is the same in all processes that have the dataset.
     """
     found = 0
+    for compose in _composing(dataset):
+        found += 1
+        transforms = compose.transforms
+        if type(transforms) is list and transforms:
+            compose.transforms = SeededStages(transforms, found * _STAGES_APART)
+    return found
+
+
+def composed(dataset: Any) -> list[Any]:
+    """The objects in a dataset that hold a plain list of transforms, each once."""
+    found: dict[int, Any] = {}
+    for compose in _composing(dataset):
+        if type(compose.transforms) is list and compose.transforms:
+            found.setdefault(id(compose), compose)
+    return list(found.values())
+
+
+def _composing(dataset: Any) -> Iterator[Any]:
     for holder in _datasets(dataset, 0):
         for value in list(getattr(holder, "__dict__", {}).values()):
             for compose in (value, getattr(value, "transform", None)):
                 transforms = getattr(compose, "__dict__", {}).get("transforms")
-                if not callable(compose) or not isinstance(transforms, list):
-                    continue
-                found += 1
-                if type(transforms) is list and transforms:
-                    compose.transforms = SeededStages(transforms, found * _STAGES_APART)
-    return found
+                if callable(compose) and isinstance(transforms, list):
+                    yield compose
 
 
 def _datasets(dataset: Any, depth: int) -> Iterator[Any]:

@@ -142,6 +142,7 @@ def _run(
     import os
 
     from penstock.data import interception, standalone
+    from penstock.data.hooked import hooked
     from penstock.data.protocol import InputOptions
     from penstock.job import settings
     from penstock.trainer.logs import configure
@@ -173,7 +174,7 @@ def _run(
             "--guarantee and --skip-bad go with --data-workers; a job says input.guarantee and "
             "input.skipBad in its spec"
         )
-    hooks = interception.hooked if address is None else interception.environment
+    hooks = hooked if address is None else interception.environment
     environ = hooks(os.environ)
     from penstock.trainer.agent import Agent  # the half of the time that the command takes to begin
 

@@ -23,6 +23,12 @@ def _serve_loaders(module: "ModuleType") -> None:
     install(module.DataLoader)
 
 
+def _profile_loaders(module: "ModuleType") -> None:
+    from penstock.data.profiling.loader_hooks import install
+
+    install(module)
+
+
 def _tell_agent(module: "ModuleType") -> None:
     from penstock.trainer.training_evidence import install
 
@@ -33,6 +39,7 @@ _WATCHED = {
     name: (variable, act)
     for name, variable, act in (
         ("torch.utils.data", "PENSTOCK_DATA_INTERCEPT", _serve_loaders),
+        ("torch.utils.data", "PENSTOCK_PROFILE", _profile_loaders),
         ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
     )
     if os.environ.get(variable)

@@ -31,16 +31,18 @@ NOTHING = Cut("all local", 0, 0)
 
 
 def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
-    """All that are possible, the whole batch first; `NOTHING` is not among them."""
+    """All that are possible and of known size, the whole batch first; `NOTHING` is none of them."""
     movable = 0
     while movable < len(stages) and stages[movable].movable:
         movable += 1
     found = []
     for last in range(movable, 0, -1):
+        if not stages[last - 1].bytes_out:
+            continue  # what would go over the network is not known
         whole = last == len(stages)
         name = "whole batch" if whole else f"from {stages[last].name} on local"
         found.append(Cut(name, 0, last))
-        if stages[0].kind == "fetch" and last > 1:
+        if stages[0].kind == "fetch" and stages[0].bytes_out and last > 1:
             found.append(Cut("read local" if whole else f"read local, {name}", 1, last))
     return found
 

@@ -39,6 +39,7 @@ class Loop:
         hand_over: of the training thread, to take one.
         spread: what the times of batches are, as shares of the mean.
         contention: growth of CPU times per further busy core.
+        others: threads of other programs that always want a core.
         in_turn: batches are dealt to local workers in turn.
         makers: elsewhere, each with a core of its own.
         away_cpu, away_blocked: of making one there.
@@ -57,6 +58,7 @@ class Loop:
     hand_over: float = 0.0
     spread: Sequence[float] = (1.0,)
     contention: float = 0.0
+    others: float = 0.0
     in_turn: bool = False
     makers: int = 0
     away_cpu: float = 0.0
@@ -232,12 +234,13 @@ class _Run:
         loop = self.loop
         wanted = loop.step_cores if trains else 0.0
         threads = math.ceil(wanted) if wanted else 0
-        slowed = 1 + loop.contention * max(0.0, min(loop.cores, hungry + wanted) - 1)
-        if hungry + wanted <= loop.cores:
+        hungry_all = hungry + loop.others
+        slowed = 1 + loop.contention * max(0.0, min(loop.cores, hungry_all + wanted) - 1)
+        if hungry_all + wanted <= loop.cores:
             return 1 / slowed, 1 / slowed if wanted >= 0.5 else 1.0
-        level = loop.cores / (hungry + threads)
+        level = loop.cores / (hungry_all + threads)
         if threads and wanted / threads <= level:
-            level = (loop.cores - wanted) / hungry
+            level = (loop.cores - wanted) / hungry_all
             return level / slowed, 1 / slowed if wanted >= 0.5 else 1.0
         share = min(1.0, level * threads / wanted) if wanted else 1.0
         return min(1.0, level) / slowed, share / slowed

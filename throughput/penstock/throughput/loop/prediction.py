@@ -17,6 +17,8 @@ KNOWN_FACTOR: Final = 4.0
 """Up to so many times what was measured, a prediction is not widened."""
 WIDENED: Final = 0.1
 """Of the rate, for each further doubling."""
+CROWDED: Final = 0.5
+"""Of the rate, the low end where several threads of the training may have to wait for a core."""
 LEAST_ERROR: Final = 0.02
 """Of the model itself, where everything that goes into it is exact."""
 
@@ -65,6 +67,7 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
         hand_over=profile.hand_over_seconds,
         spread=profile.spread,
         contention=profile.contention,
+        others=profile.others,
         in_turn=profile.in_turn and not makers,
         makers=makers * each,
         away_cpu=away * size * each / (resources.data_worker_cores * resources.data_worker_speed),
@@ -88,13 +91,20 @@ def predict(
     beyond = _beyond(profile.resources, resources)
     doubt += WIDENED * beyond
     top = min(rate * (1 + doubt), found["accelerator"] * (1 + profile.step.relative_error + doubt))
+    fewer = profile.step_cores > 1 and resources.cores < profile.resources.cores
+    if fewer:  # threads of the training that wait for each other look busy, and may need no core
+        calm = replace(profile, step_cores=1.0)
+        least = min(bounds(calm, resources, placement).values())
+        waiting = simulate(loop_of(calm, resources, placement), seed=seed).rate
+        top = max(top, min(waiting * profile.batch_size, least) * (1 + doubt))
+    crowded = _crowds_training(profile, resources)
     return Prediction(
         rate=rate,
-        low=max(0.0, rate * (1 - doubt)),
+        low=max(0.0, rate * (1 - doubt) * (CROWDED if crowded else 1.0)),
         high=max(rate, top),
         stalled=middle.stalled,
         binding=binds,
-        extrapolated=beyond > 0,
+        extrapolated=beyond > 0 or fewer or crowded,
     )
 
 
@@ -107,7 +117,17 @@ def whole_batches(profile: Profile, resources: Resources, share: float) -> Place
 def _doubt(profile: Profile, binds: str) -> float:
     """Half of the interval, as a share: what was measured badly is known badly."""
     measured = profile.step if binds == "accelerator" else profile.rate
-    return math.hypot(measured.relative_error, LEAST_ERROR)
+    return min(1.0, math.hypot(measured.relative_error, LEAST_ERROR, profile.model_error))
+
+
+def _crowds_training(profile: Profile, resources: Resources) -> bool:
+    """Whether more makers than were measured take cores from a training of several threads.
+
+    Those wait for each other at every step, so that one without a core holds up all of them.
+    """
+    now, wanted = profile.resources, resources.workers + profile.step_cores
+    more = resources.workers > now.workers or resources.cores < now.cores
+    return profile.step_cores > 1 and more and wanted > resources.cores
 
 
 def _beyond(before: Resources, now: Resources) -> float:

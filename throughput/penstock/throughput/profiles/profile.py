@@ -73,11 +73,13 @@ class Profile:
         step_cores: busy cores of the training process while it trains, without what it receives.
         hand_over_seconds: of the training thread, to take a batch that is there.
         spread: batch-making times as shares of their mean, sorted: an empirical distribution.
+        others: threads of other programs on these cores that wanted one meanwhile, on average.
         contention: growth of CPU costs per further busy core (memory, caches, hyperthreads).
         in_turn: the batches go to the workers in turn, as PyTorch deals them; else to who is free.
         storage: what it reads; None: it reads nothing, or that is not known.
         transport: of batches that come from elsewhere.
-        causes: share of the stall by cause, as measured.
+        causes: share of the time that the training waited for each, as measured.
+        model_error: of the model's rate for the resources that the program had, as a share.
         keys: by which parts are found again: ``pipeline``, ``model``, ``machine``.
         notes: what the reader of the profile should know, a sentence each.
     """
@@ -93,10 +95,12 @@ class Profile:
     hand_over_seconds: float = 0.0
     spread: tuple[float, ...] = (1.0,)
     contention: float = 0.0
+    others: float = 0.0
     in_turn: bool = True
     storage: Storage | None = None
     transport: Transport = field(default_factory=Transport)
     causes: Mapping[str, float] = field(default_factory=dict)
+    model_error: float = 0.0
     keys: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -112,7 +116,9 @@ class Profile:
             raise ProfileError("spread: at least one quantile, none less than 0")
         if not 0 <= self.stalled <= 1:
             raise ProfileError(f"stalled: {self.stalled} must be between 0 and 1")
-        for name in ("step_cores", "hand_over_seconds", "contention"):
+        if not abs(self.model_error) < math.inf:
+            raise ProfileError(f"model_error: {self.model_error} must be a number")
+        for name in ("step_cores", "hand_over_seconds", "contention", "others"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ProfileError(f"{name}: {getattr(self, name)} must be 0 or more")
 

@@ -1,0 +1,102 @@
+"""What reading the program's own files costs when they are not in memory, without root.
+
+Files that the program has opened are dropped from the page cache (`posix_fadvise`), which other
+files and other programs do not notice, and read again: one reader first, then as many as the loader
+has workers. What the kernel did not give up (dirty pages, mapped ones) is found by ``mincore`` and
+left out. What comes of it is what this machine's storage gives such a program, caches of the device
+and of the host included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from penstock.throughput.observations.analysis import ColdReads
+
+MOST_SECONDS: Final = 10.0
+LEAST_FILES: Final = 4
+LARGEST_BYTES: Final = 16 << 20
+"""Of one file no more is read."""
+STILL_THERE: Final = 0.1
+
+
+def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
+    """The cost of cold reads, or None where too few files could be dropped from memory."""
+    dropped = [path for path in paths if _drop(path)]
+    if len(dropped) < 2 * LEAST_FILES:
+        return None
+    half = max(LEAST_FILES, len(dropped) // 3)
+    began = time.monotonic()
+    alone, rest = dropped[:half], dropped[half:]
+    seconds, size = 0.0, 0
+    for path in alone:
+        begun = time.monotonic()
+        size += _read(path)
+        seconds += time.monotonic() - begun
+        if time.monotonic() - began > MOST_SECONDS / 2:
+            break
+    if not size:
+        return None
+    begun = time.monotonic()
+    deadline = begun + MOST_SECONDS / 2
+    with ThreadPoolExecutor(max(1, readers)) as pool:
+        together = sum(pool.map(lambda path: _read(path, deadline), rest))
+    taken = time.monotonic() - begun
+    rate = together / taken if together and taken > 0 else size / seconds
+    return ColdReads(seconds / size, rate)
+
+
+def _drop(path: str) -> bool:
+    """Have a file's pages given up; says whether they were."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        length = min(os.fstat(descriptor).st_size, LARGEST_BYTES)
+        if not length:
+            return False
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return _resident(descriptor, length) <= STILL_THERE
+    except (OSError, ValueError, AttributeError):
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _resident(descriptor: int, length: int) -> float:
+    """The share of a file's pages that is in memory."""
+    with mmap.mmap(descriptor, length, mmap.MAP_SHARED, mmap.PROT_READ) as mapped:
+        pages = (length + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+        found = (ctypes.c_ubyte * pages)()
+        libc = ctypes.CDLL(None, use_errno=True)
+        address = _address(mapped, length)
+        if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(length), found):
+            raise OSError(ctypes.get_errno(), "mincore")
+        return sum(page & 1 for page in found) / pages
+
+
+def _address(mapped: mmap.mmap, length: int) -> int:
+    """Where a mapping lies; it is read-only, so ctypes cannot take it and numpy is asked."""
+    import numpy as np
+
+    return int(np.frombuffer(mapped, np.uint8, length).ctypes.data)
+
+
+def _read(path: str, deadline: float = float("inf")) -> int:
+    """Read a file; says how many bytes came, 0 after the deadline."""
+    if time.monotonic() > deadline:
+        return 0
+    size = 0
+    with contextlib.suppress(OSError), Path(path).open("rb", buffering=0) as file:
+        while size < LARGEST_BYTES and (piece := file.read(1 << 18)):
+            size += len(piece)
+    return size

@@ -1,0 +1,119 @@
+"""``penstock profile`` and ``penstock whatif``: where the time goes, and what would help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.throughput.errors import ProfileError
+    from penstock.throughput.profiles.profile import Profile
+
+
+profile = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@profile.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    help="Say where a PyTorch program's time goes: penstock profile -- python train.py",
+)
+def _profile(
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the profile is written.")
+    ] = Path("penstock-profile.json"),
+    batches: Annotated[
+        int, typer.Option(min=5, max=10_000, help="Batches that are measured, at most.")
+    ] = 60,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the program when its profile is there.")
+    ] = False,
+    storage: Annotated[
+        bool,
+        typer.Option(
+            help="Read up to 200 of the program's files again, out of memory, at the end."
+        ),
+    ] = True,
+) -> None:
+    import os
+    import sys
+
+    from penstock.data.profiling.launching import Wanted, run_profiled
+    from penstock.data.profiling.report import report
+    from penstock.throughput.errors import ProfileError
+
+    failed: list[ProfileError] = []
+
+    def tell(found: Profile | ProfileError) -> None:
+        if isinstance(found, ProfileError):
+            failed.append(found)
+            sys.stderr.write(f"penstock profile: {found}\n")
+            return
+        sys.stderr.write(f"\n{report(found)}")
+        try:
+            output.write_text(found.dumps(), encoding="utf-8")
+            sys.stderr.write(
+                f"\nwritten to {output}; ask it: penstock whatif {output} --cores 2..16\n"
+            )
+        except OSError as error:
+            failed.append(ProfileError(str(error)))
+            sys.stderr.write(f"penstock profile: the profile cannot be written: {error}\n")
+
+    try:
+        code = run_profiled(command, Wanted(batches, stop, storage), tell, os.environ)
+    except OSError as error:
+        typer.echo(f"penstock profile: {command[0]} cannot be started: {error.strerror}", err=True)
+        raise typer.Exit(127) from None
+    raise typer.Exit(code or (1 if failed else 0))
+
+
+def whatif(
+    file: Annotated[Path, typer.Argument(help="A profile, as penstock profile writes it.")],
+    cores: Annotated[
+        str | None, typer.Option(help="Cores of the training pod: 8, or 2..32 for a sweep.")
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Loader workers; default: as they were, but no fewer than cores."),
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="Memory for files: 8GiB, or 0..64GiB for a sweep.")
+    ] = None,
+    cache_policy: Annotated[
+        str, typer.Option(help="minio (nothing is replaced) or lru, where not all files fit.")
+    ] = "minio",
+    storage: Annotated[
+        str | None, typer.Option(help="Speed of the storage: 500MB/s, or a range.")
+    ] = None,
+    data_workers: Annotated[
+        str | None, typer.Option(help="Data workers: 2, or 0..8 for a sweep.")
+    ] = None,
+    data_worker_cores: Annotated[
+        float, typer.Option(min=0.1, max=1024, help="Cores of each of them.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the rates (.png, .svg, .pdf).")] = None,
+) -> None:
+    """What a profiled program would do with other resources, each rate with its interval."""
+    from penstock.data.profiling import questions
+    from penstock.throughput.errors import ProfileError
+
+    axes = {
+        "cores": cores,
+        "workers": workers,
+        "cache": cache,
+        "storage": storage,
+        "data workers": data_workers,
+    }
+    try:
+        found = questions.read(file)
+        asked = {name: text for name, text in axes.items() if text is not None}
+        points = questions.ask(found, asked, cache_policy, data_worker_cores)
+        questions.show(found, list(asked), points, as_json=as_json)
+        if plot is not None:
+            questions.draw(found, list(asked), points, plot)
+    except ProfileError as error:
+        typer.echo(f"penstock whatif: {error}", err=True)
+        raise typer.Exit(2) from None

@@ -1,0 +1,289 @@
+"""Run a program with the hooks of the profiler in it, and make a profile of what they wrote down.
+
+The program is a child with the same terminal, output and exit code as alone. Nothing that goes
+wrong here ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from penstock.data.cores import usable_cores
+from penstock.data.hooked import hooked
+from penstock.data.profiling import record_files
+from penstock.data.profiling.cold_reads import read_cold
+from penstock.data.profiling.loader_hooks import BATCHES, LOADER
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.observations.analysis import Seen, profile_of
+from penstock.throughput.observations.records import Delivery, Loader, Made
+from penstock.throughput.observations.session import Phase
+from penstock.throughput.profiles.profile import Profile
+
+POLL_SECONDS: Final = 0.1
+STOP_SECONDS: Final = 20.0
+_UNEQUAL: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How to profile.
+
+    Attributes:
+        batches: of the program as it runs, at most.
+        stop: end the program when its profile is there.
+        storage: read files of the program again, cold.
+    """
+
+    batches: int = 60
+    stop: bool = False
+    storage: bool = True
+
+
+def run_profiled(
+    command: Sequence[str],
+    wanted: Wanted,
+    tell: Callable[[Profile | ProfileError], None],
+    environ: Mapping[str, str],
+) -> int:
+    """Run the program; ``tell`` is called once, as soon as its profile is there or cannot be.
+
+    Returns:
+        The program's exit code, as a shell has it.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    with TemporaryDirectory(prefix="penstock-profile-") as name:
+        folder = Path(name)
+        environment = {
+            **{key: value for key, value in environ.items() if key != LOADER},
+            record_files.FOLDER: name,
+            BATCHES: str(wanted.batches),
+        }
+        began = time.monotonic()
+        program = subprocess.Popen(command, env=hooked(environment))
+        with _signals_to(program):
+            while program.poll() is None and not record_files.is_finished(folder):
+                time.sleep(POLL_SECONDS)
+            if program.poll() is None and wanted.stop:
+                _stop(program)
+            try:
+                found: Profile | ProfileError = _profile(folder, command, wanted)
+            except ProfileError as error:
+                found = error
+            tell(_timed(found, time.monotonic() - began))
+            code = program.wait()
+    if wanted.stop and code in (-signal.SIGTERM, -signal.SIGKILL):
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def _timed(found: Profile | ProfileError, seconds: float) -> Profile | ProfileError:
+    if isinstance(found, ProfileError):
+        return found
+    return replace(found, keys={**found.keys, "seconds": f"{seconds:.1f}"})
+
+
+@contextmanager
+def _signals_to(program: subprocess.Popen[Any]) -> Iterator[None]:
+    """SIGTERM is the program's; Ctrl-C reaches it by itself, and its end is ours."""
+
+    def pass_on(number: int, frame: object) -> None:
+        program.send_signal(number)
+
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(program: subprocess.Popen[Any]) -> None:
+    program.terminate()
+    try:
+        program.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        program.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """Everything of one loader in one training process."""
+
+    loader: Loader
+    deliveries: list[Delivery]
+    made: list[Made]
+    files: list[str]
+    busy: float
+
+    @property
+    def normal(self) -> list[Delivery]:
+        return [one for one in self.deliveries if one.phase is Phase.NORMAL]
+
+    @property
+    def stalled(self) -> float:
+        own = self.normal
+        time_ = own[-1].returned - own[0].called if len(own) > 1 else 0.0
+        return sum(one.waited for one in own) / time_ if time_ > 0 else 0.0
+
+
+def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
+    observed = list(_observed(folder))
+    if not observed:
+        raise ProfileError(
+            "no DataLoader was iterated: the program loads its data in another way, or ended "
+            "before its first batch"
+        )
+    most = max(len(one.normal) for one in observed)
+    ranks = [one for one in observed if len(one.normal) >= most / 2]
+    chosen = max(
+        ranks, key=lambda one: (one.stalled if one.loader.world > 1 else 0.0, len(one.normal))
+    )
+    cores = usable_cores()
+    seen = Seen(
+        program=_name_of(command),
+        loader=chosen.loader,
+        cores=cores,
+        deliveries=chosen.deliveries,
+        made=chosen.made,
+        busy=chosen.busy if os.cpu_count() == cores else 0.0,
+        keys={"dataset": chosen.loader.dataset, "machine": _machine()},
+    )
+    if wanted.storage and chosen.files:
+        seen = replace(seen, reading=read_cold(chosen.files, max(1, chosen.loader.workers)))
+    profile = profile_of(seen)
+    notes = [*profile.notes, *_notes(observed, chosen)]
+    return replace(profile, notes=tuple(notes))
+
+
+def _notes(observed: Sequence[_Observed], chosen: _Observed) -> Iterator[str]:
+    world = [one for one in observed if one.loader.world > 1]
+    shares = sorted(one.stalled for one in world)
+    if shares and shares[-1] - shares[0] > _UNEQUAL:
+        yield (
+            f"ranks differ: rank {chosen.loader.rank} waits {shares[-1]:.0%} of its time for data, "
+            f"another {shares[0]:.0%}; all of them go as fast as the slowest, and this is its "
+            "profile"
+        )
+    others = [
+        one for one in observed if one.loader.rank == chosen.loader.rank and one is not chosen
+    ]
+    if others:
+        names = ", ".join(sorted({f"{one.loader.dataset} ({one.loader.number})" for one in others}))
+        yield f"other loaders of the program were not profiled: {names}"
+    if not any(one.queued for one in chosen.made):
+        yield "this system does not say how long a thread waits for a core: it counts as fetching"
+
+
+def _observed(folder: Path) -> Iterator[_Observed]:
+    """Of every training process, its loaders; makers name the loader, and their process its."""
+    loaders: dict[tuple[str, int], dict[str, Any]] = {}
+    got: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    made: list[tuple[str, dict[str, Any]]] = []
+    busy: dict[tuple[str, int], list[float]] = {}
+    for process, record in record_files.read_records(folder):
+        match record.get("k"):
+            case "loader":
+                loaders[process, record["l"]] = record
+            case "got":
+                got.setdefault((process, record["l"]), []).append(record)
+            case "machine":
+                busy.setdefault((process, record["l"]), []).append(record["b"])
+            case "made" | "files":
+                made.append((record.get("t", process), record))
+    for (process, number), record in loaders.items():
+        own = [one for parent, one in made if one["l"] == number and parent == process]
+        deliveries = [_delivery(one) for one in got.get((process, number), [])]
+        yield _Observed(
+            loader=Loader(
+                number=number,
+                dataset=record["dataset"],
+                workers=record["workers"],
+                prefetch=record["prefetch"],
+                batch_size=record["batch"],
+                samples=record["samples"],
+                in_turn=record["in_turn"],
+                rank=record["rank"],
+                world=record["world"],
+            ),
+            deliveries=deliveries,
+            busy=_busy_cores(busy.get((process, number), []), deliveries),
+            made=[_made(one) for one in own if one["k"] == "made"],
+            files=list(
+                dict.fromkeys(path for one in own if one["k"] == "files" for path in one["paths"])
+            ),
+        )
+
+
+def _busy_cores(seconds: Sequence[float], deliveries: Sequence[Delivery]) -> float:
+    """Of the whole machine while the program ran as alone; 0 if that was in several pieces."""
+    normal = [one for one in deliveries if one.phase is Phase.NORMAL]
+    if len(seconds) < 2 or not seconds[0] or len(normal) < 2:
+        return 0.0
+    length = normal[-1].returned - normal[0].called
+    return (seconds[1] - seconds[0]) / length if length > 0 else 0.0
+
+
+def _delivery(record: Mapping[str, Any]) -> Delivery:
+    return Delivery(
+        maker=record["m"],
+        called=record["a"],
+        returned=record["r"],
+        cpu_called=record["ca"],
+        cpu_returned=record["cr"],
+        phase=Phase(record["p"]),
+        first=record["f"],
+        held=record["h"],
+        nbytes=record["z"],
+    )
+
+
+def _made(record: Mapping[str, Any]) -> Made:
+    return Made(
+        maker=record["m"],
+        begin=record["b"],
+        end=record["e"],
+        cpu=record["c"],
+        queued=record["q"],
+        samples=record["n"],
+        collate_cpu=record["cc"],
+        collate_seconds=record["cs"],
+        stages=record["s"],
+        other_cpu=record["o"],
+        read=record["r"],
+        missed=record["x"],
+    )
+
+
+def _name_of(command: Sequence[str]) -> str:
+    """The script, as people call it."""
+    for argument in command:
+        if argument.endswith(".py"):
+            return Path(argument).name
+    return Path(command[0]).name
+
+
+def _machine() -> str:
+    """The kind of processor, by which a profile is known to be of another kind of machine."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

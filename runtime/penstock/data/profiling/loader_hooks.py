@@ -1,0 +1,366 @@
+"""A PyTorch loader that writes down what it and its workers do, and is otherwise as it was.
+
+Two places are wrapped: where the program asks an iterator for a batch, and where a maker fetches
+one. Loaders of any kind pass there, map-style or iterable, with workers or without. When the
+session is over the program's own methods are put back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.data.profiling import record_files
+from penstock.data.profiling.clocks import BytesRead, ThreadClock, busy_seconds
+from penstock.data.profiling.file_reads import FilesOpened
+from penstock.data.profiling.held_window import HeldWindow
+from penstock.data.profiling.record_files import RecordFile
+from penstock.data.profiling.sizes import batch_bytes
+from penstock.data.profiling.timed_stages import StageTimes, time_stages
+from penstock.throughput.observations.records import IN_LINE
+from penstock.throughput.observations.session import (
+    Budget,
+    Phase,
+    Session,
+    begin,
+    epoch_ended,
+    filled,
+    taken,
+)
+
+LOADER: Final = "PENSTOCK_PROFILE_LOADER"
+"""The variable that tells a worker whose it is: PROCESS:LOADER."""
+BATCHES: Final = "PENSTOCK_PROFILE_BATCHES"
+_LOOK_SECONDS: Final = 1.0
+
+
+def install(module: Any) -> None:
+    """Wrap PyTorch's loaders; ``module`` is `torch.utils.data`."""
+    folder = Path(os.environ[record_files.FOLDER])
+    makers = Makers(folder)
+    if module.get_worker_info() is None and LOADER not in os.environ:
+        Loaders(folder, makers, module.dataloader._BaseDataLoaderIter).install(module)
+    fetchers = module._utils.fetch
+    for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
+        makers.install(fetcher, module.get_worker_info)
+
+
+class Makers:
+    """What the makers of batches write down, each in its own process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process = 0
+        self._over = False
+        self.loader = 0
+
+    def install(self, fetcher: Any, worker_info: Any) -> None:
+        """Wrap ``fetch`` of one class of fetchers."""
+        plain = fetcher.fetch
+
+        def fetch(this: Any, indices: Any) -> Any:
+            if self._over:
+                return plain(this, indices)
+            return self._fetch(plain, this, indices, worker_info)
+
+        fetcher.fetch = fetch
+
+    def end(self) -> None:
+        """In this process nothing more is written down."""
+        self._over = True
+        if self._process == os.getpid():
+            self._files.look(False)
+
+    def _begin(self, fetcher: Any, worker_info: Any) -> None:
+        """The first batch of this process: it may have been forked from one with all of this."""
+        self._process = os.getpid()
+        self._out = RecordFile(self._folder, self._process)
+        self._clock = ThreadClock()
+        self._bytes = BytesRead()
+        self._files = FilesOpened()
+        self._reported = 0
+        self._fetchers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._datasets: set[int] = set()
+        self._times = StageTimes()
+        self._others = 0.0
+        self._looked = 0.0
+        info = worker_info()
+        self._maker = IN_LINE if info is None else int(info.id)
+        self._trainer = str(self._process)
+        if info is not None:
+            self._trainer, _, number = os.environ.get(LOADER, "0:0").partition(":")
+            self.loader = int(number)
+        self._collate = [0.0, 0.0]
+
+    def _fetch(self, plain: Any, fetcher: Any, indices: Any, worker_info: Any) -> Any:
+        if self._process != os.getpid():
+            self._begin(fetcher, worker_info)
+        if fetcher not in self._fetchers:
+            self._fetchers[fetcher] = None
+            fetcher.collate_fn = self._timed(fetcher.collate_fn)
+            if id(fetcher.dataset) not in self._datasets:
+                self._datasets.add(id(fetcher.dataset))
+                time_stages(fetcher.dataset, self._times)
+        self._collate[:] = [0.0, 0.0]
+        self._files.look(True)
+        # Where the training makes its batches itself, the other threads are the training's.
+        others = 0.0 if self._maker == IN_LINE else time.process_time() - time.thread_time()
+        read, missed = self._bytes.read()
+        before = self._clock.read()
+        try:
+            return plain(fetcher, indices)
+        finally:
+            after = self._clock.read()
+            self._files.look(False)
+            now_read, now_missed = self._bytes.read()
+            self._out.write(
+                {
+                    "k": "made",
+                    "t": self._trainer,
+                    "l": self.loader,
+                    "m": self._maker,
+                    "b": before.wall,
+                    "e": after.wall,
+                    "c": after.cpu - before.cpu,
+                    "q": after.queued - before.queued,
+                    "n": len(indices) if hasattr(indices, "__len__") else 1,
+                    "cc": self._collate[0],
+                    "cs": self._collate[1],
+                    "s": self._times.take(),
+                    "o": max(0.0, others - self._others),
+                    "r": now_read - read,
+                    "x": now_missed - missed,
+                }
+            )
+            self._others = others
+            self._tell_files()
+            if self._maker != IN_LINE:
+                self._look_for_end(after.wall)
+
+    def _timed(self, collate: Any) -> Any:
+        def timed(samples: Any) -> Any:
+            cpu, wall = time.thread_time(), time.monotonic()
+            try:
+                return collate(samples)
+            finally:
+                self._collate[0] += time.thread_time() - cpu
+                self._collate[1] += time.monotonic() - wall
+
+        return timed
+
+    def _tell_files(self) -> None:
+        paths = list(self._files.paths)[self._reported :]
+        if paths:
+            self._reported += len(paths)
+            self._out.write({"k": "files", "t": self._trainer, "l": self.loader, "paths": paths})
+
+    def _look_for_end(self, now: float) -> None:
+        if now - self._looked > _LOOK_SECONDS:
+            self._looked = now
+            if record_files.is_finished(self._folder):
+                self.end()
+
+
+class _Watched:
+    """One loader of the program and the session that measures it."""
+
+    def __init__(self, number: int, session: Session) -> None:
+        self.number = number
+        self.session = session
+        self.iterator: weakref.ref[Any] = lambda: None  # type: ignore[assignment]  # none yet
+        self.held: HeldWindow | None = None
+        self.returned: float | None = None
+        self.sized = 0
+
+
+class Loaders:
+    """What the training process writes down: when it asks for batches, and when it has them."""
+
+    def __init__(self, folder: Path, makers: Makers, iterators: Any) -> None:
+        self._folder = folder
+        self._makers = makers
+        self._class = iterators
+        self._process = os.getpid()
+        self._out = RecordFile(folder, self._process)
+        self._watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
+        self._plain: list[tuple[Any, str, Any]] = []
+        self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
+        self._count = 0
+        self._over = False
+        world = int(os.environ.get("WORLD_SIZE", "1") or 1)
+        most = int(os.environ.get(BATCHES, "60"))
+        self._budget = Budget(min(20, most), most, fixed=world > 1)
+        self._group = (int(os.environ.get("RANK", "0") or 0), world)
+
+    def install(self, module: Any) -> None:
+        """Wrap the iterators of PyTorch's loaders."""
+        from torch import is_grad_enabled
+
+        self._trains = is_grad_enabled  # else it is a validation loop that is done first
+        single = module.dataloader._SingleProcessDataLoaderIter
+        several = module.dataloader._MultiProcessingDataLoaderIter
+        replaced = (
+            (single, "__init__"),
+            (several, "__init__"),
+            (several, "_reset"),
+            (self._class, "__next__"),
+        )
+        self._plain = [(owner, name, owner.__dict__[name]) for owner, name in replaced]
+        begin_single, begin_several, plain_reset, plain_next = (one[2] for one in self._plain)
+
+        def init_single(this: Any, loader: Any) -> None:
+            if not self._over and self._process == os.getpid():
+                self._begin(this, loader)
+            begin_single(this, loader)
+
+        def init_several(this: Any, loader: Any) -> None:
+            if self._over or self._process != os.getpid():
+                begin_several(this, loader)
+                return
+            self._begin(this, loader)
+            os.environ[LOADER] = f"{self._process}:{self._by_iterator[this].number}"
+            try:
+                begin_several(this, loader)  # and its workers
+            finally:
+                os.environ.pop(LOADER, None)
+
+        def reset(this: Any, loader: Any, first_iter: bool = False) -> None:
+            watched = self._by_iterator.get(this)
+            if watched is not None and not first_iter:
+                self._epoch(watched, this)
+            plain_reset(this, loader, first_iter)
+
+        def following(this: Any) -> Any:
+            watched = self._by_iterator.get(this)
+            if watched is None or self._over or self._process != os.getpid():
+                return plain_next(this)
+            if watched.session.phase is Phase.DONE:
+                return plain_next(this)
+            return self._next(plain_next, this, watched)
+
+        single.__init__, several.__init__ = init_single, init_several
+        several._reset, self._class.__next__ = reset, following
+        atexit.register(self._end, "the program ended")
+
+    def _begin(self, iterator: Any, loader: Any) -> None:
+        """An iterator is made; its workers begin soon."""
+        watched = self._watched.get(loader)
+        if watched is None:
+            self._count += 1
+            workers = int(loader.num_workers)
+            window = workers * int(loader.prefetch_factor or 2) if workers else 0
+            if sys.platform != "linux":
+                window = 0
+            watched = _Watched(self._count, begin(window, self._budget))
+            self._watched[loader] = watched
+            self._out.write({"k": "loader", **self._described(loader, watched.number)})
+        self._by_iterator[iterator] = watched
+        self._epoch(watched, iterator)
+
+    def _described(self, loader: Any, number: int) -> dict[str, Any]:
+        try:
+            samples = len(loader.dataset)
+        except (TypeError, NotImplementedError):
+            samples = 0
+        return {
+            "l": number,
+            "dataset": type(loader.dataset).__name__,
+            "workers": int(loader.num_workers),
+            "prefetch": int(loader.prefetch_factor or 2),
+            "batch": int(loader.batch_size or 0),
+            "samples": samples,
+            "in_turn": bool(getattr(loader, "in_order", True)),
+            "rank": self._group[0],
+            "world": self._group[1],
+        }
+
+    def _epoch(self, watched: _Watched, iterator: Any) -> None:
+        if watched.held is not None:
+            watched.held.release()
+        watched.session = epoch_ended(watched.session)
+        watched.iterator = weakref.ref(iterator)
+        watched.returned = None
+        watched.held = HeldWindow(iterator)
+
+    def _next(self, plain: Any, iterator: Any, watched: _Watched) -> Any:
+        if watched.iterator() is not iterator:  # two iterators of one loader at once
+            return plain(iterator)
+        self._makers.loader = watched.number
+        called, cpu_called = time.monotonic(), time.process_time()
+        held = watched.held
+        assert held is not None
+        asked = called
+        if watched.session.holds:
+            ready = held.fill() if HeldWindow.possible(iterator) else 0
+            watched.session = filled(watched.session, ready)
+            if watched.session.defers:
+                held.defer()
+            asked = time.monotonic()
+        maker = _maker(iterator)
+        phase = watched.session.phase
+        try:
+            batch = plain(iterator)
+        except BaseException:
+            held.release()
+            watched.session = epoch_ended(watched.session)
+            watched.returned = None
+            raise
+        returned, cpu_returned = time.monotonic(), time.process_time()
+        first = watched.returned is None
+        trained = None if first or asked != called else called - (watched.returned or 0.0)
+        if trained is not None or first:
+            watched.session = taken(watched.session, trained, returned - asked)
+        elif phase is Phase.DRAIN:  # the first of a drain was preceded by no step of it
+            watched.session = taken(watched.session, None, returned - asked)
+        if phase is Phase.DRAIN and not watched.session.defers:
+            held.release()
+        size = 0
+        if watched.sized < 8 and phase is Phase.NORMAL:
+            watched.sized += 1
+            size = batch_bytes(batch)
+        self._out.write(
+            {
+                "k": "got",
+                "l": watched.number,
+                "m": maker,
+                "a": asked,
+                "h": asked - called,
+                "r": returned,
+                "ca": cpu_called,
+                "cr": cpu_returned,
+                "p": phase.value,
+                "f": first,
+                "z": size,
+            }
+        )
+        if watched.session.phase is not phase and Phase.NORMAL in (phase, watched.session.phase):
+            self._out.write({"k": "machine", "l": watched.number, "b": busy_seconds()})
+        watched.returned = time.monotonic()
+        if watched.session.phase is Phase.DONE and self._trains():
+            self._end("done")
+        return batch
+
+    def _end(self, why: str) -> None:
+        if self._over or self._process != os.getpid():
+            return
+        self._over = True
+        for owner, name, plain in self._plain:
+            setattr(owner, name, plain)
+        self._makers.end()
+        self._out.write({"k": "end", "why": why})
+        self._out.close()
+        record_files.finish(self._folder)
+
+
+def _maker(iterator: Any) -> int:
+    """The worker that makes the batch which is delivered next."""
+    tasks = getattr(iterator, "_task_info", None)
+    if tasks is None:
+        return IN_LINE
+    info = tasks.get(iterator._rcvd_idx)
+    return int(info[0]) if info else IN_LINE

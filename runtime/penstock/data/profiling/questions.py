@@ -1,0 +1,211 @@
+"""Questions about a profile: axes as people write them, and the answers as a table or a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, cast
+
+import typer
+
+from penstock.base.quantity import format_bytes, parse_bytes
+from penstock.throughput.decision.what_if import Point, knee, what_if
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.loop.closed_loop import MOST_WORKERS
+from penstock.throughput.profiles.profile import LARGEST_BYTES, Profile, loads
+from penstock.throughput.profiles.resources import CachePolicy, Resources
+
+POINTS: Final = 9
+"""Of a range that has more values."""
+MOST_POINTS: Final = 200
+_UNITS: Final = {"cache": "B", "storage": "B/s"}
+_FIELDS: Final = {
+    "cores": "cores",
+    "workers": "workers",
+    "cache": "cache_bytes",
+    "storage": "storage_bytes_per_second",
+    "data workers": "data_workers",
+}
+
+
+def read(path: Path) -> Profile:
+    """The profile in a file.
+
+    Raises:
+        ProfileError: there is none.
+    """
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise ProfileError(f"{path}: {path.stat().st_size} bytes are no profile")
+        return loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except ProfileError as error:
+        raise ProfileError(f"{path}: {error}") from error
+
+
+def ask(
+    profile: Profile, axes: Mapping[str, str], cache_policy: str, data_worker_cores: float
+) -> list[Point]:
+    """A prediction for every combination of the axes.
+
+    Raises:
+        ProfileError: an axis cannot be read; the text says which, and how it is written.
+    """
+    if cache_policy not in ("minio", "lru"):
+        raise ProfileError(f"--cache-policy {cache_policy}: must be minio or lru")
+    storage = profile.storage
+    if "cache" in axes and (storage is None or not storage.total_bytes):
+        raise ProfileError(
+            "--cache: the profile does not know how many bytes the dataset has in files: it read "
+            "none, or its length is not known"
+        )
+    if {"cache", "storage"} & set(axes) and (storage is None or not storage.cold_bytes_per_second):
+        raise ProfileError(
+            "--cache and --storage need what reading costs out of memory, which the profile does "
+            "not have: profile again without --no-storage, on files that are not mapped"
+        )
+    values = {name: _values(name, text) for name, text in axes.items()}
+    if math.prod(len(one) for one in values.values()) > MOST_POINTS:
+        raise ProfileError(f"more than {MOST_POINTS} combinations: ask for fewer at once")
+    base = replace(
+        profile.resources,
+        data_worker_cores=data_worker_cores,
+        cache_policy=cast("CachePolicy", cache_policy),
+    )
+    return what_if(profile, (_with(base, names_values) for names_values in _all(values)))
+
+
+def _all(values: Mapping[str, Sequence[float]]) -> Iterable[dict[str, float]]:
+    for combination in product(*values.values()):
+        yield dict(zip(values, combination, strict=True))
+
+
+def _with(base: Resources, chosen: Mapping[str, float]) -> Resources:
+    changes: dict[str, Any] = {_FIELDS[name]: value for name, value in chosen.items()}
+    if "cores" in chosen and "workers" not in chosen and base.workers:
+        changes["workers"] = max(base.workers, math.ceil(chosen["cores"]))
+    for name in ("workers", "data_workers"):
+        if name in changes:
+            changes[name] = int(changes[name])
+            if changes[name] > MOST_WORKERS:
+                raise ProfileError(f"{name}: {changes[name]}; at most {MOST_WORKERS} are simulated")
+    return replace(base, **changes)
+
+
+def _values(axis: str, text: str) -> list[float]:
+    low, dots, high = text.partition("..")
+    first = _value(axis, low)
+    if not dots:
+        return [first]
+    last = _value(axis, high)
+    if last < first:
+        raise ProfileError(f"--{axis.replace(' ', '-')} {text}: the range ends before it begins")
+    if axis in _UNITS:
+        steps = POINTS - 1 if last > first else 0
+        return [first + (last - first) * step / max(1, steps) for step in range(steps + 1)]
+    count = min(POINTS, round(last - first) + 1)
+    return sorted(
+        {float(round(first + (last - first) * i / max(1, count - 1))) for i in range(count)}
+    )
+
+
+def _value(axis: str, text: str) -> float:
+    option = f"--{axis.replace(' ', '-')}"
+    plain = text.strip()
+    try:
+        if axis in _UNITS:
+            bare = plain.removesuffix("/s").removesuffix("B") if plain != "B" else plain
+            return float(parse_bytes(bare))
+        value = float(plain) if axis == "cores" else float(int(plain))
+    except ValueError:
+        form = "8GiB or 500MB/s" if axis in _UNITS else "8 or 2..32"
+        raise ProfileError(f"{option} {text}: must be as in {form}") from None
+    if not 0 <= value < math.inf:
+        raise ProfileError(f"{option} {text}: must be 0 or more")
+    return value
+
+
+def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_json: bool) -> None:
+    """Print the answers."""
+    if as_json:
+        answers = [
+            {
+                **asdict(point.resources),
+                "share": point.placement.share,
+                "cut": point.placement.cut.name,
+                **asdict(point.prediction),
+            }
+            for point in points
+        ]
+        measured = profile.rate.to_json()
+        answer = {"program": profile.program, "measured": measured, "points": answers}
+        typer.echo(json.dumps(answer))
+        return
+    best = knee(points) if len(points) > 1 else None
+    head = [*axes, "samples/s", "95 of 100 between", "waits", "binds"]
+    rows = [head, *(_row(axes, point, point is best) for point in points)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        typer.echo("  ".join([*cells, row[-1]]))
+    typer.echo(f"\n{profile.program} as it was: {profile.rate.value:,.0f} samples/s")
+    if any(point.prediction.extrapolated for point in points):
+        typer.echo("* far from what was measured: the interval is wider for it", err=True)
+
+
+def _row(axes: Sequence[str], point: Point, best: bool) -> list[str]:
+    found = point.prediction
+    cells = []
+    for axis in axes:
+        value = getattr(point.resources, _FIELDS[axis])
+        if axis in _UNITS:
+            cells.append(format_bytes(int(value)) + _UNITS[axis].removeprefix("B"))
+        else:
+            cells.append(f"{value:g}")
+    notes = found.binding + ("  <- the least that gives 99 % of the best" if best else "")
+    return [
+        *cells,
+        f"{found.rate:,.0f}{'*' if found.extrapolated else ''}",
+        f"{found.low:,.0f} - {found.high:,.0f}",
+        f"{found.stalled:.0%}",
+        notes,
+    ]
+
+
+def draw(profile: Profile, axes: Sequence[str], points: Sequence[Point], path: Path) -> None:
+    """The rates over the one axis that was asked for.
+
+    Raises:
+        ProfileError: there are more axes than one, or matplotlib is missing or cannot write there.
+    """
+    if len(axes) != 1 or len(points) < 2:
+        raise ProfileError("--plot draws one range over one axis")
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ProfileError(
+            "--plot needs matplotlib: install penstock[sim], or leave --plot out"
+        ) from None
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axis = figure.add_subplot()
+    x = [getattr(point.resources, _FIELDS[axes[0]]) for point in points]
+    axis.plot(x, [point.prediction.rate for point in points], marker="o", label="predicted")
+    axis.fill_between(
+        x,
+        [point.prediction.low for point in points],
+        [point.prediction.high for point in points],
+        alpha=0.2,
+    )
+    axis.axhline(profile.rate.value, linestyle="--", color="black", label="measured, as it was")
+    axis.set(xlabel=axes[0], ylabel="samples/s", title=profile.program)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"cannot write the picture {path}: {error}") from None

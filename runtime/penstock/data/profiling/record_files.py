@@ -1,0 +1,74 @@
+"""What the processes of a program write down while it is profiled: a file for each, JSON in lines.
+
+A process that is killed leaves whole lines and perhaps a torn last one, which is passed over. Each
+file has a bound; what comes after it is not written. The folder holds a byte that says, by being
+there, that nothing more is wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = "PENSTOCK_PROFILE"
+"""The variable that names the folder to the program and all its processes."""
+MOST_BYTES: Final = 64 << 20
+_DONE: Final = "done"
+_PREFIX: Final = "process-"
+
+
+class RecordFile:
+    """That of one process."""
+
+    def __init__(self, folder: Path, process: int) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(folder / f"{_PREFIX}{process}.jsonl", flags, 0o600)
+        self._left = MOST_BYTES
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Add a line; a full disk ends the recording, not the program."""
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        self._left -= len(line)
+        if self._file < 0 or self._left < 0:
+            return
+        try:
+            os.write(self._file, line)
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def read_records(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All that was written, with the process that wrote it."""
+    for path in sorted(folder.glob(f"{_PREFIX}*.jsonl")):
+        name = path.stem.removeprefix(_PREFIX)
+        with path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    continue
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(record, dict):
+                    yield name, record
+
+
+def finish(folder: Path) -> None:
+    """Say that nothing more is wanted."""
+    with contextlib.suppress(OSError):
+        (folder / _DONE).touch(exist_ok=True)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether anybody has said so."""
+    return (folder / _DONE).exists()

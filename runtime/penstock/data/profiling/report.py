@@ -1,0 +1,70 @@
+"""A profile as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.throughput.decision.what_if import Point, helps
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.limits.capacity import binding, bounds
+from penstock.throughput.profiles.profile import Profile
+
+LEAST_SHARE = 0.005
+"""A cause that is less than this of the time is not named."""
+NOT_STALLED = 0.02
+NO_GAIN = 0.03
+_WIDTH = 34
+
+
+def report(profile: Profile) -> str:
+    """Where the time goes, what limits it, and what would help."""
+    return "\n".join(_lines(profile)) + "\n"
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    now = profile.resources
+    makers = f"{now.workers} loader workers" if now.workers else "no loader workers"
+    yield f"{profile.program}: batch {profile.batch_size}, {makers} on {now.cores:g} cores"
+    rate = profile.rate
+    yield (
+        f"now         {rate.value:,.0f} samples/s [{rate.low:,.0f}, {rate.high:,.0f}], "
+        f"waits for data {profile.stalled:.0%} of the time"
+    )
+    causes = sorted(profile.causes.items(), key=lambda one: -one[1])
+    if named := [f"{cause} {share:.0%}" for cause, share in causes if share >= LEAST_SHARE]:
+        yield f"by cause    {', '.join(named)}"
+    found = bounds(profile, now)
+    least = binding(found)
+    yield "limits      " + ", ".join(
+        f"{_name(name)} {value:,.0f}{' <- binds' if name == least else ''}"
+        for name, value in sorted(found.items(), key=lambda one: one[1])
+    )
+    costs = ", ".join(
+        f"{stage.name} {1e3 * stage.seconds:.3g}"
+        for stage in profile.stages
+        if stage.seconds >= 0.01 * (profile.cpu_seconds + profile.blocked_seconds)
+    )
+    yield f"a sample    {costs} ms"
+    yield from (f"note        {note}" for note in profile.notes)
+    yield ""
+    if profile.stalled < NOT_STALLED:
+        yield "The training does not wait for its data: nothing of this would make it faster."
+        return
+    yield f"{'what would help':{_WIDTH}} {'samples/s':>22}   waits"
+    try:
+        yield from (_way(profile, name, point) for name, point in helps(profile))
+    except ProfileError as error:
+        yield f"no prediction: {error}"
+
+
+def _way(profile: Profile, name: str, point: Point) -> str:
+    found = point.prediction
+    if found.rate < profile.rate.value * (1 + NO_GAIN):
+        return f"{name:{_WIDTH}} {'no gain':>22}   ({_name(found.binding)} binds)"
+    interval = f"{found.rate:,.0f} [{found.low:,.0f}, {found.high:,.0f}]"
+    far = "  far from what was measured" if found.extrapolated else ""
+    return f"{name:{_WIDTH}} {interval:>22}   {found.stalled:5.0%}{far}"
+
+
+def _name(bound: str) -> str:
+    return {"accelerator": "training", "workers": "loader workers"}.get(bound, bound)

@@ -1,0 +1,279 @@
+"""``penstock profile -- python train.py``: a program that knows nothing of it, and its profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.data.profiling.commands import whatif
+from penstock.throughput.profiles.profile import Profile, loads
+from tests.data.planes import eventually
+
+PROGRAM = """
+import hashlib, os, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+class Compose:
+    def __init__(self, transforms):
+        self.transforms = transforms
+    def __call__(self, value):
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+def double(value):
+    time.sleep(0.001)
+    return value * 2
+
+class Add:
+    def __call__(self, value):
+        return value + torch.rand(())
+
+class Numbers(Dataset):
+    def __init__(self, size):
+        self.size, self.transform = size, Compose([double, Add()])
+    def __len__(self):
+        return self.size
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        with open(__file__) as file:
+            file.read()
+        return self.transform(torch.full((100,), float(index)))
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for index in range(600):
+            time.sleep(0.002)
+            yield torch.full((100,), float(index))
+
+if __name__ == "__main__":
+    kind, options = sys.argv[1], dict(one.split("=") for one in sys.argv[2:])
+    workers = int(options.get("workers", 0))
+    more = {"persistent_workers": True} if workers and "persistent" in options else {}
+    if "context" in options:
+        more["multiprocessing_context"] = options["context"]
+    torch.manual_seed(3)
+    dataset = Stream() if kind == "stream" else Numbers(int(options.get("size", 400)))
+    loader = DataLoader(
+        dataset, batch_size=8, num_workers=workers, shuffle=kind != "stream", **more
+    )
+    digest = hashlib.sha256()
+    for epoch in range(int(options.get("epochs", 4))):
+        for step, batch in enumerate(loader):
+            time.sleep(0.004)
+            digest.update(batch.numpy().tobytes())
+            digest.update(torch.rand(2).numpy().tobytes())
+            if "break" in options and step == 20:
+                break
+            if "raise" in options and epoch == 1:
+                raise SystemExit(7)
+            if "wait" in options:
+                open("began", "w").close()
+    print(digest.hexdigest(), flush=True)
+"""
+PENSTOCK = str(Path(sys.executable).with_name("penstock"))
+
+
+def run(folder: Path, *arguments: str, options: list[str] | None = None) -> Any:
+    script = folder / "train.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, str(script), *arguments]
+    if options is not None:
+        command = [PENSTOCK, "profile", "-o", str(folder / "p.json"), *options, "--", *command]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=55, env=environ(), cwd=folder
+    )
+
+
+def environ() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
+
+
+def profile_in(folder: Path) -> Profile:
+    return loads((folder / "p.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["map"],
+        ["map", "workers=2"],
+        ["map", "workers=2", "persistent=1", "break=1", "epochs=8"],
+        ["map", "workers=2", "context=spawn", "epochs=2", "persistent=1"],
+        ["stream", "workers=2"],
+    ],
+)
+def test_the_output_is_that_of_the_program_alone_and_a_profile_is_there(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    alone, profiled = run(tmp_path, *arguments), run(tmp_path, *arguments, options=[])
+    assert profiled.returncode == 0, profiled.stderr
+    assert profiled.stdout == alone.stdout
+    found = profile_in(tmp_path)
+    assert found.batch_size == 8
+    assert found.blocked_seconds > 0.0015, "it sleeps 2 ms a sample"
+    assert found.step.value > 0.004
+    assert "samples/s" in profiled.stderr
+    if arguments[0] == "map":
+        assert {"double", "Add"} <= {stage.name for stage in found.stages}
+        assert found.storage is not None
+    if len(arguments) > 1:
+        assert found.resources.workers == 2
+        assert not any("G is that" in note for note in found.notes), found.notes
+
+
+@pytest.mark.slow
+def test_the_program_may_be_ended_when_its_profile_is_there(tmp_path: Path) -> None:
+    done = run(tmp_path, "map", "workers=1", "epochs=1000", options=["--stop", "--batches", "10"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert profile_in(tmp_path).rate.samples >= 9
+
+
+def test_a_program_that_ends_too_early_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path, "map", "size=16", "epochs=1", options=[])
+    assert done.returncode == 1
+    assert "the program ended too early" in done.stderr
+    assert not (tmp_path / "p.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "code"),
+    [
+        ("print('trained')", "no DataLoader was iterated", 1),
+        ("import torch; torch.utils.data.DataLoader([1])", "no DataLoader was iterated", 1),
+        ("raise SystemExit(3)", "no DataLoader was iterated", 3),
+    ],
+)
+def test_a_program_without_a_loader_is_named(
+    tmp_path: Path, program: str, said: str, code: int
+) -> None:
+    (tmp_path / "train.py").write_text(program)
+    done = subprocess.run(
+        [PENSTOCK, "profile", "--", sys.executable, "train.py"],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        env=environ(),
+        cwd=tmp_path,
+    )
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def test_a_command_that_is_none_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [PENSTOCK, "profile", "--", "./no-such-program"],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        env=environ(),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 127
+    assert "./no-such-program cannot be started: No such file" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_programs_own_exit_code_is_kept(tmp_path: Path) -> None:
+    assert run(tmp_path, "map", "raise=1", options=[]).returncode == 7
+
+
+@pytest.mark.slow
+def test_sigterm_is_the_programs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = [sys.executable, "train.py", "map", "epochs=10000", "wait=1"]
+    process = subprocess.Popen(
+        [PENSTOCK, "profile", "--", *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ(),
+        cwd=tmp_path,
+    )
+    try:
+        eventually((tmp_path / "began").exists, 40)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=40)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def ask(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(whatif)
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    from tests.throughput.programs import a_profile
+
+    path = tmp_path / "p.json"
+    path.write_text(a_profile().dumps())
+    return str(path)
+
+
+def test_what_more_cores_would_bring(file: str) -> None:
+    answer = ask(file, "--cores", "2..8", "--json")
+    assert answer.exit_code == 0, answer.output
+    points = json.loads(answer.stdout)["points"]
+    assert [point["cores"] for point in points] == [2, 3, 4, 5, 6, 7, 8]
+    rates = [point["rate"] for point in points]
+    assert rates == sorted(rates)
+    assert all(point["low"] <= point["rate"] <= point["high"] for point in points)
+
+
+def test_answers_are_a_table_for_people(file: str) -> None:
+    answer = ask(file, "--data-workers", "0..3")
+    assert answer.exit_code == 0, answer.output
+    assert "95 of 100 between" in answer.output
+    assert "the least that gives 99 % of the best" in answer.output
+
+
+def test_a_picture_is_drawn(file: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are drawn with it")
+    answer = ask(file, "--cores", "2..8", "--plot", str(tmp_path / "rates.svg"))
+    assert answer.exit_code == 0, answer.output
+    assert "<svg" in (tmp_path / "rates.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cores", "many"], "--cores many: must be as in 8 or 2..32"),
+        (["--cores", "8..2"], "the range ends before it begins"),
+        (["--cores", "0"], "cores: 0.0 must be more than 0"),
+        (["--workers", "2.5"], "--workers 2.5"),
+        (["--workers", "100000"], "at most"),
+        (["--storage", "fast"], "the profile does"),
+        (["--cache", "1GiB"], "does not know how many bytes"),
+        (["--cores", "1..64", "--workers", "1..64", "--data-workers", "0..64"], "combinations"),
+        (["--cores", "2", "--cache-policy", "fifo"], "must be minio or lru"),
+        (["--plot", "x.png"], "one range over one axis"),
+    ],
+)
+def test_questions_that_cannot_be_answered_are_named(
+    file: str, arguments: list[str], said: str
+) -> None:
+    answer = ask(file, *arguments)
+    assert answer.exit_code == 2
+    assert said in " ".join(answer.output.split())
+
+
+def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text("{}")
+    assert "version: None" in ask(str(tmp_path / "p.json")).output
+    assert "No such file" in ask(str(tmp_path / "none.json")).output

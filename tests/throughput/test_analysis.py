@@ -1,0 +1,125 @@
+"""Profiles of programs whose costs are known, from what would be seen of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.loop.stalls import HAND_OVER, TOO_FEW_CORES
+from penstock.throughput.observations.analysis import ColdReads, Seen, profile_of
+from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
+from penstock.throughput.observations.session import Phase
+
+LOADER = Loader(1, "Images", workers=0, prefetch=2, batch_size=10, samples=1000)
+
+
+def in_line(batches: int = 40, *, step: float = 0.1, cpu: float = 0.2) -> Seen:
+    """A program without workers: it makes a batch, 0.05 s of which it is blocked, and trains."""
+    deliveries, made, now = [], [], 0.0
+    for index in range(batches):
+        called = now
+        begin, end = called, called + cpu + 0.05
+        made.append(
+            Made(
+                IN_LINE,
+                begin,
+                end,
+                cpu,
+                samples=10,
+                collate_cpu=0.02,
+                stages={"Crop": 0.005},
+                read=100_000,
+                missed=25_000,
+            )
+        )
+        returned = end + 0.001
+        deliveries.append(
+            Delivery(
+                IN_LINE,
+                called,
+                returned,
+                index * 0.3,
+                index * 0.3 + 0.2,
+                Phase.NORMAL,
+                first=index == 0,
+                nbytes=4000,
+            )
+        )
+        now = returned + step
+    return Seen("train.py", LOADER, 2.0, deliveries, made)
+
+
+def test_the_costs_come_out_as_they_were_put_in() -> None:
+    found = profile_of(in_line())
+    assert found.rate.value == pytest.approx(10 / 0.351)
+    assert found.stalled == pytest.approx(0.251 / 0.351)
+    assert found.step.value == pytest.approx(0.1)
+    assert found.step_cores == pytest.approx(1.0)
+    costs = {stage.name: stage for stage in found.stages}
+    assert costs["dataset"].cpu_seconds == pytest.approx((0.2 - 0.02) / 10 - 0.005)
+    assert costs["dataset"].blocked_seconds == pytest.approx(0.005)
+    assert costs["Crop"].cpu_seconds == pytest.approx(0.005)
+    assert costs["collate"].cpu_seconds == pytest.approx(0.002)
+    assert costs["collate"].bytes_out == 400
+    assert found.causes == pytest.approx(
+        {
+            "dataset": 0.13 / 0.351,
+            "Crop": 0.05 / 0.351,
+            "collate": 0.02 / 0.351,
+            "fetch": 0.05 / 0.351,
+            HAND_OVER: 0.001 / 0.351,
+        },
+        rel=1e-6,
+    )
+    assert sum(found.causes.values()) == pytest.approx(found.stalled)
+    assert found.model_error == pytest.approx(0.0, abs=0.02)
+    assert any("G is that of steps beside" in note for note in found.notes)
+
+
+def test_what_is_read_cold_is_known_where_it_was_measured() -> None:
+    found = profile_of(replace(in_line(), reading=ColdReads(1e-6, 5e6)))
+    assert found.storage is not None
+    assert found.storage.bytes_per_sample == 10_000
+    assert found.storage.hits == pytest.approx(0.75)
+    assert found.storage.cold_seconds == pytest.approx(0.01)
+    assert found.storage.total_bytes == pytest.approx(10e6)
+
+
+def test_waiting_for_a_core_is_told_from_working_and_from_reading() -> None:
+    seen = in_line()
+    crowded = [replace(one, cpu=0.1, queued=0.1) for one in seen.made]
+    found = profile_of(replace(seen, made=crowded))
+    assert found.causes[TOO_FEW_CORES] == pytest.approx(0.1 / 0.351)
+    assert found.causes["fetch"] == pytest.approx(0.05 / 0.351)
+
+
+def test_other_programs_on_the_machine_are_told_of() -> None:
+    found = profile_of(replace(in_line(), busy=1.9))
+    assert found.others > 0.5
+    assert any("other programs had 1.0 of 2 cores" in note for note in found.notes)
+    assert profile_of(in_line()).others == 0.0
+
+
+def test_a_drain_says_what_the_training_takes() -> None:
+    seen = in_line()
+    now, drained = seen.deliveries[-1].returned + 5.0, []
+    for index in range(8):
+        drained.append(
+            Delivery(0, now, now + 0.002, 20.0, 20.0, Phase.DRAIN, held=5.0 * (index == 0))
+        )
+        now += 0.052
+    found = profile_of(replace(seen, deliveries=[*seen.deliveries, *drained]))
+    assert found.step.value == pytest.approx(0.05)
+    assert found.hand_over_seconds == pytest.approx(0.002)
+    assert not any("G is that" in note for note in found.notes)
+
+
+def test_a_program_that_ended_too_early_has_no_profile() -> None:
+    with pytest.raises(
+        ProfileError, match="3 batches of Images were measured, and 5 are the least"
+    ):
+        profile_of(in_line(4))
+    with pytest.raises(ProfileError, match="no batch of Images was seen being made"):
+        profile_of(replace(in_line(), made=[]))

@@ -1,0 +1,1 @@
+"""From what was seen of a running program to its profile."""

@@ -1,0 +1,345 @@
+"""A profile from what was seen of one loader.
+
+Costs are of a core that nobody else slows down: CPU seconds grow with the number of busy cores
+(memory, caches, hyperthreads), and how much is learnt from the batches that were made while the
+training stood still. Blocked time is storage's, mostly; waiting for a core is neither, and is what
+the closed loop computes by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Final
+
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.loop.prediction import at_measured
+from penstock.throughput.loop.stalls import TOO_FEW_CORES, Span, Window, attribute
+from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
+from penstock.throughput.observations.session import Phase
+from penstock.throughput.profiles.measured import Measured
+from penstock.throughput.profiles.profile import Profile, Storage
+from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
+
+FETCH: Final = "fetch"
+COLLATE: Final = "collate"
+HAND_OVER_WORK: Final = "hand over"
+LEAST_BATCHES: Final = 5
+BLOCKS: Final = 10
+"""Neighbouring batches are not independent: intervals are of the means of so many runs of them."""
+QUANTILES: Final = 64
+MOST_CONTENTION: Final = 0.3
+READS_NOTHING: Final = 512.0
+"""Bytes a sample below which no dataset reads files; queues and pipes are counted too."""
+MISMATCH: Final = 0.1
+HELD_UP: Final = 2.0
+"""So many times the usual step no step takes by itself."""
+FOREIGN: Final = 0.1
+"""Of the cores; less of other programs is always there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All of one loader in one training process.
+
+    Attributes:
+        program: the script's name.
+        loader: as it was made.
+        cores: that the program may use.
+        deliveries, made: in the order of time.
+        busy: cores of the machine that were busy while the program ran as alone; 0: not known.
+        reading: what cold reads cost; None: not known.
+        keys: of the profile.
+    """
+
+    program: str
+    loader: Loader
+    cores: float
+    deliveries: Sequence[Delivery]
+    made: Sequence[Made]
+    busy: float = 0.0
+    reading: ColdReads | None = None
+    keys: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColdReads:
+    """What reading the program's own files costs when they are not in memory.
+
+    Attributes:
+        seconds_per_byte: one reader after the other.
+        bytes_per_second: with as many readers as the loader has workers.
+    """
+
+    seconds_per_byte: float
+    bytes_per_second: float
+
+
+def profile_of(seen: Seen) -> Profile:
+    """The profile.
+
+    Raises:
+        ProfileError: too little was seen; the text says what to do.
+    """
+    notes: list[str] = []
+    loader = seen.loader
+    normal = _pairs(seen.deliveries, Phase.NORMAL)
+    if len(normal) < LEAST_BATCHES:
+        raise ProfileError(
+            f"{len(normal)} batches of {loader.dataset} were measured, and {LEAST_BATCHES} are the "
+            "least: the program ended too early, or its epochs are shorter than what its loader "
+            "has under way; give it more epochs, or a smaller num_workers"
+        )
+    made = [one for one in seen.made if one.samples > 0]
+    if not made:
+        raise ProfileError(f"no batch of {loader.dataset} was seen being made")
+    size = _batch_size(loader, made)
+    periods = [later.returned - earlier.returned for earlier, later in normal]
+    rate = _of_blocks(periods).inverse().scaled(size)
+    waited = sum(later.waited for _, later in normal)
+    drained = _pairs(seen.deliveries, Phase.DRAIN)
+    if not drained:
+        notes.append("G is that of steps beside the loader's work: none were seen without it")
+    step = _step(drained, normal)
+    step_cores = _busy_cores(drained or normal)
+    contention, base = _contention(seen, made, normal)
+    others, foreign = _others(seen, normal)
+    if foreign > FOREIGN * seen.cores:
+        notes.append(
+            f"other programs had {foreign:.1f} of {seen.cores:g} cores meanwhile; predictions "
+            "assume that they go on"
+        )
+    stages = _stages(made, base)
+    profile = Profile(
+        program=seen.program,
+        batch_size=size,
+        stages=_sized(stages, seen.deliveries, size),
+        step=step,
+        rate=rate,
+        stalled=min(1.0, waited / sum(periods)),
+        resources=Resources(seen.cores, loader.workers, max(1, loader.prefetch)),
+        step_cores=min(step_cores, seen.cores),
+        hand_over_seconds=_hand_over(drained),
+        spread=_spread(made),
+        contention=contention,
+        others=others,
+        in_turn=loader.in_turn,
+        storage=_storage(seen, made),
+        causes=_causes(normal, made, sum(periods)),
+        keys=dict(seen.keys or {}),
+        notes=tuple(notes),
+    )
+    return _checked(profile)
+
+
+def _pairs(deliveries: Sequence[Delivery], phase: Phase) -> list[tuple[Delivery, Delivery]]:
+    """Neighbours of one phase and one epoch: what lies between them is one step and one wait."""
+    return [
+        (earlier, later)
+        for earlier, later in pairwise(deliveries)
+        if earlier.phase is later.phase is phase and not later.first
+    ]
+
+
+def _batch_size(loader: Loader, made: Sequence[Made]) -> int:
+    return loader.batch_size or max(1, round(fmean(one.samples for one in made)))
+
+
+def _of_blocks(values: Sequence[float]) -> Measured:
+    count = min(BLOCKS, len(values) // 2)
+    if count < 2:
+        return Measured.mean_of(values)
+    edges = [round(index * len(values) / count) for index in range(count + 1)]
+    found = Measured.mean_of([fmean(values[low:high]) for low, high in pairwise(edges)])
+    middle = fmean(values)
+    shift = middle - found.value
+    low = max(found.low + shift, min(values))
+    return Measured(middle, min(low, middle), found.high + shift, len(values))
+
+
+def _step(
+    drained: Sequence[tuple[Delivery, Delivery]], normal: Sequence[tuple[Delivery, Delivery]]
+) -> Measured:
+    """Seconds of the training for one batch.
+
+    A drain has few steps, so that one which the machine held up (`HELD_UP`) is left out; and the
+    training is never slower without the loader's work than beside it.
+    """
+    beside = _of_blocks([later.called - earlier.returned for earlier, later in normal])
+    alone = [later.called - earlier.returned for earlier, later in drained]
+    if not alone:
+        return beside
+    usual = median(alone)
+    found = Measured.mean_of([one for one in alone if one <= HELD_UP * usual])
+    return found if found.value <= beside.value else beside
+
+
+def _busy_cores(pairs: Sequence[tuple[Delivery, Delivery]]) -> float:
+    busy = sum(later.cpu_called - earlier.cpu_returned for earlier, later in pairs)
+    time = sum(later.called - earlier.returned for earlier, later in pairs)
+    return max(0.0, busy / time) if time > 0 else 0.0
+
+
+def _hand_over(drained: Sequence[tuple[Delivery, Delivery]]) -> float:
+    """Of a batch that is ready; the median, since one may have been a moment late."""
+    waits = sorted(later.waited for _, later in drained)
+    return waits[len(waits) // 2] if waits else 0.0
+
+
+def _contention(
+    seen: Seen, made: Sequence[Made], normal: Sequence[tuple[Delivery, Delivery]]
+) -> tuple[float, float]:
+    """Growth of CPU costs per further busy core, and what to divide measured ones by."""
+    begin, end = normal[0][0].returned, normal[-1][1].returned
+    beside = [one for one in made if begin <= one.begin and one.end <= end]
+    fills = _fills(seen.deliveries)
+    alone = [one for one in made if any(a <= one.begin and one.end <= b for a, b in fills)]
+    training = sum(later.cpu_called - earlier.cpu_returned for earlier, later in normal)
+    if not beside:
+        return 0.0, 1.0
+    busy = (sum(one.cpu + one.other_cpu for one in beside) + training) / (end - begin)
+    busy = min(busy, seen.cores)
+    if len(alone) < 4 or len(beside) < 4:
+        return 0.0, 1.0
+    length = sum(b - a for a, b in fills)
+    quiet = min(sum(one.cpu + one.other_cpu for one in alone) / length, seen.cores)
+    ratio = _cpu_of(beside) / max(_cpu_of(alone), 1e-12)
+    if busy - quiet < 0.25 or ratio <= 1:
+        return 0.0, ratio if ratio > 1 else 1.0
+    # ratio = (1 + k (busy - 1)) / (1 + k (quiet - 1)), never below one core
+    over, under = max(0.0, busy - 1), max(0.0, quiet - 1)
+    k = (ratio - 1) / max(over - ratio * under, 1e-9) if over > ratio * under else MOST_CONTENTION
+    k = min(MOST_CONTENTION, max(0.0, k))
+    return k, 1 + k * over
+
+
+def _others(seen: Seen, normal: Sequence[tuple[Delivery, Delivery]]) -> tuple[float, float]:
+    """Threads of other programs that wanted a core, and how many cores they had."""
+    begin, end = normal[0][0].returned, normal[-1][1].returned
+    beside = [one for one in seen.made if begin <= one.begin and one.end <= end]
+    if not seen.busy or not beside:
+        return 0.0, 0.0
+    training = sum(later.cpu_called - earlier.cpu_called for earlier, later in normal)
+    making = sum(one.cpu + one.other_cpu for one in beside if one.maker != IN_LINE)
+    own = (training + making) / (end - begin)
+    foreign = max(0.0, seen.busy - own)
+    cpu = sum(one.cpu for one in beside)
+    on_core = cpu / max(cpu + sum(one.queued for one in beside), 1e-12)
+    return foreign / max(on_core, 0.1), foreign
+
+
+def _cpu_of(made: Sequence[Made]) -> float:
+    return sum(one.cpu for one in made) / sum(one.samples for one in made)
+
+
+def _fills(deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
+    """When delivery was withheld, and the training stood still."""
+    return [(one.called - one.held, one.called) for one in deliveries if one.held]
+
+
+def _stages(made: Sequence[Made], base: float) -> list[StageCost]:
+    samples = sum(one.samples for one in made)
+    total = sum(one.cpu for one in made) / samples / base
+    blocked = sum(one.blocked for one in made) / samples
+    collate = sum(one.collate_cpu for one in made) / samples / base
+    other = sum(one.other_cpu for one in made) / samples / base
+    names = list(dict.fromkeys(name for one in made for name in one.stages))
+    composed = []
+    for name in names:
+        seen = [one.stages[name] for one in made if name in one.stages]
+        composed.append(StageCost(name, "transform", fmean(seen) / base))
+    room = max(0.0, total - collate)
+    of_stages = sum(stage.cpu_seconds for stage in composed)
+    if of_stages > room and of_stages > 0:
+        composed = [
+            replace(stage, cpu_seconds=stage.cpu_seconds * room / of_stages) for stage in composed
+        ]
+        of_stages = room
+    first = StageCost("dataset", "opaque", room - of_stages, blocked)
+    stages = [first, *composed, StageCost(COLLATE, "collate", min(collate, total))]
+    if other > 0.01 * total:
+        stages.append(StageCost(HAND_OVER_WORK, "transform", other))
+    return stages
+
+
+def _sized(
+    stages: Sequence[StageCost], deliveries: Sequence[Delivery], size: int
+) -> tuple[StageCost, ...]:
+    """With the bytes of a batch after the last stages; between transforms they are not known."""
+    sizes = [one.nbytes for one in deliveries if one.nbytes]
+    each = fmean(sizes) / size if sizes else 0.0
+    done = [stage.name for stage in stages].index(COLLATE)
+    return tuple(
+        replace(stage, bytes_out=each) if index >= done else stage
+        for index, stage in enumerate(stages)
+    )
+
+
+def _spread(made: Sequence[Made]) -> tuple[float, ...]:
+    times = sorted((one.cpu + one.blocked) / one.samples for one in made)
+    mean = fmean(times)
+    if mean <= 0:
+        return (1.0,)
+    if len(times) > QUANTILES:
+        times = [times[int((i + 0.5) * len(times) / QUANTILES)] for i in range(QUANTILES)]
+    mean = fmean(times)
+    return tuple(round(one / mean, 4) for one in times)
+
+
+def _storage(seen: Seen, made: Sequence[Made]) -> Storage | None:
+    samples = sum(one.samples for one in made)
+    each = sum(one.read for one in made) / samples
+    if each < READS_NOTHING:
+        return None
+    missed = sum(one.missed for one in made) / samples
+    cold = seen.reading
+    return Storage(
+        bytes_per_sample=each,
+        total_bytes=each * seen.loader.samples,
+        hits=max(0.0, 1 - missed / each),
+        cold_seconds=cold.seconds_per_byte * each if cold else 0.0,
+        cold_bytes_per_second=cold.bytes_per_second if cold else 0.0,
+    )
+
+
+def _causes(
+    normal: Sequence[tuple[Delivery, Delivery]], made: Sequence[Made], time: float
+) -> dict[str, float]:
+    windows = [Window(later.called, later.returned, later.maker) for _, later in normal]
+    spans = [Span(one.begin, one.end, one.maker, _shares(one)) for one in made]
+    found = attribute(windows, spans)
+    return {cause: seconds / time for cause, seconds in found.items() if seconds > 0}
+
+
+def _shares(one: Made) -> dict[str, float]:
+    """Of the time that a batch took, by cause."""
+    wall = max(one.end - one.begin, 1e-12)
+    cpu = max(0.0, one.cpu - one.collate_cpu)
+    parts = {name: seconds * one.samples for name, seconds in one.stages.items()}
+    known = sum(parts.values())
+    if known > cpu > 0:
+        parts = {name: seconds * cpu / known for name, seconds in parts.items()}
+        known = cpu
+    parts["dataset"] = cpu - known
+    parts[COLLATE] = min(one.collate_cpu, one.cpu)
+    parts[FETCH] = one.blocked
+    parts[TOO_FEW_CORES] = one.queued
+    total = sum(parts.values())
+    return {name: seconds / max(total, wall) for name, seconds in parts.items() if seconds > 0}
+
+
+def _checked(profile: Profile) -> Profile:
+    """With what the model misses of the very configuration that was measured."""
+    error = at_measured(profile).rate / profile.rate.value - 1
+    notes = profile.notes
+    if math.isfinite(error) and abs(error) > MISMATCH:
+        note = (
+            f"the model gives {1 + error:.0%} of the rate that was measured; predictions are wider "
+            "by that, and something is not in the model (memory bandwidth, a lock, other load)"
+        )
+        notes = (*notes, note)
+    return replace(profile, model_error=error, notes=notes)

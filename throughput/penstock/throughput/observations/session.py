@@ -1,0 +1,177 @@
+"""The profiling of one loader, as a state machine without clock or process.
+
+    WARM_UP -> NORMAL -> (FILL -> DRAIN) x rounds -> DONE
+
+A window that the loader has filled before the measuring begins would hide the stalls, so that the
+first batches of each epoch are not counted. Then the program runs as it would alone. Then, some
+times, delivery is withheld until every batch that is under way is ready (workers go on: what they
+do now has no competition from the training), and those are delivered while the workers get no new
+work: how fast the training takes them is G. The same batches come in the same order.
+
+FastFlow (PVLDB 16(5), section 5.1) replays a cached batch on a copy of the model for the same
+figure; DS-Analyzer (PVLDB 14(5), section 4.2) has the program run on synthetic data. Here the
+program trains on, at the price of one window's delay a round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from penstock.throughput.profiles.measured import Measured
+
+NEAR: Final = 0.03
+"""A figure whose interval is this share of it is known well enough."""
+
+
+class Phase(StrEnum):
+    """Of a session."""
+
+    WARM_UP = "warm-up"
+    NORMAL = "normal"
+    FILL = "fill"
+    DRAIN = "drain"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much is measured.
+
+    Attributes:
+        least, most: batches of the program as it runs.
+        rounds: of filling and draining, at most.
+        fixed: exactly ``most`` and ``rounds``: the ranks of a group must do the same.
+    """
+
+    least: int = 20
+    most: int = 60
+    rounds: int = 4
+    fixed: bool = False
+
+    def __post_init__(self) -> None:
+        """Hold the order."""
+        if not 2 <= self.least <= self.most or self.rounds < 0:
+            raise ValueError(
+                f"a session measures 2 batches or more, not {self.least} to {self.most}, and "
+                f"{self.rounds} rounds"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where it is.
+
+    Attributes:
+        window: batches that the loader has under way; 0: it makes them when asked.
+        budget: how much is measured.
+        phase: what the next batch belongs to.
+        left: batches of the phase that are to come, where it has a number.
+        round: of filling and draining, from 0.
+        periods: seconds from one batch to the next, of the program as it runs.
+        steps: seconds of the training for one batch while everything is ready.
+    """
+
+    window: int
+    budget: Budget
+    phase: Phase = Phase.WARM_UP
+    left: int = 1
+    round: int = 0
+    periods: tuple[float, ...] = ()
+    steps: tuple[float, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the next batch is withheld until all are ready."""
+        return self.phase is Phase.FILL
+
+    @property
+    def defers(self) -> bool:
+        """Whether workers get no new work."""
+        return self.phase is Phase.DRAIN
+
+
+def begin(window: int, budget: Budget) -> Session:
+    """The first epoch of a loader begins."""
+    return Session(window, budget, left=_warm_up(window))
+
+
+def taken(session: Session, trained: float | None, waited: float) -> Session:
+    """One more batch was delivered.
+
+    Args:
+        session: before.
+        trained: seconds since the last one was delivered; None: it is an epoch's first.
+        waited: seconds for which the program then waited.
+    """
+    match session.phase:
+        case Phase.WARM_UP:
+            if session.left > 1:
+                return replace(session, left=session.left - 1)
+            return replace(session, phase=Phase.NORMAL, left=0)
+        case Phase.NORMAL:
+            if trained is None:
+                return session
+            periods = (*session.periods, trained + waited)
+            session = replace(session, periods=periods)
+            return _after_normal(session) if _enough(session) else session
+        case Phase.DRAIN:
+            steps = session.steps if trained is None else (*session.steps, trained)
+            session = replace(session, steps=steps, left=session.left - 1)
+            return session if session.left > 0 else _after_drain(session)
+        case _:
+            return session
+
+
+def filled(session: Session, ready: int) -> Session:
+    """All batches that were under way are ready; the first of them ends no measured step."""
+    if session.phase is not Phase.FILL:
+        return session
+    if ready < 2:  # the epoch is about to end
+        return _after_drain(session)
+    return replace(session, phase=Phase.DRAIN, left=ready)
+
+
+def epoch_ended(session: Session) -> Session:
+    """The next batch is another epoch's first: the window is empty again."""
+    if session.phase is Phase.DONE:
+        return session
+    if session.phase is Phase.WARM_UP:
+        return replace(session, left=_warm_up(session.window))
+    if session.phase is Phase.DRAIN:
+        session = _after_drain(session)
+    if session.phase is Phase.DONE or session.phase is Phase.FILL:
+        return session
+    return replace(session, phase=Phase.WARM_UP, left=_warm_up(session.window))
+
+
+def _warm_up(window: int) -> int:
+    return 2 * window + 2
+
+
+def _enough(session: Session) -> bool:
+    number, budget = len(session.periods), session.budget
+    if number >= budget.most:
+        return True
+    if budget.fixed or number < budget.least:
+        return False
+    return Measured.mean_of(session.periods).relative_error <= NEAR
+
+
+def _after_normal(session: Session) -> Session:
+    if session.window and session.budget.rounds:
+        return replace(session, phase=Phase.FILL)
+    return replace(session, phase=Phase.DONE)
+
+
+def _after_drain(session: Session) -> Session:
+    done = session.round + 1
+    known = (
+        not session.budget.fixed
+        and done >= 2
+        and len(session.steps) >= 4
+        and Measured.mean_of(session.steps).relative_error <= NEAR
+    )
+    phase = Phase.DONE if known or done >= session.budget.rounds else Phase.FILL
+    return replace(session, phase=phase, round=done, left=0)
