@@ -1,0 +1,135 @@
+"""How near the predictions of `penstock profile` come to what programs then do.
+
+    python -m benchmarks.stalls --json
+
+Three programs with real input work (`stalls_programs/train.py`: JPEG files, arrays, text) on real
+cores, under a real DataLoader. Each is profiled in one configuration of cores and workers, which
+``--seed`` draws, and asked what it would do in all others; then it runs in those, without the
+profiler. ``error`` is the predicted rate by the measured one, less one; ``inside`` whether the
+measured rate is in the predicted interval. Programs take turns, and figures are medians over
+``--rounds``. DS-Analyzer has an error of at most 4 % for one program and one dimension (PVLDB
+14(5), Fig. 11).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from benchmarks.goals import Goal, at_least, at_most, report
+from penstock.throughput.loop.prediction import predict
+from penstock.throughput.profiles.profile import Profile, loads
+
+PROGRAM: Final = Path(__file__).with_name("stalls_programs") / "train.py"
+KINDS: Final = {"jpeg": 12.0, "arrays": 25.0, "text": 20.0}
+"""Milliseconds of training for a batch."""
+CONFIGURATIONS: Final = ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (2, 4))
+"""Cores and workers."""
+CALIBRATED_IN: Final = ((2, 1), (2, 2))
+MEDIAN_GOAL: Final = 0.03
+WORST_GOAL: Final = 0.08
+RUN_SECONDS: Final = 120.0
+
+
+def command(folder: Path, kind: str, cores: int, workers: int) -> list[str]:
+    """The program, kept to some of the cores."""
+    allowed = ",".join(str(one) for one in sorted(os.sched_getaffinity(0))[:cores])
+    program = [sys.executable, str(PROGRAM), "--folder", str(folder / kind), "--kind", kind]
+    program += ["--workers", str(workers), "--step-ms", str(KINDS[kind])]
+    return ["taskset", "-c", allowed, *program]
+
+
+def run(folder: Path, kind: str, cores: int, workers: int) -> dict[str, float]:
+    """What the program says of itself."""
+    done = subprocess.run(
+        command(folder, kind, cores, workers),
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def profiled(folder: Path, kind: str, cores: int, workers: int) -> Profile:
+    """The profile of one run."""
+    path = folder / f"{kind}.json"
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    program = command(folder, kind, cores, workers)
+    place, program = program[:3], program[3:]
+    subprocess.run(
+        [*place, penstock, "profile", "--batches", "120", "-o", str(path), "--", *program],
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=True,
+    )
+    return loads(path.read_text())
+
+
+def main() -> int:
+    """Profile, predict, run, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    options = parser.parse_args()
+    if len(os.sched_getaffinity(0)) < max(cores for cores, _ in CONFIGURATIONS):
+        parser.error("two cores are needed")
+    source = random.Random(options.seed)
+    load = [os.getloadavg()[0]]
+    rows: list[dict[str, Any]] = []
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind in options.kinds.split(","):
+            calibrated = source.choice(CALIBRATED_IN)
+            run(folder, kind, *calibrated)  # the files are written, and in memory
+            profile = profiled(folder, kind, *calibrated)
+            asked = [one for one in CONFIGURATIONS if one != calibrated]
+            measured: dict[tuple[int, int], list[float]] = {one: [] for one in asked}
+            for _ in range(options.rounds):
+                for one in source.sample(asked, len(asked)):
+                    measured[one].append(run(folder, kind, *one)["rate"])
+            for (cores, workers), rates in measured.items():
+                there = replace(profile.resources, cores=cores, workers=workers)
+                found = predict(profile, there)
+                rate = median(rates)
+                rows.append(
+                    {
+                        "program": kind,
+                        "profiled": "{} cores, {} workers".format(*calibrated),
+                        "cores": cores,
+                        "workers": workers,
+                        "predicted": round(found.rate, 1),
+                        "low": round(found.low, 1),
+                        "high": round(found.high, 1),
+                        "measured": round(rate, 1),
+                        "error": round(found.rate / rate - 1, 4),
+                        "inside": found.low <= rate <= found.high,
+                        "binding": found.binding,
+                    }
+                )
+    load.append(os.getloadavg()[0])
+    errors = [abs(row["error"]) for row in rows]
+    goals: list[Goal] = [
+        at_least("configurations", 12, len(rows)),
+        at_most("median error", MEDIAN_GOAL, round(median(errors), 4)),
+        at_most("worst error", WORST_GOAL, max(errors)),
+    ]
+    result = {"seed": options.seed, "load": load, "published": 0.04, "rows": rows}
+    return report(result, goals, as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
