@@ -18,8 +18,8 @@ from penstock.throughput.decision.offload import LEAST_GAIN, best_share, decide
 from penstock.throughput.decision.sizing import Seen, correct, fastflow_number
 from penstock.throughput.decision.what_if import helps, knee, what_if
 from penstock.throughput.errors import ProfileError
-from penstock.throughput.limits.capacity import Placement, bounds
-from penstock.throughput.limits.cut import cuts_of
+from penstock.throughput.limits.capacity import Placement, bounds, remote_cores_rate
+from penstock.throughput.limits.cut import cuts_of, split
 from penstock.throughput.profiles.profile import Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from tests.throughput.programs import a_profile, profiles, resources
@@ -62,7 +62,7 @@ def test_no_more_is_moved_than_brings_something() -> None:
     assert found.chosen.rate == pytest.approx(320.0, rel=0.01)
     assert found.chosen.data_workers < 8
     assert found.runner_up is not None
-    assert "cores binds at 127.4 samples/s" in found.why
+    assert "bound by cores at 127.4 samples/s" in found.why
 
 
 def test_what_waits_for_its_storage_is_not_moved() -> None:
@@ -72,7 +72,7 @@ def test_what_waits_for_its_storage_is_not_moved() -> None:
     found = decide(a_profile(storage=storage), SLOW)
     assert not found.moves
     assert found.binding == "storage"
-    assert "storage binds" in found.why
+    assert "bound by storage" in found.why
 
 
 def test_a_thin_network_moves_nothing() -> None:
@@ -84,7 +84,7 @@ def test_below_ten_per_cent_nothing_moves() -> None:
     nearly = a_profile(step=replace(a_profile().step, value=0.24, low=0.23, high=0.25))
     found = decide(nearly, SLOW)
     assert not found.moves
-    assert "not worth moving" in found.why
+    assert "not worth it" in found.why
     assert decide(nearly, SLOW, least_gain=0.01).moves
 
 
@@ -97,7 +97,8 @@ def test_a_correction_makes_the_model_say_what_was_seen() -> None:
     there = replace(SLOW, data_workers=2, data_worker_speed=0.5)
     found = bounds(truth, there, placement)
     rate = min(found.values())
-    seen = Seen(rate, 2 * rate / found["cores"], 2 * rate / found["data workers"], True)
+    of_all = remote_cores_rate(truth, there, split(truth.stages, placement.cut)) / placement.share
+    seen = Seen(rate, 2 * rate / found["cores"], 2 * rate / of_all, True)
     fixed, limits = correct(profile, replace(there, data_worker_speed=1.0), placement, seen)
     again = bounds(fixed, limits, placement)
     assert min(again.values()) == pytest.approx(rate, rel=0.01)

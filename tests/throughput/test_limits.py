@@ -55,7 +55,7 @@ def test_receiving_costs_cores_of_the_training_pod() -> None:
     whole = cuts_of(profile.stages)[0]
     all_remote = bounds(profile, Resources(cores=2, workers=2, data_workers=4), Placement(whole, 1))
     assert all_remote["cores"] == pytest.approx(2 / (0.6e-9 * 1e6))
-    assert all_remote["data workers"] == pytest.approx(4 / (0.01 + 0.7e-9 * 1e6))
+    assert all_remote["data workers"] == pytest.approx(4 / (0.01 + 0.7e-9 * 1e6 + 0.001))
     assert all_remote["network"] == pytest.approx(1.25e9 / 1e6)
 
 

@@ -10,7 +10,7 @@ from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.capacity import Placement, bounds
 from penstock.throughput.limits.cut import cuts_of
 from penstock.throughput.loop.closed_loop import MOST_WORKERS, Loop, simulate
-from penstock.throughput.loop.prediction import at_measured, predict
+from penstock.throughput.loop.prediction import at_measured, loop_of, predict
 from penstock.throughput.loop.stalls import HAND_OVER, Span, Window, attribute
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
@@ -101,7 +101,8 @@ def test_a_training_of_several_threads_beside_more_workers_is_uncertain() -> Non
     found = predict(busy, Resources(cores=2, workers=2))
     assert found.extrapolated
     assert found.low <= 0.5 * found.rate
-    roomy = predict(busy, Resources(cores=8, workers=2))
+    beside = a_profile(step_cores=1.8, resources=Resources(cores=8, workers=1))
+    roomy = predict(beside, Resources(cores=8, workers=2))
     assert roomy.low > 0.9 * roomy.rate
 
 
@@ -142,3 +143,22 @@ def test_causes_sum_to_the_waiting(waits: list[float], works: list[float]) -> No
     ]
     total = sum(one.end - one.begin for one in windows)
     assert sum(attribute(windows, spans).values()) == pytest.approx(total, abs=1e-6)
+
+
+def test_where_no_core_is_free_as_the_training_wakes_a_hand_over_takes_longer() -> None:
+    alone = a_profile(hand_over_seconds=0.002, resources=Resources(cores=2, workers=1))
+    there = loop_of(alone, Resources(cores=2, workers=1)).hand_over
+    assert there == 0.002
+    crowded = loop_of(alone, Resources(cores=1, workers=1)).hand_over
+    assert 0.002 < crowded <= 0.008
+    found = predict(alone, Resources(cores=1, workers=1))
+    assert found.extrapolated
+    assert found.low <= 0.8 * found.rate
+
+
+def test_from_workers_to_none_and_back_a_prediction_is_wide() -> None:
+    for before, after in ((0, 2), (2, 0)):
+        profile = a_profile(resources=Resources(cores=8, workers=before))
+        found = predict(profile, Resources(cores=8, workers=after))
+        assert found.extrapolated
+        assert found.low <= 0.76 * found.rate

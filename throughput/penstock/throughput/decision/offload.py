@@ -13,7 +13,7 @@ by the same bounds that `capacity` has, so that the resource that binds decides:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -103,7 +103,7 @@ def decide(
     ranked = sorted(near, key=lambda one: (one.remote_cores, one.bytes_per_second))
     if not ranked or best < without.rate * (1 + least_gain):
         gain = max(0.0, best / without.rate - 1)
-        text = f"{binding(found)} binds, and data workers would bring {gain:.0%}: not worth moving"
+        text = f"bound by {_bound(found, alone)}; data workers would bring {gain:.0%}: not worth it"
         runner = max(cheapest, key=lambda one: one.rate, default=None)
         return Decision(without, without.rate, runner, binding(found), text)
     chosen = ranked[0]
@@ -111,9 +111,9 @@ def decide(
     with_them = replace(limits, data_workers=chosen.data_workers)
     limit = binding(bounds(profile, with_them, chosen.placement))
     text = (
-        f"{binding(found)} binds at {without.rate:.4g} samples/s; with "
+        f"bound by {_bound(found, alone)} at {without.rate:.4g} {unit(profile)}; with "
         f"{chosen.placement.share:.0%} made by {chosen.data_workers} data workers "
-        f"({chosen.placement.cut.name}) {limit} does, at {chosen.rate:.4g}"
+        f"({chosen.placement.cut.name}) by {limit}, at {chosen.rate:.4g}"
     )
     return Decision(chosen, without.rate, max(others, key=lambda one: one.rate), limit, text)
 
@@ -160,7 +160,9 @@ def _roomy_share(
 
     def able(share: float) -> float:
         found = bounds(profile, resources, Placement(cut, share))
-        return min(rate for name, rate in found.items() if name not in _CONSTANT)
+        # A training that makes batches itself trains the more, the more are made elsewhere.
+        constant = _CONSTANT if resources.workers else {"storage"}
+        return min(rate for name, rate in found.items() if name not in constant)
 
     enough = _peak(able)
     wanted = min(goal * (1 + headroom), able(enough))
@@ -195,6 +197,19 @@ def _candidate(profile: Profile, placement: Placement, number: int, rate: float)
     return Candidate(
         placement, number, rate, moved * remote, moved * (parts.bytes_in + parts.bytes_out)
     )
+
+
+def _bound(found: Mapping[str, float], resources: Resources) -> str:
+    """What binds, in words."""
+    name = binding(found)
+    if name == "accelerator" and not resources.workers:
+        return "the training process, which makes its batches itself,"
+    return name
+
+
+def unit(profile: Profile) -> str:
+    """Of its rates: of a running job only batches are counted."""
+    return "batches/s" if profile.batch_size == 1 else "samples/s"
 
 
 def candidates(profile: Profile, limits: Resources) -> Iterator[Candidate]:

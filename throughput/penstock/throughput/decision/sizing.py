@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from penstock.throughput.errors import ProfileError
-from penstock.throughput.limits.capacity import Placement, bounds
+from penstock.throughput.limits.capacity import Placement, bounds, remote_cores_rate
 from penstock.throughput.limits.cut import split
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
@@ -75,7 +75,8 @@ def correct(
     share = placement.share if placement.cut.moves and resources.data_workers else 0.0
     if share and "data workers" in found:
         cores = resources.data_workers * resources.data_worker_cores
-        there = bounds(corrected, resources, placement)["data workers"]
+        parts = split(corrected.stages, placement.cut)
+        there = remote_cores_rate(corrected, resources, parts) / share
         wanted = cores * seen.rate / max(seen.remote_busy_cores, 1e-12)
         resources = replace(
             resources, data_worker_speed=resources.data_worker_speed * wanted / there

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.throughput.limits.cut import NOTHING, Cut, split
+from penstock.throughput.limits.cut import NOTHING, Cut, Split, split
 from penstock.throughput.limits.fetching import storage_rate, with_cache
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
@@ -52,18 +52,26 @@ def bounds(
     stay = (1 - share) * busy + share * (parts.local_cpu + parts.local_blocked)
     if resources.workers:
         found["workers"] = _per(resources.workers, stay)
-    elif not share:
+    else:  # the training makes what nobody else does, and does not train meanwhile
         found["accelerator"] = 1 / (1 / found["accelerator"] + stay)
     if (speed := storage_rate(profile, resources)) is not None:
         found["storage"] = speed
     if share:
-        remote = parts.remote_cpu + transport.send_cpu_seconds * parts.bytes_in
-        remote += transport.receive_cpu_seconds * parts.bytes_out
-        cores = resources.data_workers * resources.data_worker_cores * resources.data_worker_speed
-        found["data workers"] = _per(cores, share * remote)
+        makers = resources.data_workers * max(1, round(resources.data_worker_cores))
+        working = makers / remote_cores_rate(profile, resources, parts)
+        found["data workers"] = _per(makers, share * (working + parts.remote_blocked))
         moved = max(parts.bytes_in, parts.bytes_out)
         found["network"] = _per(resources.network_bytes_per_second, share * moved)
     return found
+
+
+def remote_cores_rate(profile: Profile, resources: Resources, parts: Split) -> float:
+    """What the cores of all data workers could do if nothing blocked them, at a share of 1."""
+    transport = profile.transport
+    remote = parts.remote_cpu + transport.send_cpu_seconds * parts.bytes_in
+    remote += transport.receive_cpu_seconds * parts.bytes_out
+    cores = resources.data_workers * resources.data_worker_cores * resources.data_worker_speed
+    return _per(cores, remote)
 
 
 def binding(found: Mapping[str, float]) -> str:

@@ -19,6 +19,16 @@ WIDENED: Final = 0.1
 """Of the rate, for each further doubling."""
 CROWDED: Final = 0.5
 """Of the rate, the low end where several threads of the training may have to wait for a core."""
+UNLIKE: Final = 0.25
+"""Of the rate, either way, where batches were made by workers and are to be made in line, or the
+other way round: a worker has shared memory to fill, and a machine's idle states differ."""
+SQUEEZED: Final = 0.8
+"""Of the rate, the low end where workers and training want more cores than there are, and did not
+when they were measured."""
+WAKING: Final = 3.0
+"""So many times longer a hand-over takes when no core is free as the training wakes: its worker and
+its own threads answer each other, and wait for a core each time. As measured with Linux 6 on one
+and two cores; other schedulers differ."""
 LEAST_ERROR: Final = 0.02
 """Of the model itself, where everything that goes into it is exact."""
 
@@ -64,7 +74,7 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
         blocked=sum(stage.blocked_seconds for stage in stages) * size,
         step=profile.step.value,
         step_cores=profile.step_cores,
-        hand_over=profile.hand_over_seconds,
+        hand_over=profile.hand_over_seconds * _waking(profile, resources, placement),
         spread=profile.spread,
         contention=profile.contention,
         others=profile.others,
@@ -90,6 +100,9 @@ def predict(
     doubt = _doubt(profile, binds)
     beyond = _beyond(profile.resources, resources)
     doubt += WIDENED * beyond
+    unlike = (resources.workers > 0) != (profile.resources.workers > 0)
+    if unlike and not resources.data_workers:
+        doubt += UNLIKE
     top = min(rate * (1 + doubt), found["accelerator"] * (1 + profile.step.relative_error + doubt))
     fewer = profile.step_cores > 1 and resources.cores < profile.resources.cores
     if fewer:  # threads of the training that wait for each other look busy, and may need no core
@@ -98,13 +111,15 @@ def predict(
         waiting = simulate(loop_of(calm, resources, placement), seed=seed).rate
         top = max(top, min(waiting * profile.batch_size, least) * (1 + doubt))
     crowded = _crowds_training(profile, resources)
+    squeezed = _is_squeezed(resources, profile) and not _is_squeezed(profile.resources, profile)
+    lowest = CROWDED if crowded else SQUEEZED if squeezed else 1.0
     return Prediction(
         rate=rate,
-        low=max(0.0, rate * (1 - doubt) * (CROWDED if crowded else 1.0)),
+        low=max(0.0, rate * (1 - doubt) * lowest),
         high=max(rate, top),
         stalled=middle.stalled,
         binding=binds,
-        extrapolated=beyond > 0 or fewer or crowded,
+        extrapolated=beyond > 0 or fewer or crowded or squeezed or unlike,
     )
 
 
@@ -128,6 +143,30 @@ def _crowds_training(profile: Profile, resources: Resources) -> bool:
     now, wanted = profile.resources, resources.workers + profile.step_cores
     more = resources.workers > now.workers or resources.cores < now.cores
     return profile.step_cores > 1 and more and wanted > resources.cores
+
+
+def _is_squeezed(resources: Resources, profile: Profile) -> bool:
+    return resources.workers > 0 and resources.workers + max(1.0, profile.step_cores) > (
+        resources.cores
+    )
+
+
+def _waking(profile: Profile, resources: Resources, placement: Placement) -> float:
+    """How much longer a hand-over takes than with a core free for everybody.
+
+    Each maker is on a core for a part of the time that follows from the bounds; that all cores are
+    taken at a moment is a matter of so many independent makers.
+    """
+    workers, cores = resources.workers, max(1, math.floor(resources.cores))
+    if workers < cores:
+        return 1.0
+    rate = min(bounds(profile, resources, placement).values())
+    busy = min(1.0, rate * profile.cpu_seconds / workers)
+    free = sum(
+        math.comb(workers, count) * busy**count * (1 - busy) ** (workers - count)
+        for count in range(cores)
+    )
+    return 1 + WAKING * (1 - free)
 
 
 def _beyond(before: Resources, now: Resources) -> float:

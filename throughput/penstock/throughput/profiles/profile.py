@@ -82,6 +82,7 @@ class Profile:
         model_error: of the model's rate for the resources that the program had, as a share.
         keys: by which parts are found again: ``pipeline``, ``model``, ``machine``.
         notes: what the reader of the profile should know, a sentence each.
+        processes: of the training that are like this one; all rates are of one.
     """
 
     program: str
@@ -103,11 +104,14 @@ class Profile:
     model_error: float = 0.0
     keys: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    processes: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what no program can be."""
         if self.batch_size < 1:
             raise ProfileError(f"batch_size: {self.batch_size} must be at least 1")
+        if self.processes < 1:
+            raise ProfileError(f"processes: {self.processes} must be at least 1")
         if not self.stages:
             raise ProfileError("stages: there must be at least one")
         if self.step.value <= 0:

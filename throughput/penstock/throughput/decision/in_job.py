@@ -1,0 +1,183 @@
+"""The decision for one job: how many data workers, of what size, and what they promise.
+
+Not offloading is a candidate like the others, and wins below a gain of 10 % (FastFlow, Algorithm
+1). A job that waits for its storage is not helped by other processes that wait for it, too
+(DS-Analyzer, PVLDB 14(5), section 3: fetch stalls and preparation stalls have different cures).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.throughput.decision.offload import LEAST_GAIN, Candidate, Decision, decide, unit
+from penstock.throughput.limits.capacity import binding, bounds
+from penstock.throughput.loop.prediction import Prediction, predict
+from penstock.throughput.profiles.profile import Profile
+from penstock.throughput.profiles.resources import Resources
+
+STREAMS: Final = 10e6
+"""Bytes a second of one reader. Who gets less while it is blocked waits for answers and not for
+bytes: that is latency, which more readers hide."""
+LEAST_STALL: Final = 0.05
+"""A training that waits for less of its time is not held up by its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDecision:
+    """For a whole job; rates are samples a second of all its training processes.
+
+    Attributes:
+        data_workers: 0: none.
+        cores: of each.
+        promised: with them.
+        without: without any.
+        share: of the batches that they make.
+        cut: what of a batch they make.
+        binding: what bounds the rate then.
+        waits_for_storage: the training waits for reads, which data workers would wait for, too.
+        why: a sentence for people.
+        runner_up: what was next best; empty: nothing.
+    """
+
+    data_workers: int
+    cores: int
+    promised: Prediction
+    without: float
+    share: float
+    cut: str
+    binding: str
+    waits_for_storage: bool
+    why: str
+    runner_up: str
+
+    @property
+    def gain(self) -> float:
+        """As a share of the rate without."""
+        return self.promised.rate / self.without - 1 if self.without > 0 else 0.0
+
+
+def decide_in_job(profile: Profile, most: int, most_cores: int = 1) -> JobDecision:
+    """Choose.
+
+    Args:
+        profile: of one training process.
+        most: data workers that the job may have.
+        most_cores: that a data worker may have, if it makes a batch on each of them at a time;
+            Penstock's make one, so that they are small and fit where other pods leave room
+            (GoldMiner, section 3.4.1).
+    """
+    alone = replace(profile.resources, data_workers=0)
+    without = predict(profile, alone)
+    if not profile.resources.data_workers:
+        seen = profile.rate.value
+        without = replace(without, rate=seen, low=min(without.low, seen))
+    if waits_for_storage(profile):
+        text = (
+            "it waits for storage, not for CPU: "
+            f"{profile.causes.get('fetch', 0.0):.0%} of its time goes into reads that nothing has "
+            "in memory; data workers would wait for them, too; a cache, or faster storage, helps"
+        )
+        return _none(profile, without, binding(bounds(profile, alone)), text, None, storage=True)
+    if profile.stalled < LEAST_STALL and not profile.resources.data_workers:
+        text = f"it waits for its input {profile.stalled:.0%} of its time: nothing to gain"
+        return _none(profile, without, "accelerator", text, None)
+    each = max(1, most // profile.processes) if most else 0
+    decision = _sized(profile, alone, each, most_cores)
+    chosen = decision.chosen
+    if not decision.moves:
+        return _none(profile, without, decision.binding, decision.why, decision.runner_up)
+    cores = round(_cores(profile, chosen, most_cores))
+    there = replace(alone, data_workers=chosen.data_workers, data_worker_cores=cores)
+    found = predict(profile, there, chosen.placement)
+    if found.rate < (1 + LEAST_GAIN) * without.rate:
+        gain = found.rate / without.rate - 1
+        text = f"bound by {decision.binding}; data workers would bring {gain:.0%}: not worth it"
+        return _none(profile, without, decision.binding, text, chosen)
+    number = min(most, chosen.data_workers * profile.processes)
+    return JobDecision(
+        data_workers=number,
+        cores=cores,
+        promised=_times(found, profile.processes),
+        without=without.rate * profile.processes,
+        share=chosen.placement.share,
+        cut=chosen.placement.cut.name,
+        binding=decision.binding,
+        waits_for_storage=False,
+        why=decision.why,
+        runner_up=_in_words(decision.runner_up, profile),
+    )
+
+
+def waits_for_storage(profile: Profile) -> bool:
+    """Whether reads that are not in memory are most of what the training waits for."""
+    storage = profile.storage
+    if storage is None or storage.hits >= 1 or profile.stalled < LEAST_STALL:
+        return False
+    if storage.cold_bytes_per_second:
+        return binding(bounds(profile, profile.resources)) == "storage"
+    missed = storage.bytes_per_sample * (1 - storage.hits)
+    streams = missed >= STREAMS * profile.blocked_seconds
+    return streams and profile.blocked_seconds > profile.cpu_seconds
+
+
+def _sized(profile: Profile, alone: Resources, most: int, most_cores: int) -> Decision:
+    """With the smallest data workers with which as many as may be do."""
+    cores, found = 1, None
+    while True:
+        limits = replace(alone, data_workers=most, data_worker_cores=cores)
+        found = decide(profile, limits)
+        bounded = found.moves and found.binding == "data workers"
+        if cores >= most_cores or not bounded:
+            return found
+        cores = min(most_cores, 2 * cores)
+
+
+def _cores(profile: Profile, chosen: Candidate, most_cores: int) -> float:
+    """Of each data worker, from what all of them are busy with."""
+    needed = chosen.remote_cores / profile.resources.data_worker_speed
+    each = 1
+    while each < most_cores and each * chosen.data_workers < needed:
+        each *= 2
+    return min(each, most_cores)
+
+
+def _none(
+    profile: Profile,
+    without: Prediction,
+    limit: str,
+    why: str,
+    runner_up: Candidate | None,
+    *,
+    storage: bool = False,
+) -> JobDecision:
+    times = profile.processes
+    return JobDecision(
+        data_workers=0,
+        cores=1,
+        promised=_times(without, times),
+        without=without.rate * times,
+        share=0.0,
+        cut="all local",
+        binding=limit,
+        waits_for_storage=storage,
+        why=why,
+        runner_up=_in_words(runner_up, profile),
+    )
+
+
+def _times(found: Prediction, processes: int) -> Prediction:
+    return replace(
+        found,
+        rate=found.rate * processes,
+        low=found.low * processes,
+        high=found.high * processes,
+    )
+
+
+def _in_words(candidate: Candidate | None, profile: Profile) -> str:
+    if candidate is None:
+        return ""
+    number = candidate.data_workers * profile.processes
+    rate = candidate.rate * profile.processes
+    return f"{candidate.placement.cut.name}, {number} data workers: {rate:.4g} {unit(profile)}"
