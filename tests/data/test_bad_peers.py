@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket
 import threading
 import time
@@ -76,14 +77,19 @@ def test_garbage_at_the_door_is_refused(
 
 
 LONG = msgpack.packb([5, "<f8", [99], None])
+COST = [0.1, 0.1, 0.0, 0]
 LIES = {
     "garbage": lambda line: line.sock.sendall(b"x" * 100),
     "unknown kind": lambda line: line.send(99, []),
     "wrong fields": lambda line: line.send(messages.BATCH, [1, 2]),
-    "unasked batch": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 0, -1, 0.1]),
-    "foreign block": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 9, 3, 0.1]),
-    "no arrays": lambda line: line.send(messages.BATCH, [1, 0, LONG, 0, -1, 0]),
-    "odd structure": lambda line: line.send(messages.BATCH, [1, 0, "?", 0, -1, 0.1]),
+    "unasked batch": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 0, -1, COST]),
+    "foreign block": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 9, 3, COST]),
+    "no arrays": lambda line: line.send(messages.BATCH, [1, 0, LONG, 0, -1, COST]),
+    "odd structure": lambda line: line.send(messages.BATCH, [1, 0, "?", 0, -1, COST]),
+    "odd cost": lambda line: line.send(messages.BATCH, [1, 0, b"\x92\x00\x01", 0, -1, 0.1]),
+    "endless cost": lambda line: line.send(
+        messages.BATCH, [1, 0, b"\x92\x00\x01", 0, -1, [math.inf, 0.1, 0.0, 0]]
+    ),
     "odd answer": lambda line: line.send(messages.FAILED, [1, "x", None, 5, {}]),
     "odd types": lambda line: line.send(messages.DROPPED, [[], {}, "b"]),
     "wants odd memory": lambda line: line.send(messages.WANT, ["much"]),

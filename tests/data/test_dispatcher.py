@@ -43,7 +43,7 @@ def test_asking_at_any_time_changes_no_later_answer() -> None:
     books.worker(WorkerReport(name="w"), 0.0)
     late = FORGET_SECONDS + 1
     assert (books.consumers(late), books.workers(late), books.queue(late)) == ([], [], None)
-    assert (books.wait_shares(late), books.batches_taken(late)) == ({}, 0)
+    assert (books.wait_shares(late), books.batches_taken(late)) == ({}, 3)
     assert [one.name for one in books.consumers(1.0)] == ["c"]
     assert [one.name for one in books.workers(1.0)] == ["w"]
     books.expire(late)

@@ -13,8 +13,15 @@ import pytest
 
 from penstock.base.enums import EventKind, Role, Strategy
 from penstock.client import AsyncBrainClient, RetryPolicy
+from penstock.data import job_input
 from penstock.data.dispatcher import Dispatcher
-from penstock.data.protocol import ConsumerReport, QueueState, WorkerReport
+from penstock.data.protocol import (
+    ConsumerReport,
+    InputTotals,
+    MakingTotals,
+    QueueState,
+    WorkerReport,
+)
 from penstock.job.protocol import (
     AgentReport,
     DataSpec,
@@ -395,3 +402,57 @@ def test_a_death_is_told_once_while_its_pod_is_there_even_if_the_brain_was_away(
         ("OutOfMemory", 1),
         ("Failed", 0),
     ]
+
+
+def test_what_the_training_processes_count_reaches_the_brain_as_a_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_input, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(job_input, "SKIPPED_SECONDS", 0.0)
+    fake, dispatcher, kept = FakeBrain(), Dispatcher("d"), []
+    fake._profile = lambda request: (  # type: ignore[attr-defined]  # found by its name
+        kept.append(json.loads(request.content)) or httpx.Response(204)
+    )
+
+    def taken(batches: int) -> ConsumerReport:
+        made = MakingTotals(batches=batches, seconds=0.1 * batches, cpu_seconds=0.1 * batches)
+        totals = InputTotals(
+            seconds=0.06 * batches,
+            taken=batches,
+            waited_seconds=0.04 * batches,
+            batch_bytes=1000,
+            cores=2,
+            local_workers=2,
+            local=made,
+        )
+        return ConsumerReport(name="c", address="h:1", input=totals)
+
+    async def run() -> None:
+        client = AsyncBrainClient("http://brain", transport=httpx.MockTransport(fake))
+        link = BrainConnection(client, UID, books(), dispatcher)
+        tasks = [asyncio.create_task(link.register(lambda: REGISTRATION))]
+        tasks.append(asyncio.create_task(link.send_samples()))
+        count = 0
+        async with asyncio.timeout(30):
+            while not kept:
+                count += 10
+                dispatcher.consumer(taken(count), time.monotonic())
+                await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await link.close()
+
+    asyncio.run(run())
+    assert kept[0]["source"] == "job"
+    assert kept[0]["content"]["resources"]["workers"] == 2
+    assert kept[0]["content"]["stalled"] == pytest.approx(0.67, abs=0.02)
+
+
+def test_a_program_without_the_api_trains_as_many_steps_as_it_takes_batches() -> None:
+    dispatcher = Dispatcher("d")
+    queue = QueueState(dequeued_per_second=3.0)
+    for rank in (0, 1):
+        report = ConsumerReport(name=f"c{rank}", address="h:1", rank=rank, taken=7, queue=queue)
+        dispatcher.consumer(report, 0.0)
+    sample = JobSampler(Coordinator(JobFacts(), identity="t"), dispatcher).measure(3.0, 1.0)
+    assert (sample.step, sample.steps_per_second) == (7, 3.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,13 @@ def test_who_is_told_to_stop_while_it_begins_does_not_wait_for_the_job(tmp_path:
             assert await running == 0
 
     asyncio.run(main())
+
+
+def test_what_a_job_did_is_said_in_words_whether_or_not_its_script_uses_the_api() -> None:
+    coordinator = Coordinator(JobFacts(), "one")
+    plain = coordinator.summary(0.0)
+    assert "None" not in room.in_words(plain, 12)
+    assert room.in_words(plain, 12).startswith("12 batches taken")
+    assert room.in_words(plain, 0) == "the program ended by itself"
+    known = replace(plain, data=DATA, samples_seen=64, result={"loss": 1})
+    assert room.in_words(known, 8) == "64 samples seen, 0 lost, 0 repeated; result {'loss': 1}"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,11 +22,13 @@ from penstock.data.complaints import Complaints
 from penstock.data.consumer import Consumer
 from penstock.data.errors import BadSampleError, NotPortableError
 from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.making import MakingClock
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
 from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
 from penstock.data.queue.batch_queue import Delivery, QueueOptions
 from penstock.data.seeding import preserved
+from penstock.data.sizes import batch_bytes
 from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport.raised import unpack_raised
 from penstock.data.window.reorder_buffer import Failure, Need
@@ -35,6 +36,8 @@ from penstock.data.window.reorder_buffer import Failure, Need
 logger = logging.getLogger(__name__)
 
 LOOKAHEAD: Final = 64
+SIZED: Final = 16
+"""Of the batches that the program makes itself one in so many is measured."""
 MAX_QUARANTINE: Final = 10_000
 _complaints: Final = Complaints()
 
@@ -166,6 +169,7 @@ class BatchStream:
             self.queue.portable = False
         self._window: Any = self.queue.window
         self._begun = at_once
+        self._clock = MakingClock()
         if at_once:
             self._refill()
 
@@ -236,9 +240,12 @@ class BatchStream:
                 raise StopIteration
             made = need is None
             if need is Need.MAKE:
-                began = time.perf_counter()  # the wait for whoever had it before is counted
+                self._clock.begin()  # the wait for whoever had it before is counted
                 made, batch = self._make_here(*batch)
-                self._pool.counts.add_made_here(time.perf_counter() - began)
+                cost, counts = self._clock.end(), self._pool.counts
+                counts.add_made_here(cost)
+                if made and counts.made_here % SIZED == 1:
+                    counts.batch_bytes = batch_bytes(batch)
             self._refill()
             if made:
                 return batch
@@ -318,6 +325,7 @@ class BatchStream:
         if self._closed:
             return
         self._closed = True
+        self._clock.close()
         self._pool.close(self.queue.number)
         self._end_local()
 

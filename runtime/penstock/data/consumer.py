@@ -27,13 +27,17 @@ from penstock.base.listener import (
     is_loopback,
 )
 from penstock.base.log_limit import LogLimit
+from penstock.data.cores import usable_cores
 from penstock.data.errors import DataError, FrameError, HandshakeError
+from penstock.data.making import Making
 from penstock.data.protocol import (
     CONSUMER_PATH,
     REPORT_SECONDS,
     ConsumerReply,
     ConsumerReport,
     InputOptions,
+    InputTotals,
+    MakingTotals,
     ProtocolError,
     QueueState,
 )
@@ -78,6 +82,7 @@ class Consumer:
         self.pool = WorkerPool()
         self.counts = self.pool.counts
         self._closing = threading.Event()
+        self._began, self._cores = time.monotonic(), usable_cores()
         self._newcomers = Newcomers()
         self._refusals, self._deaf = LogLimit(), LogLimit()
         self._options = InputOptions()
@@ -186,7 +191,7 @@ class Consumer:
     # ------------------------------------------------------------------ reports
 
     def _report(self, reporter: Reporter) -> None:
-        queue, since, before = QueueState(), time.monotonic(), (0, 0, 0, 0, 0.0)
+        queue, since, before = QueueState(), self._began, (0, 0, 0, 0, 0.0)
         while True:
             closing = self._closing.is_set()
             now = time.monotonic()
@@ -225,6 +230,7 @@ class Consumer:
                 newest_left_out=tuple(self.counts.newest_left_out),
                 workers=len(self.pool.workers),
                 queue=queue,
+                input=self._totals(now),
                 closed=closing,
             )
             try:
@@ -240,3 +246,29 @@ class Consumer:
                 return
             self.pool.sweep()
             self._closing.wait(REPORT_SECONDS)
+
+    def _totals(self, now: float) -> InputTotals:
+        counts = self.counts
+        return InputTotals(
+            seconds=now - self._began,
+            taken=counts.taken + counts.made_here,
+            waited_seconds=counts.waited_seconds,
+            cpu_seconds=time.process_time(),
+            received_bytes=counts.received_bytes,
+            batch_bytes=counts.batch_bytes,
+            cores=self._cores,
+            local_workers=self.pool.local_workers,
+            in_line=_totals_of(counts.in_line),
+            local=_totals_of(counts.local),
+            remote=_totals_of(counts.remote),
+        )
+
+
+def _totals_of(making: Making) -> MakingTotals:
+    return MakingTotals(
+        batches=making.batches,
+        seconds=making.seconds,
+        cpu_seconds=making.cpu_seconds,
+        queued_seconds=making.queued_seconds,
+        storage_bytes=making.storage_bytes,
+    )

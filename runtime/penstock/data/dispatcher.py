@@ -75,6 +75,8 @@ class Dispatcher:
         self._identity = identity
         self._options = options
         self._damage: OrderedDict[str, ConsumerReport] = OrderedDict()
+        self._last_rate = 0.0  # of whoever was the last to say goodbye
+        self._taken = 0  # batches, by whoever has taken most when somebody last reported
         self._consumers: dict[str, _Seen] = {}
         self._workers: dict[str, _Seen] = {}
 
@@ -83,8 +85,12 @@ class Dispatcher:
         self.expire(now)
         if report.closed:
             self._consumers.pop(report.name, None)
+            self._last_rate = report.queue.dequeued_per_second if report.queue else 0.0
         else:
+            self._last_rate = 0.0
             self._note(self._consumers, MAX_CONSUMERS, "training processes", report, now)
+        others = (one.taken for one in self.consumers(now))
+        self._taken = max(report.taken, max(others, default=0))
         if report.lost or report.left_out:
             self._damage[report.name] = report
             while len(self._damage) > MAX_CONSUMERS:
@@ -153,8 +159,16 @@ class Dispatcher:
         return found
 
     def batches_taken(self, now: float) -> int:
-        """By the training process that has taken most."""
-        return max((one.taken for one in self.consumers(now)), default=0)
+        """By the training process that has taken most; when all have gone, what that was."""
+        return max((one.taken for one in self.consumers(now)), default=self._taken)
+
+    def batches_per_second(self, now: float) -> float:
+        """Of the training process that takes most: each takes one batch in a step.
+
+        When the last has said goodbye, what that was: the program has come to its end.
+        """
+        queues = (one.queue for one in self.consumers(now) if one.queue is not None)
+        return max((one.dequeued_per_second for one in queues), default=self._last_rate)
 
     def damage(self) -> Damage:
         """What training processes, also those that are gone, went without."""

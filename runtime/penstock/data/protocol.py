@@ -54,6 +54,38 @@ class QueueState(Message):
     limit: Annotated[str, Field(max_length=20)] = ""
 
 
+Total = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+
+
+class MakingTotals(Message):
+    """Batches that one kind of maker has made since the consumer came up, and what they cost."""
+
+    batches: Count = 0
+    seconds: Total = 0.0
+    cpu_seconds: Total = 0.0
+    queued_seconds: Total = 0.0
+    storage_bytes: Count = 0
+
+
+class InputTotals(Message):
+    """A consumer's input since it came up; whoever listens takes differences.
+
+    ``cpu_seconds`` are the training process's own, of all its threads.
+    """
+
+    seconds: Total = 0.0
+    taken: Count = 0
+    waited_seconds: Total = 0.0
+    cpu_seconds: Total = 0.0
+    received_bytes: Count = 0
+    batch_bytes: Count = 0  # of the newest batch
+    cores: Annotated[float, Field(ge=0, le=100_000)] = 0.0  # that its pod may use
+    local_workers: Count = 0
+    in_line: MakingTotals = MakingTotals()
+    local: MakingTotals = MakingTotals()
+    remote: MakingTotals = MakingTotals()
+
+
 class InputOptions(Message):
     """How the samples of the job are to be treated: what ``spec.input`` says in an ElasticJob."""
 
@@ -79,6 +111,7 @@ class ConsumerReport(Message):
         tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=8)
     ] = ()
     queue: QueueState | None = None
+    input: InputTotals | None = None
     closed: bool = False
 
 

@@ -18,6 +18,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -25,9 +26,11 @@ from typing import TYPE_CHECKING, Final, Self
 from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
+from penstock.data.applying import Choice, verdict
 from penstock.data.call_guard import guard_calls
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.interception import environment
+from penstock.data.job_input import JobInput
 from penstock.data.protocol import MAX_BYTES, InputOptions
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOK_SECONDS: Final = 0.5
 LEAVE_SECONDS: Final = 6.0
 RESTART_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 MAX_DATA_WORKERS: Final = 256
@@ -54,6 +58,7 @@ class LocalDataPlane:
         if not 0 <= count <= MAX_DATA_WORKERS:
             raise ValueError(f"--data-workers: {count}; must be from 0 to {MAX_DATA_WORKERS}")
         self._count = count
+        self.input = JobInput()
         self._token = environ.get(names.JOB_TOKEN) or secrets.token_hex(32)
         self._environ = dict(environ)
         self._stopping = False
@@ -102,6 +107,13 @@ class LocalDataPlane:
         (await self._making).should_exit = True
         await self._serving
 
+    async def end_data_workers(self) -> None:
+        """The program goes on without them; what they had not made goes to itself."""
+        self._stopping = True
+        for process in list(self._processes):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+
     async def _keep_one(self) -> None:
         """Keep one data worker running."""
         environ = {
@@ -126,14 +138,18 @@ class LocalDataPlane:
             await asyncio.sleep(pause)
 
 
-def run(count: int, options: InputOptions, arguments: Sequence[str]) -> int:
+def run(
+    count: int, options: InputOptions, arguments: Sequence[str], choice: Choice | None = None
+) -> int:
     """``penstock run ARGUMENTS`` with data workers beside it; its exit code.
+
+    ``choice``: why there are so many, and what they promise; None: somebody wanted them.
 
     Raises:
         ValueError: a number of data workers that cannot be.
     """
     configure_log()
-    return asyncio.run(_run(LocalDataPlane(count, options), arguments))
+    return asyncio.run(_run(LocalDataPlane(count, options), arguments, choice))
 
 
 def configure_log() -> None:
@@ -144,7 +160,9 @@ def configure_log() -> None:
         root.setLevel(logging.INFO)
 
 
-async def _run(plane: LocalDataPlane, arguments: Sequence[str]) -> int:
+async def _run(
+    plane: LocalDataPlane, arguments: Sequence[str], choice: Choice | None = None
+) -> int:
     code = "import sys; from penstock.cli.main import main; sys.exit(main())"
     async with plane:
         process = await asyncio.create_subprocess_exec(
@@ -156,10 +174,30 @@ async def _run(plane: LocalDataPlane, arguments: Sequence[str]) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _pass_on, process, number)
+        checking = asyncio.create_task(_check(plane, choice)) if choice is not None else None
         code_of_program = await process.wait()
+        if checking is not None:
+            checking.cancel()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     return code_of_program if code_of_program >= 0 else 128 - code_of_program
+
+
+async def _check(plane: LocalDataPlane, choice: Choice) -> None:
+    """Compare what was promised with what the program does once its data workers are at work."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        now = time.monotonic()
+        workers = len(plane.dispatcher.workers(now))
+        plane.input.note(plane.dispatcher.consumers(now), workers, now)
+        found = plane.input.profile(1.0) if workers >= choice.data_workers else None
+        if found is None:
+            continue
+        kept, said = verdict(choice, found.rate.value * choice.batch_size)
+        logger.info("%s", said)
+        if not kept:
+            await plane.end_data_workers()
+        return
 
 
 def _pass_on(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

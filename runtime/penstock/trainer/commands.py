@@ -129,6 +129,10 @@ def _run(
         int | None,
         typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
     ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(help="Without a cluster: do what a profile of penstock profile says helps."),
+    ] = None,
     guarantee: Annotated[
         str | None,
         typer.Option(help="With --data-workers: ExactlyOnce, AtMostOnce or Unsharded."),
@@ -160,13 +164,23 @@ def _run(
         identity = settings.pod_identity()
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+    choice = None
+    if apply is not None:
+        if data_workers is not None:
+            raise typer.BadParameter("--apply says how many data workers there are: leave out one")
+        choice = None if address is not None else _choice(apply, command)
+        if address is not None:
+            typer.echo("penstock run: in a job --apply is left to the scheduler", err=True)
+        elif choice is not None and choice.data_workers:
+            data_workers = choice.data_workers
     if data_workers is not None:
         options = ["--grace-seconds", str(grace_seconds), "--log-format", log_format]
         if trainer_address is not None:
             options += ["--trainer", trainer_address]
         try:
             wanted = InputOptions(guarantee=_guarantee(guarantee), skip_bad=skip_bad)
-            raise typer.Exit(standalone.run(data_workers, wanted, [*options, "--", *command]))
+            arguments = [*options, "--", *command]
+            raise typer.Exit(standalone.run(data_workers, wanted, arguments, choice))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     if guarantee is not None or skip_bad:
@@ -180,6 +194,26 @@ def _run(
 
     agent = Agent(identity, address, grace_seconds)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
+
+
+def _choice(file: Path, command: list[str]) -> Any:
+    """What a profile says of a program on this machine; it is told to the user."""
+    from penstock.data import applying
+    from penstock.data.cores import usable_cores
+    from penstock.data.machine import machine
+    from penstock.data.profiling.questions import read
+    from penstock.throughput.errors import ProfileError
+
+    try:
+        profile = read(file)
+        warning = applying.check(profile, command, machine())
+    except ProfileError as error:
+        raise typer.BadParameter(f"--apply: {error}") from error
+    choice = applying.choose(profile, usable_cores())
+    for text in (warning, choice.text):
+        if text:
+            typer.echo(f"penstock run: {text}", err=True)
+    return choice
 
 
 def _guarantee(text: str | None) -> Any:

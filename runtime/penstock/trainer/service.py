@@ -103,7 +103,9 @@ class TrainerService:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         beginning = asyncio.create_task(self._begin())
-        shutdown = Shutdown(self._coordinator, self._brain, self._status, self._kube)
+        shutdown = Shutdown(
+            self._coordinator, self._brain, self._status, self._kube, self._dispatcher
+        )
         if not await ends_before(self._stop, beginning):
             listening.close()
             await shutdown.close_connections()

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.base.http.server import HttpServer
+from penstock.data.dispatcher import Dispatcher
 from penstock.trainer.brain.brain_connection import BrainConnection
 from penstock.trainer.cluster.job_status import ProblemStatus
 from penstock.trainer.cluster.kube import KubeClient
 from penstock.trainer.control.coordinator import Coordinator
+from penstock.trainer.control.model.summary import Summary
 from penstock.trainer.journal_writer import JournalWriter
 
 logger = logging.getLogger(__name__)
@@ -40,11 +42,13 @@ class Shutdown:
         brain: BrainConnection | None,
         status: ProblemStatus | None,
         kube: KubeClient | None,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._brain = brain
         self._status = status
         self._kube = kube
+        self._dispatcher = dispatcher
 
     async def run(
         self,
@@ -88,17 +92,35 @@ class Shutdown:
         if self._brain is None:
             return
         if self._coordinator.done():
-            summary = self._coordinator.summary(time.monotonic())
-            await self._brain.finish(
-                f"{summary.samples_seen} samples seen, {summary.samples_lost} lost, "
-                f"{summary.samples_repeated} repeated; result {summary.result}"
-            )
+            now = time.monotonic()
+            taken = self._dispatcher.batches_taken(now) if self._dispatcher is not None else 0
+            await self._brain.finish(in_words(self._coordinator.summary(now), taken))
         else:
             await self._brain.leave_ledger()
 
     async def _settle(self) -> None:
         if self._status is not None:
             await self._status.settle(LAST_STATUS_SECONDS)
+
+
+def in_words(summary: Summary, batches_taken: int) -> str:
+    """What a job that has ended did.
+
+    Args:
+        summary: of its trainer.
+        batches_taken: by a program that does not use the API, of which no sample is counted.
+    """
+    parts = []
+    if summary.data is not None:
+        parts.append(
+            f"{summary.samples_seen} samples seen, {summary.samples_lost} lost, "
+            f"{summary.samples_repeated} repeated"
+        )
+    elif batches_taken:
+        parts.append(f"{batches_taken} batches taken by the program, whose samples are not counted")
+    if summary.result is not None:
+        parts.append(f"result {summary.result}")
+    return "; ".join(parts) or "the program ended by itself"
 
 
 async def _close_journal(

@@ -33,6 +33,17 @@ from penstock.wire.plans import (
     ShadowPlan,
 )
 from penstock.wire.problems import FieldProblem, Problem, ProblemType
+from penstock.wire.profiles import (
+    Configuration,
+    InputDecision,
+    InputView,
+    ProfileBody,
+    ProfileSource,
+    ProfileView,
+    WhatIf,
+    WhatIfPoint,
+    WhatIfRequest,
+)
 from penstock.wire.samples import (
     JobEvent,
     QueueSample,
@@ -53,10 +64,13 @@ __all__ = [
     "Allocation",
     "AuditEntry",
     "ClusterSnapshot",
+    "Configuration",
     "DataWorkerDemand",
     "Evidence",
     "FieldProblem",
     "FragmentationView",
+    "InputDecision",
+    "InputView",
     "Job",
     "JobEvent",
     "JobFinish",
@@ -70,6 +84,9 @@ __all__ = [
     "Prediction",
     "Problem",
     "ProblemType",
+    "ProfileBody",
+    "ProfileSource",
+    "ProfileView",
     "Proposal",
     "ProposalLimits",
     "ProposalRequest",
@@ -85,5 +102,8 @@ __all__ = [
     "SampleView",
     "ShadowPlan",
     "Signature",
+    "WhatIf",
+    "WhatIfPoint",
+    "WhatIfRequest",
     "WireModel",
 ]

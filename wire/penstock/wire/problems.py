@@ -21,6 +21,7 @@ class ProblemType(StrEnum):
     PLAN_NOT_FOUND = "urn:penstock:problem:plan-not-found"
     NO_PLAN = "urn:penstock:problem:no-plan"
     NO_LEDGER = "urn:penstock:problem:no-ledger"
+    NO_PROFILE = "urn:penstock:problem:no-profile"
     NO_OVERRIDE = "urn:penstock:problem:no-override"
     ALGORITHM_NOT_FOUND = "urn:penstock:problem:algorithm-not-found"
     METHOD_NOT_ALLOWED = "urn:penstock:problem:method-not-allowed"

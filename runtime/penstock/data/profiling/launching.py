@@ -7,7 +7,6 @@ wrong here ends it.
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import subprocess
 import time
@@ -20,6 +19,7 @@ from typing import Any, Final
 
 from penstock.data.cores import usable_cores
 from penstock.data.hooked import hooked
+from penstock.data.machine import machine
 from penstock.data.profiling import record_files
 from penstock.data.profiling.cold_reads import read_cold
 from penstock.data.profiling.loader_hooks import BATCHES, LOADER
@@ -161,7 +161,7 @@ def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
         deliveries=chosen.deliveries,
         made=chosen.made,
         busy=chosen.busy if os.cpu_count() == cores else 0.0,
-        keys={"dataset": chosen.loader.dataset, "machine": _machine()},
+        keys={"dataset": chosen.loader.dataset, "machine": machine()},
     )
     if wanted.storage and chosen.files:
         seen = replace(seen, reading=read_cold(chosen.files, max(1, chosen.loader.workers)))
@@ -275,15 +275,3 @@ def _name_of(command: Sequence[str]) -> str:
         if argument.endswith(".py"):
             return Path(argument).name
     return Path(command[0]).name
-
-
-def _machine() -> str:
-    """The kind of processor, by which a profile is known to be of another kind of machine."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -15,13 +15,13 @@ import weakref
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.data.clocks import BytesRead, ThreadClock, busy_seconds
 from penstock.data.profiling import record_files
-from penstock.data.profiling.clocks import BytesRead, ThreadClock, busy_seconds
 from penstock.data.profiling.file_reads import FilesOpened
 from penstock.data.profiling.held_window import HeldWindow
 from penstock.data.profiling.record_files import RecordFile
-from penstock.data.profiling.sizes import batch_bytes
 from penstock.data.profiling.timed_stages import StageTimes, time_stages
+from penstock.data.sizes import batch_bytes
 from penstock.throughput.observations.records import IN_LINE
 from penstock.throughput.observations.session import (
     Budget,

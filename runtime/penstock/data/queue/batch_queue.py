@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
+from penstock.data.making import Cost, Making
 from penstock.data.memory import Memory, room_for_batches
 from penstock.data.pinned.pool import Allocate, rounded
 from penstock.data.pipeline import PackedPipeline
@@ -79,7 +80,7 @@ class Counts:
     """What went through the queues of a process, for the reports.
 
     ``arrived``: batches that data workers brought; ``made_nearby``: that local workers made;
-    ``made_here``: that the program made itself.
+    ``made_here``: that the program made itself; ``in_line``, ``local``, ``remote``: what it cost.
     """
 
     def __init__(self) -> None:
@@ -87,21 +88,26 @@ class Counts:
         self.lost = self.left_out = self.received_bytes = 0
         self.newest_left_out: deque[str] = deque(maxlen=8)
         self.waited_seconds = 0.0
+        self.in_line, self.local, self.remote = Making(), Making(), Making()
+        self.batch_bytes = 0  # of the newest that somebody brought
 
     def add_received(self, size: int) -> None:
         """So many bytes of a batch came over a network."""
         self.received_bytes += size
 
-    def add_arrived(self, *, local: bool) -> None:
+    def add_arrived(self, cost: Cost, size: int, *, local: bool) -> None:
         """A maker has brought a batch that was waited for."""
+        (self.local if local else self.remote).add(cost)
+        self.batch_bytes = size
         if local:
             self.made_nearby += 1
         else:
             self.arrived += 1
 
-    def add_made_here(self, seconds: float) -> None:
+    def add_made_here(self, cost: Cost) -> None:
         """The program has made a step itself, or found it to have only bad samples."""
-        self.waited_seconds += seconds
+        self.waited_seconds += cost.seconds
+        self.in_line.add(cost)
         self.made_here += 1
 
     def add_left_out(self, text: str) -> None:

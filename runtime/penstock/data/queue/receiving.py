@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import DataError, FrameError, NotPortableError
+from penstock.data.making import Cost
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.streams.digest import UNKNOWN
@@ -124,11 +125,12 @@ class _Receiver:
         structure: Any,
         size: int,
         block: int,
-        seconds: float,
+        made: Any,
         *,
         pickled: bool,
     ) -> None:
         link, makers = self._link, self._makers
+        cost = Cost.read(made)
         with makers.lock:
             root = link.arrays_of(block, size)
             queue = makers.queues.get(number)
@@ -154,13 +156,13 @@ class _Receiver:
             packed = pack_raised(failure, "the thread that received the batch")
             self._take_failure(number, step, NO_BLOCK, str(failure), "", packed)
             return
-        link.took(seconds)
+        link.took(cost.seconds)
         with makers.lock:
             makers.counts.add_received(0 if link.local else size)
             if queue is None or not queue.note_arrived(link.name, step, batch, digest):
                 makers.counts.duplicates += 1
                 return
-            makers.counts.add_arrived(local=link.local)
+            makers.counts.add_arrived(cost, size, local=link.local)
             queue.note_size(size)
             makers.request(queue)
             if pickled or 2 * layout.tensor_bytes < size:

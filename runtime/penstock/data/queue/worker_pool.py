@@ -41,6 +41,12 @@ class WorkerPool:
             return sorted(name for name, link in self.makers.links.items() if not link.local)
 
     @property
+    def local_workers(self) -> int:
+        """Local workers that make batches now."""
+        with self.makers.lock:
+            return sum(link.local for link in self.makers.links.values())
+
+    @property
     def ready(self) -> int:
         """Batches that wait for the program."""
         return sum(queue.window.ready for queue in list(self.makers.queues.values()))

@@ -34,6 +34,7 @@ from penstock.data.errors import (
     HandshakeError,
     TooLargeError,
 )
+from penstock.data.making import MakingClock
 from penstock.data.pipeline import Pipeline, open_pipeline, position_of
 from penstock.data.protocol import (
     REPORT_SECONDS,
@@ -121,6 +122,7 @@ class DataWorker:
         self._packer = Packer()
         self.memory = BatchMemory()
         self.batches = 0
+        self._clock = MakingClock()
         self._busy_seconds = 0.0
         self._measured = (time.monotonic(), cpu_seconds())
 
@@ -177,7 +179,8 @@ class DataWorker:
         self._reply(line, messages.OPENED, [digest, problem])
 
     def _answer(self, request: Request) -> None:
-        line, began = request.line, time.perf_counter()
+        line = request.line
+        self._clock.begin()
         pipeline = line.pipelines.get(request.digest)
         if pipeline is None:
             self._fail(request, "the pipeline is not open here", "")
@@ -208,20 +211,20 @@ class DataWorker:
             self._fail(request, message, trace, self._explain(error))
             return
         self.batches += 1
-        seconds = time.perf_counter() - began
+        cost = list(self._clock.end())
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
             if put(request, packed, self.memory, pinnable=kind == messages.BATCH):
-                line.send(kind, [*head, request.block, seconds])
+                line.send(kind, [*head, request.block, cost])
                 return
             if request.block != NO_BLOCK:  # it does not fit: the block is free again
                 logger.debug("a batch of %d bytes does not fit its block", packed.size)
                 line.send(messages.DROPPED, [0, 0, request.block])
                 request.block = NO_BLOCK  # it may be another request's by now
             if line.offer(packed, self.memory):
-                line.send(kind, [*head, OWN_BLOCK, seconds])
+                line.send(kind, [*head, OWN_BLOCK, cost])
             else:
-                line.send(kind, [*head, NO_BLOCK, seconds], packed.parts, packed.size)
+                line.send(kind, [*head, NO_BLOCK, cost], packed.parts, packed.size)
         except TooLargeError as error:
             self._fail(request, str(error), "")
         except FrameError as error:

@@ -15,7 +15,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | LEND     | training | block                                             |                  |
 | UNMAP    | training | [block ..]                                        |                  |
 | OPENED   | worker   | digest, error or ""                               |                  |
-| BATCH    | worker   | stream, step, structure, bytes, block, seconds    | arrays, or none  |
+| BATCH    | worker   | stream, step, structure, bytes, block, cost       | arrays, or none  |
 | PICKLED  | worker   | as BATCH; only from a local worker                |                  |
 | FAILED   | worker   | stream, step, block, message, trace, error        |                  |
 | DROPPED  | worker   | stream, step, block                               |                  |
@@ -34,6 +34,7 @@ answers as if it had been given none.
 ``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
 (`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
 where it could not be gone on with.
+``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
 

@@ -23,18 +23,22 @@ from penstock.client import (
     SampleBuffer,
 )
 from penstock.data.dispatcher import Dispatcher
+from penstock.throughput.profiles.profile import Profile
 from penstock.trainer.brain.failure_log import FailureLog
 from penstock.trainer.brain.job_sampler import JobSampler
 from penstock.trainer.brain.ledger_copies import LedgerCopies
 from penstock.trainer.cluster.job_view import PodLimits
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire import JobRegistration, Plan
+from penstock.wire.problems import ProblemType
+from penstock.wire.profiles import ProfileBody, ProfileSource
 from penstock.wire.samples import JobEvent, SampleBatch
 
 logger = logging.getLogger(__name__)
 
 SAMPLE_SECONDS: Final = 3.0
 PLAN_SECONDS: Final = 2.0
+PROFILE_SECONDS: Final = 15.0
 LEDGER_SECONDS: Final = 3.0
 REGISTER_RETRY_SECONDS: Final = 3.0
 UNKNOWN_JOB_SECONDS: Final = 0.2
@@ -63,6 +67,7 @@ class BrainConnection:
         self._buffer = SampleBuffer()
         self._told: set[JobEvent] = set()  # of pods that are still there
         self._registered = asyncio.Event()
+        self._profile_due = 0.0
         self._plain_until = 0.0  # the Brain is of the release before, as far as is known
 
     def note_pods(
@@ -124,9 +129,11 @@ class BrainConnection:
             await asyncio.sleep(SAMPLE_SECONDS)
             now = time.monotonic()
             self._buffer.add(self._sampler.measure(now - last, now))
+            profile = self._sampler.measure_input(now)
             last = now
             if self._registered.is_set():
                 await self._send_waiting()
+                await self._send_profile(profile, now)
 
     async def keep_ledger(self) -> None:
         """Leave a copy of the ledger with the Brain every few seconds while it changes."""
@@ -170,6 +177,21 @@ class BrainConnection:
                 self._failures.note_failure("samples", error)
                 return
             self._buffer.confirm(batch)
+
+    async def _send_profile(self, profile: Profile | None, now: float) -> None:
+        """Say what the job's input is like, now and then; the next one says it if this is lost."""
+        if profile is None or now < self._profile_due:
+            return
+        self._profile_due = now + PROFILE_SECONDS
+        body = ProfileBody(source=ProfileSource.JOB, content=profile.to_json())
+        try:
+            await self._client.put_profile(self._uid, body)
+            self._failures.note_success("profile")
+        except NotFoundError as error:
+            if error.problem.type != ProblemType.JOB_NOT_FOUND:  # the Brain knows no profiles
+                self._profile_due = now + OLD_BRAIN_SECONDS
+        except BrainError as error:
+            self._failures.note_failure("profile", error)
 
     async def _send_batch(self, batch: SampleBatch) -> None:
         """Send samples in words that the Brain knows, which may be of the release before.

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.data.dispatcher import Dispatcher
+from penstock.data.job_input import JobInput
 from penstock.job.protocol import GpuUsage
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
+from penstock.throughput.profiles.profile import Profile
 from penstock.trainer.cluster.job_view import PodLimits
 from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
@@ -29,6 +31,7 @@ class JobSampler:
         self._coordinator = coordinator
         self._dispatcher = dispatcher
         self._limits: Mapping[tuple[Role, int], PodLimits] = {}
+        self._input = JobInput()
         self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
 
     def note_limits(self, limits: Mapping[tuple[Role, int], PodLimits]) -> None:
@@ -42,7 +45,10 @@ class JobSampler:
         speed = state.progress.steps_per_second(now, max(interval, 1.0) * 1.5)
         committed = state.committed_steps
         # A program that does not use the API says nothing of steps: it takes one batch in each.
-        taken = dispatcher.batches_taken(now) if dispatcher is not None and order is None else 0
+        taken = 0
+        if dispatcher is not None and order is None:
+            taken = dispatcher.batches_taken(now)
+            speed = speed or dispatcher.batches_per_second(now)
         return Sample(
             time=time.time(),
             step=committed or taken,
@@ -54,6 +60,20 @@ class JobSampler:
             roles=self._ranks(now),
             queue=self._queue(now),
         )
+
+    def measure_input(self, now: float) -> Profile | None:
+        """The job's input over the last half minute; None where nobody takes enough batches."""
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            return None
+        workers = dispatcher.workers(now)
+        self._input.note(dispatcher.consumers(now), len(workers), now)
+        sizes = [
+            limits.milli_cpu / 1000
+            for (role, _), limits in self._limits.items()
+            if role is Role.DATA_WORKER and limits.milli_cpu
+        ]
+        return self._input.profile(max(sizes, default=1.0))
 
     def _queue(self, now: float) -> QueueSample | None:
         """What the training processes say of their input queues; None when none takes batches.

@@ -1,0 +1,95 @@
+"""``penstock run --apply PROFILE``: do what a profile says would help, and look whether it did.
+
+On one machine that is data workers beside the program: other workers of its loaders, on the cores
+that it has. None is the choice where they would gain less than 10 %. What was promised is compared
+with what the program then does, and where half of the gain or more is missing they are ended: the
+program goes on alone, with the same batches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from penstock.throughput.decision.offload import LEAST_GAIN, unit
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.loop.prediction import Prediction, predict
+from penstock.throughput.profiles.profile import Profile
+
+NEAR: Final = 0.98
+"""The fewest data workers that come so near to the best are taken."""
+KEPT: Final = 0.5
+"""Of the promised gain; with less, data workers are ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to do with a program on this machine.
+
+    Attributes:
+        data_workers: to start beside it.
+        promised: with them, in samples a second.
+        now: without, on this machine.
+        text: for people.
+        batch_size: of the program's loader.
+    """
+
+    data_workers: int
+    promised: Prediction
+    now: float
+    text: str
+    batch_size: int = 1
+
+
+def check(profile: Profile, command: list[str], machine: str) -> str:
+    """What is to be said before a profile is used; empty: nothing.
+
+    Raises:
+        ProfileError: it is the profile of another program.
+    """
+    names = {Path(word).name for word in command}
+    if profile.program and profile.program not in names:
+        raise ProfileError(
+            f"it is the profile of {profile.program}, which {' '.join(command)} does not run: make "
+            "one with penstock profile"
+        )
+    known = profile.keys.get("machine", "")
+    if known and known != machine:
+        return f"the profile was taken on another machine ({known}); costs differ on {machine}"
+    return ""
+
+
+def choose(profile: Profile, cores: float) -> Choice:
+    """How many data workers a program should have beside it, on so many cores."""
+    here = replace(profile.resources, cores=cores, data_workers=0)
+    now = predict(profile, here)
+    same = math.isclose(cores, profile.resources.cores)
+    rate = profile.rate.value if same else now.rate
+    rooms = range(1, max(1, math.ceil(cores)) + 1)
+    found = [
+        (number, predict(profile, replace(here, workers=here.workers + number))) for number in rooms
+    ]
+    best = max(one.rate for _, one in found)
+    number, promised = next((n, one) for n, one in found if one.rate >= NEAR * best)
+    each = unit(profile)
+    if promised.rate < (1 + LEAST_GAIN) * rate:
+        gain = promised.rate / rate - 1
+        text = f"data workers would bring {max(0.0, gain):.0%} on {cores:g} cores: none is started"
+        return Choice(0, now, rate, f"bound by {now.binding}; {text}", profile.batch_size)
+    text = (
+        f"{number} data worker{'s' * (number > 1)} beside the program promise {promised.rate:.4g} "
+        f"{each} ({promised.low:.4g} to {promised.high:.4g}); it does {rate:.4g} without"
+    )
+    return Choice(number, promised, rate, text, profile.batch_size)
+
+
+def verdict(choice: Choice, measured: float) -> tuple[bool, str]:
+    """Whether data workers are kept, given the rate that was seen, and what to say."""
+    promised = choice.promised.rate - choice.now
+    share = (measured - choice.now) / promised
+    said = f"{measured:.4g} samples/s, {choice.promised.rate:.4g} were promised"
+    if share < KEPT:
+        return False, f"{said}: the data workers are ended, and the program goes on alone"
+    return True, f"{said}: kept"

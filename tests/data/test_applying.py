@@ -1,0 +1,111 @@
+"""`penstock run --apply`: what a profile says is done, looked after, and taken back."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.data.applying import check, choose, verdict
+from penstock.throughput.errors import ProfileError
+from penstock.throughput.limits.capacity import Placement, bounds
+from penstock.throughput.limits.cut import cuts_of
+from penstock.throughput.profiles.measured import Measured
+from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
+from tests.throughput.programs import a_profile
+
+PROGRAM = """
+import json, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.full((8,), index)
+
+taken, begun = 0, time.perf_counter()
+for batch in DataLoader(Slow(), batch_size=8):
+    taken += int(batch.sum())
+    if time.perf_counter() - begun > float(sys.argv[1]):
+        break
+print(json.dumps(taken))
+"""
+IN_LINE = a_profile(
+    program="train.py",
+    batch_size=8,
+    stages=(StageCost("dataset", "opaque", 0.0001, 0.002, bytes_out=64),),
+    step=Measured(0.0005, 0.0005, 0.0005, 30),
+    rate=Measured(460.0, 450.0, 470.0, 30),
+    stalled=0.97,
+    resources=Resources(cores=2, workers=0),
+)
+
+
+def test_the_fewest_that_come_near_the_best_are_chosen() -> None:
+    choice = choose(IN_LINE, 2)
+    assert choice.data_workers == 2
+    assert choice.promised.rate > 1.5 * choice.now
+    assert "promise" in choice.text
+
+
+def test_none_is_started_where_they_would_not_help() -> None:
+    bound = replace(IN_LINE, step=Measured(0.2, 0.2, 0.2, 30), rate=Measured(37, 36, 38, 30))
+    choice = choose(bound, 2)
+    assert choice.data_workers == 0
+    assert "none is started" in choice.text
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(900.0, True), (700.0, True), (500.0, False)])
+def test_a_promise_of_which_half_is_missing_is_taken_back(rate: float, *, kept: bool) -> None:
+    choice = choose(IN_LINE, 2)
+    found, said = verdict(replace(choice, now=460.0), rate * choice.promised.rate / 920.0)
+    assert found is kept
+    assert "promised" in said
+
+
+def test_the_profile_of_another_program_or_machine_is_named() -> None:
+    with pytest.raises(ProfileError, match=r"profile of train\.py"):
+        check(IN_LINE, ["python", "other.py"], "m")
+    assert check(IN_LINE, ["python", "dir/train.py"], "m") == ""
+    known = replace(IN_LINE, keys={"machine": "EPYC"})
+    assert "another machine (EPYC)" in check(known, ["train.py"], "Xeon")
+
+
+def test_what_nobody_else_makes_the_training_makes_itself() -> None:
+    there = Resources(cores=2, workers=0, data_workers=2)
+    cut = cuts_of(IN_LINE.stages)[0]
+    rates = [bounds(IN_LINE, there, Placement(cut, share)) for share in (0.01, 0.5, 1.0)]
+    least = [min(one.values()) for one in rates]
+    assert least[0] < 1.1 * 460
+    assert least[0] < least[1] < least[2]
+
+
+@pytest.mark.slow
+def test_a_program_runs_faster_as_promised_and_gets_the_same_batches(tmp_path: Path) -> None:
+    program, profile = tmp_path / "train.py", tmp_path / "p.json"
+    program.write_text(PROGRAM)
+    profile.write_text(IN_LINE.dumps())
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    command = [penstock, "run", "--apply", str(profile), "--", sys.executable, str(program), "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == 8 * sum(range(4000))
+    assert "2 data workers beside the program promise" in done.stderr
+
+
+def test_a_file_that_is_no_profile_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text("{}")
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    command = [penstock, "run", "--apply", str(tmp_path / "p.json"), "--", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "version" in re.sub(r"\s+", " ", done.stderr)
