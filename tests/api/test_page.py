@@ -15,9 +15,11 @@ import pytest
 
 from penstock.api.auth.tokens import ApiTokens, hash_of, new_token
 from penstock.api.page.axis import figure, time_ticks, value_ticks
+from penstock.api.page.input_panel import WIDTH, segments
 from penstock.api.page.node_map import NodeState, heat_map, node_map, shade
 from penstock.api.page.timeline import PlanMark, Point, thinned, timeline
 from penstock.brain.configuration import ApiToken
+from tests.api.jobs import STARVING
 from tests.api.service import Api, api, run, sample, server
 from tests.brain.brains import START, Clock
 
@@ -366,3 +368,79 @@ def test_colours_follow_the_sign_and_the_size() -> None:
     assert heat is not None
     assert (len(heat.rows), heat.left_out, heat.rows[0].name) == (40, 50, "n89")
     assert heat_map(history[:1]) is None
+
+
+DECISION = {
+    "id": "uid-1:DataStall:1",
+    "time": START + 60,
+    "job_uid": "uid-1",
+    "policy": "MaxThroughput",
+    "reason": "DataStall",
+    "message": "3 data workers of 1 cores at once promise 2.50 of 18 steps/s",
+    "figures": {"data_workers": 3.0, "data_worker_cores": 1.0},
+}
+
+
+async def with_input(service: Api) -> None:
+    body = {"source": "job", "content": STARVING.to_json()}
+    await service.http.put("/v1/jobs/uid-1/profile", json=body)
+    cluster = {"time": START + 61, "stranded_gpus": 0.0, "stranded_cpu_cores": 0.0, "nodes": []}
+    await service.http.put("/v1/cluster/snapshot", json={**cluster, "allocations": [DECISION]})
+
+
+def test_where_the_input_time_goes_and_the_schedulers_decisions_are_on_the_page(
+    sqlite_url: str,
+) -> None:
+    clock = Clock()
+
+    async def work() -> None:
+        async with api(sqlite_url, clock=clock) as service:
+            await populated(service, clock)
+            await with_input(service)
+            text = (await service.http.get("/?job=uid-1")).text
+            assert "waiting for input 60% of the time" in text
+            assert "preparation 60%" in text
+            assert "bound by workers" in text
+            assert "scheduler (MaxThroughput)" in text
+            assert "dataWorker: 3 \N{MULTIPLICATION SIGN} 1 CPU" in text
+            page = Page(text)
+            anchors = {one["id"] for one in page.all("tr") if "id" in one}
+            links = {one["href"] for one in page.all("a")}
+            decided = {one for one in anchors if one and one.startswith("decision-")}
+            assert len(decided) == 1
+            assert {f"#{one}" for one in decided} <= links
+            assert not any("style" in attributes for _, attributes in page.tags)
+
+    run(work)
+
+
+def test_two_jobs_can_be_compared_by_who_may_see_both(sqlite_url: str) -> None:
+    clock = Clock()
+
+    async def work() -> None:
+        async with api(sqlite_url, clock=clock) as service:
+            await populated(service, clock)
+            await service.register("uid-2", name="other")
+            await with_input(service)
+            text = (await service.http.get("/?job=uid-1&with=uid-2")).text
+            assert 'id="comparison"' in text
+            assert "limit: workers" in text
+            assert "not measured" in text
+            missing = (await service.http.get("/?job=uid-1&with=nobody")).text
+            assert "no job has uid" in missing
+            assert 'id="comparison"' not in missing
+
+    run(work)
+
+
+def test_the_parts_of_the_time_sum_to_it() -> None:
+    for stalled, causes in (
+        (0.6, {"fetch": 0.2, "preparation": 0.4}),
+        (0.6, {"fetch": 0.5, "preparation": 0.4}),
+        (0.6, {"fetch": 0.1}),
+        (0.0, {}),
+        (1.0, {"fetch": 1.0}),
+    ):
+        parts = segments(stalled, causes)
+        assert sum(one.width for one in parts) == pytest.approx(WIDTH, abs=1.0)
+        assert parts[0].name == "training"

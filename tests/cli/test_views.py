@@ -10,13 +10,21 @@ import pytest
 from rich.console import Console, RenderableType
 
 from penstock.cli import wording
+from penstock.cli.describe import description
 from penstock.cli.doctor.command import report
 from penstock.cli.doctor.model.finding import fault, ok
 from penstock.cli.fragmentation import cells, heatmap, mark
 from penstock.cli.listing import jobs_table
 from penstock.cli.timeline import timeline, timeline_table
 from penstock.cli.top import top_table, usage
-from penstock.wire import FragmentationView, NodeView, Plan, SampleView
+from penstock.wire import (
+    Allocation,
+    FragmentationView,
+    InputView,
+    NodeView,
+    Plan,
+    SampleView,
+)
 from tests.client.embedded import condition, job
 
 Json = dict[str, Any]
@@ -254,3 +262,48 @@ def test_amounts_have_a_unit_that_fits() -> None:
         "1.5 GiB",
         "1024 PiB",
     ]
+
+
+INPUT = InputView.model_validate(
+    {
+        "time": 1000.0,
+        "source": "job",
+        "unit": "batches/s",
+        "processes": 2,
+        "rate": 36.0,
+        "stalled": 0.6,
+        "causes": {"fetch": 0.1, "preparation": 0.5},
+        "limits": {"accelerator": 90.9, "workers": 37.0},
+        "cores": 4.0,
+        "workers": 2,
+        "data_workers": 0,
+        "model_error": 0.01,
+        "decision": {
+            "data_workers": 6,
+            "cores": 1,
+            "promised": 90.9,
+            "promised_low": 86.0,
+            "promised_high": 95.0,
+            "without": 36.0,
+            "share": 0.6,
+            "cut": "whole batch",
+            "binding": "accelerator",
+            "waits_for_storage": False,
+            "why": "bound by workers at 18.5 batches/s; with 60% made by 3 data workers",
+        },
+    }
+)
+
+
+def test_a_job_is_described_with_its_input_and_the_schedulers_decisions() -> None:
+    decision = Allocation(
+        id="k", time=1003.0, job_uid="u", reason="DataStall", message="6 data workers at once"
+    )
+    known = job("mine")
+    known["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "namespace": "team"}
+    shown = drawn(description(known, [], [], [], None, 1005.0, INPUT, [decision]))
+    assert "36.0 batches/s, waits 60% of the time (5s ago)" in shown
+    assert "preparation 50%, fetch 10%" in shown
+    assert "workers 37.0, accelerator 90.9" in shown
+    assert "90.9 batches/s with 6 data workers (86.0 to 95.0)" in shown
+    assert "6 data workers at once" in shown

@@ -19,6 +19,7 @@ from penstock.api.endpoints import (
     page,
     plans,
     probes,
+    profiles,
     samples,
 )
 from penstock.api.limits import BodyLimit
@@ -40,6 +41,8 @@ _ROUTERS: Final = (
     samples.router,
     plans.router,
     ledgers.router,
+    profiles.router,
+    profiles.store,
     algorithms.router,
     cluster.router,
     audit.router,

@@ -34,6 +34,7 @@ from penstock.brain.registry import AlgorithmParametersError, UnknownAlgorithmEr
 from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
 from penstock.brain.service.sample_writer import OverloadedError
 from penstock.brain.store.database import DatabaseError
+from penstock.throughput.errors import ProfileError
 from penstock.wire.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemType
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     errors.PlanNotFoundError: (404, ProblemType.PLAN_NOT_FOUND, "There is no such plan"),
     errors.NoPlanError: (404, ProblemType.NO_PLAN, "The job has no plan"),
     errors.NoOverrideError: (404, ProblemType.NO_OVERRIDE, "No override is in force"),
+    errors.NoProfileError: (404, ProblemType.NO_PROFILE, "Nothing was measured yet"),
     errors.NoLedgerError: (404, ProblemType.NO_LEDGER, "No ledger is stored"),
     UnknownAlgorithmError: (404, ProblemType.ALGORITHM_NOT_FOUND, "There is no such algorithm"),
     errors.JobFinishedError: (409, ProblemType.JOB_FINISHED, "The job has ended"),
@@ -70,6 +72,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
         ProblemType.INVALID_REQUEST,
         "The algorithm refuses a parameter",
     ),
+    ProfileError: (422, ProblemType.INVALID_REQUEST, "The profile cannot be read"),
     CursorError: (422, ProblemType.INVALID_REQUEST, "The cursor is not valid"),
     EtagError: (400, ProblemType.INVALID_REQUEST, "The header cannot be read"),
     ClusterUnavailableError: (503, ProblemType.UNAVAILABLE, "The cluster cannot be reached"),

@@ -28,6 +28,7 @@ from penstock.brain.service.cluster import ClusterService
 from penstock.brain.service.jobs import JobService
 from penstock.brain.service.ledgers import LedgerService
 from penstock.brain.service.plans import PlanService, ScaleWriter
+from penstock.brain.service.profiles import ProfileService
 from penstock.brain.service.samples import SampleService
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
@@ -56,6 +57,7 @@ class Brain:
     samples: SampleService
     plans: PlanService
     ledgers: LedgerService
+    profiles: ProfileService
     cluster: ClusterService
     watchers: PlanSubscribers
     metrics: BrainMetrics
@@ -86,6 +88,7 @@ class Brain:
         self.metrics.executors.labels("idle").set(self.executor.size - self.executor.busy)
         self.metrics.watchers.set(len(self.watchers))
         await self.samples.observe()
+        await self.profiles.observe()
 
 
 def check_algorithms(settings: BrainSettings) -> Registry:
@@ -142,6 +145,7 @@ async def running_brain(
         samples=SampleService(database, settings.symptoms, clock, metrics),
         plans=PlanService(database, planner, watchers, clock, metrics, scales),
         ledgers=LedgerService(database, clock),
+        profiles=ProfileService(database, clock, metrics),
         cluster=cluster,
         watchers=watchers,
         metrics=metrics,

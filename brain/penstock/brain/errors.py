@@ -38,6 +38,10 @@ class NoLedgerError(BrainError):
     """No ledger has been stored for the job."""
 
 
+class NoProfileError(BrainError):
+    """Nothing has been measured of the job's input."""
+
+
 class StaleLedgerError(BrainError):
     """The stored ledger is newer."""
 

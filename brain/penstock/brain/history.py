@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from penstock.brain.planning import AppliedPlan, History, JobEvent, PastJob, Sample
 from penstock.brain.rank_columns import rank_samples, unpack
+from penstock.throughput.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class HistoryRecord:
     plans: tuple[AppliedPlan, ...] = ()
     events: tuple[JobEvent, ...] = ()
     past_jobs: tuple[PastJob, ...] = ()
+    profile: Profile | None = None
 
     def history(self) -> History:
         """The whole history."""
@@ -60,4 +62,5 @@ class HistoryRecord:
             plans=self.plans,
             events=self.events,
             past_jobs=self.past_jobs,
+            profile=self.profile,
         )

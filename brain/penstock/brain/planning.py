@@ -27,6 +27,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from penstock.base.enums import EventKind, Optimize, Role, Stage, Strategy, Trigger
+from penstock.throughput.profiles.profile import Profile
 
 MAX_REPLICAS: Final = 4096
 """No role has more replicas than this; the custom resources say the same."""
@@ -61,6 +62,7 @@ class PlanReason(StrEnum):
     SCALING_EFFICIENT = "ScalingEfficient"
     SCALING_INEFFICIENT = "ScalingInefficient"
     DATA_STALL = "DataStall"
+    PREDICTED_GAIN = "PredictedGain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,7 +392,8 @@ class AppliedPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All that a plan may be based on: samples, plans and events oldest first, past jobs in any
-    order. `now_seconds` is the time of planning, the only clock an algorithm sees.
+    order. `now_seconds` is the time of planning, the only clock an algorithm sees. `profile` is
+    what was last measured of the input of the job, or of one of its kind; None: nothing was.
     """
 
     now_seconds: float
@@ -398,6 +401,7 @@ class History:
     plans: tuple[AppliedPlan, ...] = ()
     events: tuple[JobEvent, ...] = ()
     past_jobs: tuple[PastJob, ...] = ()
+    profile: Profile | None = None
 
 
 class Params(BaseModel):

@@ -39,13 +39,14 @@ DEFAULT_POLICIES: Final[Mapping[Strategy, Policy]] = MappingProxyType(
                 Stage.CREATE: _CREATE,
                 Stage.SAMPLE: (*_OOM, "sample"),
                 # A slow pod first: what is fitted to its samples holds only while it stays.
-                Stage.OPTIMIZE: (*_OOM, "straggler", "fitted_ps", "data_workers"),
+                Stage.OPTIMIZE: (*_OOM, "straggler", "fitted_ps", "offload", "data_workers"),
                 Stage.ADJUST: (
                     *_OOM,
                     "straggler",
                     "fitted_ps",
                     "hot_ps",
                     "idle_ps",
+                    "offload",
                     "data_workers",
                 ),
             }
@@ -53,15 +54,21 @@ DEFAULT_POLICIES: Final[Mapping[Strategy, Policy]] = MappingProxyType(
         Strategy.ALL_REDUCE: Policy(
             stages={
                 Stage.CREATE: _CREATE,
-                Stage.OPTIMIZE: ("oom_worker", "scale_allreduce", "data_workers"),
-                Stage.ADJUST: ("oom_worker", "straggler", "scale_allreduce", "data_workers"),
+                Stage.OPTIMIZE: ("oom_worker", "scale_allreduce", "offload", "data_workers"),
+                Stage.ADJUST: (
+                    "oom_worker",
+                    "straggler",
+                    "scale_allreduce",
+                    "offload",
+                    "data_workers",
+                ),
             }
         ),
         Strategy.LOCAL: Policy(
             stages={
                 Stage.CREATE: _CREATE,
-                Stage.OPTIMIZE: ("oom_worker", "data_workers"),
-                Stage.ADJUST: ("oom_worker", "data_workers"),
+                Stage.OPTIMIZE: ("oom_worker", "offload", "data_workers"),
+                Stage.ADJUST: ("oom_worker", "offload", "data_workers"),
             }
         ),
     }

@@ -10,13 +10,18 @@ from penstock.cli.listing import tidy
 from penstock.cli.session import JobName, Session, connected
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from penstock.cli.timeline import Entry
-    from penstock.wire import Job, Plan
+    from penstock.wire import Allocation, InputView, Job, Plan
 
 Json = dict[str, Any]
 EVENTS_SHOWN: Final = 10
+DECISIONS_SHOWN: Final = 10
+DECISIONS_READ: Final = 200
+"""Most of the scheduler's decisions are about where a pod goes, which its events say."""
 
 
 @connected
@@ -35,10 +40,13 @@ def describe_(session: Session, job: JobName) -> None:
     events = _optional(session, resources.EVENTS, namespace, fields=f"involvedObject.uid={uid}")
     plans: list[Plan] = []
     known: Job | None = None
+    measured: InputView | None = None
+    decisions: list[Allocation] = []
     trouble = ""
     try:
         known = session.brain.job(uid)
         plans = list(session.brain.plans(uid))
+        measured, decisions = _input(session, uid)
     except errors.NotFoundError:
         trouble = "the Brain has not heard of this job yet"
     except errors.BrainError as error:
@@ -53,9 +61,31 @@ def describe_(session: Session, job: JobName) -> None:
             "pods": pods,
             "events": events,
             "brain": known.model_dump(mode="json", exclude_none=True) if known else None,
+            "input": measured.model_dump(mode="json") if measured else None,
+            "scheduler": [one.model_dump(mode="json") for one in decisions],
         },
-        lambda: description(document, entries, pods, events, known, time.time()),
+        lambda: description(
+            document, entries, pods, events, known, time.time(), measured, decisions
+        ),
     )
+
+
+def _input(session: Session, uid: str) -> tuple[InputView | None, list[Allocation]]:
+    """What is measured of the job's input, and the newest that the scheduler decided about it."""
+    from itertools import islice
+
+    from penstock.client import errors
+
+    try:
+        measured = session.brain.job_input(uid)
+    except errors.NotFoundError:
+        measured = None
+    try:
+        newest = islice(session.brain.job_allocations(uid), DECISIONS_READ)
+        decided = [one for one in newest if not one.pod]
+    except errors.NotFoundError:  # a Brain of the release before
+        decided = []
+    return measured, decided[:DECISIONS_SHOWN]
 
 
 def _optional(session: Session, resource: Any, namespace: str, **choice: str) -> list[Json]:
@@ -78,6 +108,8 @@ def description(
     events: list[Json],
     known: Job | None,
     now: float,
+    measured: InputView | None = None,
+    decisions: Sequence[Allocation] = (),
 ) -> RenderableType:
     """Everything on one page of 80 columns."""
     from rich.console import Group
@@ -96,6 +128,10 @@ def description(
     section("Conditions", _conditions(job, now))
     if entries:
         section("Plans", timeline_table(entries, created))
+    if measured is not None:
+        section("Input", _input_facts(measured, now))
+    if decisions:
+        section("Scheduler", _decided(decisions, now))
     if pods:
         section("Pods", _pods(pods, now))
     if events:
@@ -136,6 +172,49 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
     if plan := status.get("plan"):
         fact("Plan", f"{plan.get('name')} ({plan.get('source')}, {plan.get('reason')})")
     return facts
+
+
+def _input_facts(measured: InputView, now: float) -> RenderableType:
+    """Where the time goes, what bounds the rate, and what is decided."""
+    from rich.table import Table
+
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    decision, each = measured.decision, measured.unit
+    age = wording.duration(max(0.0, now - measured.time))
+    rate = f"{wording.rate(measured.rate)} {each}, waits {measured.stalled:.0%} of the time"
+    causes = sorted(measured.causes.items(), key=lambda one: -one[1])
+    limits = sorted(measured.limits.items(), key=lambda one: one[1])
+    rows = {
+        "Rate": f"{rate} ({age} ago)",
+        "Waits for": ", ".join(f"{name} {share:.0%}" for name, share in causes),
+        "Limits": ", ".join(f"{name} {wording.rate(value)}" for name, value in limits),
+        "Made by": (
+            f"{measured.workers} loader workers and {measured.data_workers} data workers "
+            f"for each of {measured.processes} training processes"
+        ),
+        "Decided": decision.why,
+    }
+    if decision.data_workers:
+        rows["Promised"] = (
+            f"{wording.rate(decision.promised)} {each} with {decision.data_workers} data workers "
+            f"({wording.rate(decision.promised_low)} to {wording.rate(decision.promised_high)})"
+        )
+    for name, value in rows.items():
+        if value:
+            facts.add_row(name, output.plain(value))
+    return facts
+
+
+def _decided(decisions: Sequence[Allocation], now: float) -> RenderableType:
+    return output.table(
+        [("AGO", "right"), "REASON", "MESSAGE"],
+        [
+            [wording.duration(max(0.0, now - one.time)), one.reason, one.message]
+            for one in decisions
+        ],
+    )
 
 
 def _bounds(role: Json) -> str:

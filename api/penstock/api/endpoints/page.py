@@ -7,6 +7,7 @@ look at cookies.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final
 from urllib.parse import parse_qs
 
@@ -17,8 +18,16 @@ from penstock.api import paging
 from penstock.api.auth import Caller, ForbiddenError, Permission, UnauthenticatedError, Verb
 from penstock.api.auth.caller import require
 from penstock.api.page import render
+from penstock.api.page.comparison import compare
 from penstock.api.page.reference import reference
-from penstock.api.page.view import JOBS_PER_PAGE, PageView, cluster_view, job_line, job_view
+from penstock.api.page.view import (
+    JOBS_PER_PAGE,
+    PageView,
+    cluster_view,
+    compared,
+    job_line,
+    job_view,
+)
 from penstock.api.paging import Continue
 from penstock.api.state import ApiState, State
 from penstock.base.enums import JobPhase
@@ -51,6 +60,7 @@ async def page(
     job: Annotated[str | None, Query(max_length=64, pattern=NO_NUL)] = None,
     namespace: Annotated[Name, Query()] = "",
     phase: Annotated[str, Query(max_length=16, pattern=NO_NUL)] = "",
+    other: Annotated[str | None, Query(alias="with", max_length=64, pattern=NO_NUL)] = None,
     continue_: Continue = None,
 ) -> Response:
     """Jobs, one job's timeline, and the nodes."""
@@ -61,6 +71,8 @@ async def page(
         problem = str(error) if session else ""
         return HTMLResponse(render.login(problem), 401, _HEADERS)
     view = await _view(state, caller, job, namespace, phase, continue_)
+    if job and other:
+        view = await _with_other(state, caller, view, job, other)
     return HTMLResponse(render.page(view, caller=caller.name, session=session), 200, _HEADERS)
 
 
@@ -182,3 +194,18 @@ async def _view(
         problem=problem,
         filters=filters,
     )
+
+
+async def _with_other(
+    state: ApiState, caller: Caller, view: PageView, uid: str, other: str
+) -> PageView:
+    """The page with two jobs side by side, if the caller may see both."""
+    both = []
+    for one in (uid, other):
+        try:
+            row = await state.brain.jobs.get(one)
+            await require(caller, Permission(Verb.GET, namespace=row.namespace, name=row.name))
+        except (JobNotFoundError, ForbiddenError) as error:
+            return replace(view, problem=str(error))
+        both.append(await compared(state.brain, row))
+    return replace(view, comparison=compare(*both))

@@ -50,6 +50,10 @@ class PlanMark:
     label: str
     by_person: bool
     held: bool = False
+    by_scheduler: bool = False
+    """It is a decision of the scheduler, which has no number."""
+    anchor: str = ""
+    """Of its line in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +170,12 @@ def _summary(points: Sequence[Point], plans: Sequence[PlanMark], low: float, hig
     busy = [one for point in points if (one := point.gpu_utilization) is not None]
     gpus = f" with its GPUs {fmean(busy):.0%} busy" if busy else ""
     people = sum(1 for plan in plans if plan.by_person)
+    scheduled = sum(1 for plan in plans if plan.by_scheduler)
+    counted = len(plans) - scheduled
+    scheduler = f", {scheduled} decisions of the scheduler" if scheduled else ""
     return (
         f"{span}: from {figure(first.steps_per_second)} steps per second on {first.workers} "
         f"worker{'s' * (first.workers != 1)} to {figure(last.steps_per_second)} on {last.workers}"
         f"{gpus}; "
-        f"{len(plans)} plan{'s' * (len(plans) != 1)}, {people} by people."
+        f"{counted} plan{'s' * (counted != 1)}, {people} by people{scheduler}."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,18 +12,23 @@ from statistics import median
 from typing import Any, Final
 
 from penstock.api.page.axis import figure
+from penstock.api.page.comparison import Compared, Comparison
+from penstock.api.page.input_panel import InputPanel, input_panel
 from penstock.api.page.node_map import HeatMap, NodeMap, NodeState, heat_map, node_map
 from penstock.api.page.pod_use import UseLine, use_lines
 from penstock.api.page.timeline import PlanMark, Point, Timeline, timeline
 from penstock.api.present.plans import plan as present_plan
+from penstock.api.present.profiles import input_view
 from penstock.api.present.samples import role_uses
 from penstock.base.enums import Source
 from penstock.base.targets import RoleTarget
 from penstock.brain.assembly import Brain
+from penstock.brain.errors import NoProfileError
 from penstock.brain.model import gpu_use
 from penstock.brain.model.gpu_use import GpuUse
 from penstock.brain.rank_columns import unpack
 from penstock.brain.store.tables import JobRow, PlanRow
+from penstock.wire.cluster import Allocation
 from penstock.wire.plans import Plan
 
 JOBS_PER_PAGE: Final = 25
@@ -66,6 +73,9 @@ class PlanLine:
     by_person: bool
     held: bool
     current: bool
+    anchor: str
+    seconds: float
+    by_scheduler: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,8 @@ class JobView:
     shows_gpus: bool
     plans: Sequence[PlanLine]
     plans_left_out: int
+    input: InputPanel | None = None
+    """Where the time of its input goes; None: nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,7 @@ class PageView:
     cluster: ClusterView | None = None
     problem: str = ""
     filters: dict[str, str] = field(default_factory=dict)
+    comparison: Comparison | None = None
 
 
 def job_line(row: JobRow, now: float, selected: str | None) -> JobLine:
@@ -134,7 +147,8 @@ async def job_view(brain: Brain, row: JobRow) -> JobView:
     plans = [present_plan(each) for each in rows]
     points = await _points(brain, row)
     measured = measured_speeds(rows, points)
-    chart = timeline(points, [_mark(plan) for plan in plans])
+    decided = await _decisions(brain, row.uid)
+    chart = timeline(points, [_mark(plan) for plan in plans] + [_scheduled(one) for one in decided])
     newest = await brain.samples.newest(row.uid, 1)
     uses = use_lines(role_uses(newest[-1].ranks)) if newest else []
     now = brain.clock()
@@ -144,11 +158,37 @@ async def job_view(brain: Brain, row: JobRow) -> JobView:
         chart=chart,
         uses=uses,
         shows_gpus=any(line.gpus for line in uses),
-        plans=[
-            _plan_line(plan, measured.get(plan.id), plan.id == row.current_plan)
-            for plan in reversed(plans)
-        ],
+        plans=sorted(
+            [
+                *(
+                    _plan_line(plan, measured.get(plan.id), plan.id == row.current_plan)
+                    for plan in plans
+                ),
+                *(_decision_line(one) for one in decided),
+            ],
+            key=lambda line: (line.seconds, line.number),
+            reverse=True,
+        ),
         plans_left_out=left_out,
+        input=await _input(brain, row.uid, now),
+    )
+
+
+async def compared(brain: Brain, row: JobRow) -> Compared:
+    """One of two jobs that are shown side by side."""
+    try:
+        view = input_view(await brain.profiles.state(row.uid))
+    except NoProfileError:
+        view = None
+    return Compared(
+        name=row.name,
+        phase=row.phase,
+        strategy=row.strategy,
+        step=f"{row.step:,}",
+        steps_per_second=row.steps_per_second,
+        workers=row.world_size,
+        plans=row.plan_count,
+        input=view,
     )
 
 
@@ -253,7 +293,64 @@ def _mark(plan: Plan) -> PlanMark:
         label=f"plan {plan.id}: {changes({role.value: of for role, of in plan.roles.items()})}",
         by_person=plan.source is Source.USER,
         held=plan.held,
+        anchor=f"plan-{plan.id}",
     )
+
+
+def _scheduled(decision: Allocation) -> PlanMark:
+    return PlanMark(
+        number=0,
+        time_seconds=decision.time,
+        label=f"scheduler: {decision.message}",
+        by_person=False,
+        by_scheduler=True,
+        anchor=_anchor(decision),
+    )
+
+
+def _decision_line(decision: Allocation) -> PlanLine:
+    figures = decision.figures
+    change = f"data worker on {decision.node}" if decision.node else ""
+    if "data_workers" in figures:
+        change = f"dataWorker: {figures['data_workers']:.0f}"
+        if figures["data_workers"]:
+            change += f" \N{MULTIPLICATION SIGN} {figures.get('data_worker_cores', 1):.0f} CPU"
+    return PlanLine(
+        number=0,
+        time=clock_time(decision.time),
+        who=f"scheduler ({decision.policy})" if decision.policy else "scheduler",
+        stage=decision.reason,
+        change=change,
+        message=decision.message,
+        predicted="",
+        measured="",
+        by_person=False,
+        held=False,
+        current=False,
+        anchor=_anchor(decision),
+        seconds=decision.time,
+        by_scheduler=True,
+    )
+
+
+def _anchor(decision: Allocation) -> str:
+    digest = hashlib.sha256(decision.id.encode()).hexdigest()
+    return f"decision-{digest[:12]}"
+
+
+async def _decisions(brain: Brain, uid: str) -> list[Allocation]:
+    """What the scheduler has decided about the job's numbers; where its pods went is elsewhere."""
+    rows = await brain.cluster.allocations(since=None, before=None, limit=_MOST_PLANS, job_uid=uid)
+    found = [Allocation.model_validate(json.loads(row.content)) for row in rows]
+    return [one for one in found if not one.pod]
+
+
+async def _input(brain: Brain, uid: str, now: float) -> InputPanel | None:
+    try:
+        view = input_view(await brain.profiles.state(uid))
+    except NoProfileError:
+        return None
+    return input_panel(view, ago(now - view.time))
 
 
 def _plan_line(plan: Plan, measured: float | None, current: bool) -> PlanLine:
@@ -282,6 +379,8 @@ def _plan_line(plan: Plan, measured: float | None, current: bool) -> PlanLine:
         by_person=by_person,
         held=plan.held,
         current=current,
+        anchor=f"plan-{plan.id}",
+        seconds=plan.created_seconds,
     )
 
 

@@ -48,12 +48,19 @@ class DataWorkersParams(Params):
     """The most data workers where the job does not say."""
     enough_samples: Annotated[int, Field(ge=2)] = 4
     """Latest samples whose median decides."""
+    model_decides: bool = True
+    """A job of whose input there is a profile is left to `offload`."""
 
 
 def plan(
     history: History, job: JobDescription, limits: Limits, params: DataWorkersParams
 ) -> Plan | None:
-    """A demand for data workers; None where input keeps up, or the demand is what it was."""
+    """A demand for data workers; None where input keeps up, or the demand is what it was.
+
+    Where a profile of the job's input is there, the demand is `offload`'s (``model_decides``).
+    """
+    if params.model_decides and history.profile is not None:
+        return None  # it knows better than a share of waiting does
     latest = history.samples[-params.enough_samples :]
     if len(latest) < params.enough_samples or not history.plans:
         return None
@@ -70,13 +77,15 @@ def plan(
     spec = job.role(Role.DATA_WORKER)
     size = pod_milli_cpu(spec.milli_cpu or params.milli_cpu, limits)
     most = params.most if spec.maximum is None else spec.maximum
-    wanted = min(max(math.ceil(cores * CORE / size), 1), most, _room(history, job, limits, size))
+    wanted = min(max(math.ceil(cores * CORE / size), 1), most, room(history, job, limits, size))
     if wanted < 1:
         return None
     demand = DataWorkerDemand(
-        replicas=wanted, milli_cpu=size, memory_bytes=_memory(latest, job, limits, params)
+        replicas=wanted,
+        milli_cpu=size,
+        memory_bytes=memory_of(latest, job, limits, params.memory_bytes, params.memory_margin),
     )
-    if _last_demand(history) == (demand.replicas, demand.milli_cpu):
+    if last_demand(history) == (demand.replicas, demand.milli_cpu):
         return None
     last = history.plans[-1].stage
     return Plan(
@@ -115,7 +124,7 @@ def _used(sample: Sample, role: Role) -> float:
     return sum(row.milli_cpu for row in sample.ranks(role).values()) / CORE
 
 
-def _room(history: History, job: JobDescription, limits: Limits, size: int) -> int:
+def room(history: History, job: JobDescription, limits: Limits, size: int) -> int:
     """How many data workers of `size` milli-cores the quota has left beside the other roles."""
     if limits.milli_cpu is None:
         return 4096
@@ -129,18 +138,20 @@ def _room(history: History, job: JobDescription, limits: Limits, size: int) -> i
     return max(limits.milli_cpu - taken, 0) // size
 
 
-def _memory(
-    latest: tuple[Sample, ...], job: JobDescription, limits: Limits, params: DataWorkersParams
+def memory_of(
+    latest: tuple[Sample, ...], job: JobDescription, limits: Limits, usual: int, margin: float
 ) -> int:
+    """Bytes for a data worker: its template's, or what was seen in use and a margin, or `usual`."""
     requested = job.role(Role.DATA_WORKER).memory_bytes
     if requested is not None:
         return pod_memory_bytes(requested, limits)
     rows = [row for sample in latest for row in sample.ranks(Role.DATA_WORKER).values()]
     used = max((row.memory_bytes for row in rows), default=0)
-    return pod_memory_bytes(used * (1 + params.memory_margin) or params.memory_bytes, limits)
+    return pod_memory_bytes(used * (1 + margin) or usual, limits)
 
 
-def _last_demand(history: History) -> tuple[int, int] | None:
+def last_demand(history: History) -> tuple[int, int] | None:
+    """Number and milli-cores of the last demand of this job; None where there was none."""
     for applied in reversed(history.plans):
         if applied.data_workers is not None:
             return applied.data_workers.replicas, applied.data_workers.milli_cpu

@@ -92,6 +92,25 @@ class BrainMetrics:
         }
         """By figure of `GpuUse`, of the jobs that this Brain heard from in the last minute."""
 
+        self.input_stall = Gauge(
+            "penstock_job_input_stall_ratio",
+            "Share of the training's time that it waits for its input, by what it waits for.",
+            ["job", "namespace", "cause"],
+            registry=self.registry,
+        )
+        self.input_rate = Gauge(
+            "penstock_job_input_rate",
+            "Samples a second that a job takes; batches, where only these are counted.",
+            ["job", "namespace"],
+            registry=self.registry,
+        )
+        self.input_limit = Gauge(
+            "penstock_job_input_limit",
+            "The rate that each resource allows by itself, in the same unit; the least binds.",
+            ["job", "namespace", "resource"],
+            registry=self.registry,
+        )
+
     def _of_jobs(self, name: str, meaning: str) -> Gauge:
         return Gauge(name, meaning, ["job", "namespace", "role"], registry=self.registry)
 

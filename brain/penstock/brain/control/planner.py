@@ -31,6 +31,7 @@ from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.past_jobs import PastJobs
 from penstock.brain.store.plans import Plans
+from penstock.brain.store.profiles import Profiles, planned_with
 from penstock.brain.store.runs import Runs
 from penstock.brain.store.samples import Samples
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
@@ -158,6 +159,7 @@ class Planner:
                         registration.description, now - PAST_SECONDS, MOST_PAST_JOBS
                     )
                 ),
+                profile=await planned_with(Profiles(self._database, session), job),
             )
             pinned = await _pinned_roles(session, job)
         if settled:

@@ -70,7 +70,12 @@ class ClusterService:
                 start = start_of(snapshot.time_seconds, resolution)
                 await models.put(resolution, start, {**figures, "content": history})
             await models.add_allocations(
-                {"time_seconds": at, "key": key, "content": json.dumps(content)}
+                {
+                    "time_seconds": at,
+                    "key": key,
+                    "content": json.dumps(content),
+                    "job_uid": content.get("job_uid"),
+                }
                 for at, key, content in allocations
             )
 
@@ -123,12 +128,12 @@ class ClusterService:
         ]
 
     async def allocations(
-        self, *, since: float | None, before: int | None, limit: int
+        self, *, since: float | None, before: int | None, limit: int, job_uid: str | None = None
     ) -> Sequence[AllocationRow]:
-        """Decisions of the scheduler, newest first."""
+        """Decisions of the scheduler, newest first; about one job, where it is given."""
         async with self._database.read() as session:
             return await ClusterModels(self._database, session).allocations(
-                since=since, before=before, limit=limit
+                since=since, before=before, limit=limit, job_uid=job_uid
             )
 
 

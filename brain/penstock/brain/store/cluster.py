@@ -66,10 +66,12 @@ class ClusterModels:
             )
 
     async def allocations(
-        self, *, since: float | None, before: int | None, limit: int
+        self, *, since: float | None, before: int | None, limit: int, job_uid: str | None = None
     ) -> Sequence[AllocationRow]:
         """Decisions, the newest first; `before` is the id of the last one seen."""
         query = select(AllocationRow)
+        if job_uid is not None:
+            query = query.where(col(AllocationRow.job_uid) == job_uid)
         if since is not None:
             query = query.where(col(AllocationRow.time_seconds) >= since)
         if before is not None:

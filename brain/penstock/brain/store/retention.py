@@ -17,6 +17,7 @@ from penstock.brain.store.tables import (
     EventRow,
     IdempotencyRow,
     JobRow,
+    ProfileRow,
     RollupRow,
     RunRow,
     SampleRow,
@@ -64,6 +65,10 @@ def _expired(settings: RetentionSettings, now: float) -> list[tuple[Table, Colum
         (_table(SnapshotRow), of_minute & (sent < now - CLUSTER_MINUTE_SECONDS)),
         (_table(SnapshotRow), of_ten_minutes & (sent < now - CLUSTER_TEN_MINUTE_SECONDS)),
         (_table(AllocationRow), col(AllocationRow.time_seconds) < now - settings.run_seconds),
+        (
+            _table(ProfileRow),
+            col(ProfileRow.measured_seconds) < now - settings.audit_seconds,
+        ),
         # Plans, usages and everything else of a job go with it.
         (
             _table(JobRow),

@@ -20,6 +20,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Text,
+    UniqueConstraint,
 )
 from sqlmodel import Field, SQLModel
 
@@ -313,9 +314,40 @@ class AllocationRow(Table, table=True):
     """One decision of the scheduler; `content` is JSON."""
 
     __tablename__ = "allocations"
-    __table_args__ = (Index(None, "time_seconds"),)
+    __table_args__ = (Index(None, "time_seconds"), Index(None, "job_uid"))
 
     id: int | None = Field(default=None, primary_key=True, sa_type=_SERIAL)
     time_seconds: float = _seconds()
     key: str = Field(max_length=128, unique=True)
     content: str = Field(sa_type=Text)
+    job_uid: str | None = Field(default=None, max_length=64, nullable=True)
+
+
+class ProfileRow(Table, table=True):
+    """What was measured of a job's input; `content` is JSON (`penstock.throughput.profiles`).
+
+    One of each source for a job. It stays when the job is forgotten: `signature` says which jobs
+    are of its kind, `uses` how many were planned with it, `last_error` how far it was off then.
+    """
+
+    __tablename__ = "profiles"
+    __table_args__ = (
+        UniqueConstraint("job_uid", "source"),
+        Index(None, "pipeline"),
+        Index(None, "model"),
+        Index(None, "signature"),
+        Index(None, "measured_seconds"),
+    )
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=_SERIAL)
+    job_uid: str = Field(max_length=64)
+    source: str = Field(max_length=16)
+    program: str = Field(default="", max_length=253)
+    pipeline: str = Field(default="", max_length=128)
+    model: str = Field(default="", max_length=128)
+    machine: str = Field(default="", max_length=128)
+    signature: str = Field(default="", max_length=64)
+    content: str = Field(sa_type=Text)
+    measured_seconds: float = _seconds()
+    uses: int = 0
+    last_error: float | None = Field(default=None, sa_type=Float(53), nullable=True)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -31,7 +31,9 @@ from penstock.wire import (
     AlgorithmView,
     Allocation,
     ClusterSnapshot,
+    Configuration,
     FragmentationView,
+    InputView,
     Job,
     JobFinish,
     JobRegistration,
@@ -39,12 +41,16 @@ from penstock.wire import (
     NodeView,
     Override,
     Plan,
+    ProfileBody,
+    ProfileView,
     Proposal,
     ProposalRequest,
     Resolution,
     SampleBatch,
     SampleReceipt,
     SampleView,
+    WhatIf,
+    WhatIfRequest,
 )
 
 T = TypeVar("T")
@@ -216,6 +222,37 @@ class AsyncBrainClient:
     def allocations(self, *, since: float | None = None) -> AsyncIterator[Allocation]:
         """What the scheduler has decided, newest first."""
         return self._pages(calls.allocations(since))
+
+    def job_allocations(self, uid: str) -> AsyncIterator[Allocation]:
+        """What the scheduler has decided about one job, newest first."""
+        return self._pages(calls.job_allocations(uid))
+
+    async def put_profile(self, uid: str, body: ProfileBody) -> None:
+        """Leave what was measured of a job's input."""
+        await self._send(calls.put_profile(uid, body))
+
+    async def profile(self, uid: str) -> ProfileView:
+        """What was measured of a job's input last."""
+        return await self._send(calls.profile(uid))
+
+    async def job_input(self, uid: str) -> InputView:
+        """Where the time of a job's input goes, and which data workers it should have."""
+        return await self._send(calls.job_input(uid))
+
+    async def what_if(self, uid: str, configurations: Sequence[Configuration]) -> WhatIf:
+        """What one training process would do with other resources."""
+        body = WhatIfRequest(configurations=list(configurations))
+        return await self._send(calls.what_if(uid, body))
+
+    def profiles(
+        self,
+        *,
+        pipeline: str | None = None,
+        model: str | None = None,
+        machine: str | None = None,
+    ) -> AsyncIterator[ProfileView]:
+        """Profiles with these keys, newest first."""
+        return self._pages(calls.profiles(pipeline, model, machine))
 
     async def watch_plans(
         self, uid: str, *, after: int = 0, idle_seconds: float = 60.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -32,7 +32,9 @@ from penstock.wire import (
     AlgorithmView,
     Allocation,
     ClusterSnapshot,
+    Configuration,
     FragmentationView,
+    InputView,
     Job,
     JobFinish,
     JobRegistration,
@@ -40,12 +42,16 @@ from penstock.wire import (
     NodeView,
     Override,
     Plan,
+    ProfileBody,
+    ProfileView,
     Proposal,
     ProposalRequest,
     Resolution,
     SampleBatch,
     SampleReceipt,
     SampleView,
+    WhatIf,
+    WhatIfRequest,
 )
 
 T = TypeVar("T")
@@ -215,6 +221,37 @@ class BrainClient:
     def allocations(self, *, since: float | None = None) -> Iterator[Allocation]:
         """What the scheduler has decided, newest first."""
         return self._pages(calls.allocations(since))
+
+    def job_allocations(self, uid: str) -> Iterator[Allocation]:
+        """What the scheduler has decided about one job, newest first."""
+        return self._pages(calls.job_allocations(uid))
+
+    def put_profile(self, uid: str, body: ProfileBody) -> None:
+        """Leave what was measured of a job's input."""
+        self._send(calls.put_profile(uid, body))
+
+    def profile(self, uid: str) -> ProfileView:
+        """What was measured of a job's input last."""
+        return self._send(calls.profile(uid))
+
+    def job_input(self, uid: str) -> InputView:
+        """Where the time of a job's input goes, and which data workers it should have."""
+        return self._send(calls.job_input(uid))
+
+    def what_if(self, uid: str, configurations: Sequence[Configuration]) -> WhatIf:
+        """What one training process would do with other resources."""
+        body = WhatIfRequest(configurations=list(configurations))
+        return self._send(calls.what_if(uid, body))
+
+    def profiles(
+        self,
+        *,
+        pipeline: str | None = None,
+        model: str | None = None,
+        machine: str | None = None,
+    ) -> Iterator[ProfileView]:
+        """Profiles with these keys, newest first."""
+        return self._pages(calls.profiles(pipeline, model, machine))
 
     def watch_plans(
         self, uid: str, *, after: int = 0, idle_seconds: float = 60.0

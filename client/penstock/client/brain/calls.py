@@ -21,6 +21,7 @@ from penstock.wire import (
     Allocation,
     ClusterSnapshot,
     FragmentationView,
+    InputView,
     Job,
     JobFinish,
     JobRegistration,
@@ -29,12 +30,16 @@ from penstock.wire import (
     Override,
     Plan,
     Problem,
+    ProfileBody,
+    ProfileView,
     Proposal,
     ProposalRequest,
     Resolution,
     SampleBatch,
     SampleReceipt,
     SampleView,
+    WhatIf,
+    WhatIfRequest,
 )
 
 T = TypeVar("T")
@@ -226,6 +231,39 @@ def fragmentation(
 
 def allocations(since: float | None) -> Call[ListResource[Allocation]]:
     return _page("/v1/cluster/allocations", Allocation, {"since": since})
+
+
+def job_allocations(uid: str) -> Call[ListResource[Allocation]]:
+    return _page(f"{_job(uid)}/allocations", Allocation, {})
+
+
+def put_profile(uid: str, body: ProfileBody) -> Call[None]:
+    return Call(
+        method="PUT",
+        path=f"{_job(uid)}/profile",
+        read=lambda _: None,
+        headers={"Content-Type": "application/json"},
+        body=_dump(body),
+    )
+
+
+def profile(uid: str) -> Call[ProfileView]:
+    return _json("GET", f"{_job(uid)}/profile", ProfileView)
+
+
+def job_input(uid: str) -> Call[InputView]:
+    return _json("GET", f"{_job(uid)}/input", InputView)
+
+
+def what_if(uid: str, body: WhatIfRequest) -> Call[WhatIf]:
+    return _json("POST", f"{_job(uid)}/whatif", WhatIf, body)
+
+
+def profiles(
+    pipeline: str | None, model: str | None, machine: str | None
+) -> Call[ListResource[ProfileView]]:
+    query = {"pipeline": pipeline, "model": model, "machine": machine}
+    return _page("/v1/profiles", ProfileView, query)
 
 
 def following(

@@ -1,0 +1,106 @@
+"""Profiles and what follows from them, as they go over the wire."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from penstock.brain.service.profiles import InputState, Stored
+from penstock.brain.store.tables import ProfileRow
+from penstock.throughput.decision.in_job import JobDecision
+from penstock.throughput.decision.offload import unit
+from penstock.throughput.decision.what_if import Point
+from penstock.throughput.limits.capacity import bounds
+from penstock.throughput.profiles.profile import Profile
+from penstock.wire.profiles import (
+    Configuration,
+    InputDecision,
+    InputView,
+    ProfileSource,
+    ProfileView,
+    WhatIf,
+    WhatIfPoint,
+)
+
+_LONGEST = 1024
+
+
+def profile_line(row: ProfileRow) -> ProfileView:
+    """A profile without its content."""
+    return ProfileView(
+        job_uid=row.job_uid,
+        source=ProfileSource(row.source),
+        program=row.program,
+        time=row.measured_seconds,
+        pipeline=row.pipeline,
+        model=row.model,
+        machine=row.machine,
+        uses=row.uses,
+        last_error=row.last_error,
+    )
+
+
+def profile_view(stored: Stored) -> ProfileView:
+    """A profile with its content."""
+    content = json.loads(stored.row.content)
+    return profile_line(stored.row).model_copy(update={"content": content})
+
+
+def what_if_view(profile: Profile, asked: list[Configuration], points: list[Point]) -> WhatIf:
+    """Answers beside their questions."""
+    return WhatIf(
+        unit=unit(profile),
+        measured=profile.rate.value,
+        items=[
+            WhatIfPoint(
+                configuration=configuration,
+                rate=point.prediction.rate,
+                low=point.prediction.low,
+                high=point.prediction.high,
+                stalled=min(1.0, max(0.0, point.prediction.stalled)),
+                binding=point.prediction.binding,
+                extrapolated=point.prediction.extrapolated,
+            )
+            for configuration, point in zip(asked, points, strict=True)
+        ],
+    )
+
+
+def input_view(state: InputState) -> InputView:
+    """Where the time goes, and what should be done."""
+    profile, row = state.stored.profile, state.stored.row
+    limits = bounds(profile, profile.resources)
+    times = profile.processes
+    return InputView(
+        time=row.measured_seconds,
+        source=ProfileSource(row.source),
+        unit=unit(profile),
+        processes=times,
+        rate=profile.rate.value * times,
+        stalled=profile.stalled,
+        causes={name[:253]: min(1.0, share) for name, share in profile.causes.items()},
+        limits={name: rate * times for name, rate in limits.items() if math.isfinite(rate)},
+        cores=profile.resources.cores,
+        workers=profile.resources.workers,
+        data_workers=profile.resources.data_workers,
+        model_error=profile.model_error,
+        decision=decision_view(state.decision),
+    )
+
+
+def decision_view(decision: JobDecision) -> InputDecision:
+    """What data workers there should be."""
+    return InputDecision(
+        data_workers=decision.data_workers,
+        cores=decision.cores,
+        promised=decision.promised.rate,
+        promised_low=decision.promised.low,
+        promised_high=decision.promised.high,
+        without=decision.without,
+        share=min(1.0, max(0.0, decision.share)),
+        cut=decision.cut,
+        binding=decision.binding,
+        waits_for_storage=decision.waits_for_storage,
+        why=decision.why[:_LONGEST],
+        runner_up=decision.runner_up[:_LONGEST],
+    )

@@ -1,0 +1,110 @@
+"""How many data workers a job should have, from a model of its input and not by trial.
+
+Where `data_workers` takes the share of waiting for what is missing, this asks the model of
+`penstock.throughput`: which resource binds, what a data worker would change, and whether not having
+any is better (FastFlow, PVLDB 16(5), section 4: what, whether, how much). A job that waits for its
+storage gets none. It answers only where a profile is there, of the job or of one of its kind, and
+carries what it promises, so that a plan is compared with what then happened.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.algorithms.data_workers import last_demand, memory_of, room
+from penstock.brain.planning import (
+    MAX_MESSAGE,
+    Algorithm,
+    DataWorkerDemand,
+    Evidence,
+    History,
+    JobDescription,
+    Limits,
+    Params,
+    Plan,
+    PlanReason,
+    Prediction,
+)
+from penstock.brain.sizes import CORE, GIB, pod_milli_cpu
+from penstock.throughput.decision.in_job import decide_in_job
+
+
+class OffloadParams(Params):
+    """What a data worker is where the job does not say."""
+
+    most: Annotated[int, Field(ge=1, le=4096)] = 64
+    """The most data workers where the job does not say."""
+    milli_cpu: Annotated[int, Field(ge=100)] = CORE
+    """CPU of one, where its template does not say: it makes one batch at a time."""
+    memory_bytes: Annotated[int, Field(ge=64 * 1024**2)] = 2 * GIB
+    """Memory of one, where neither its template nor a running one says."""
+    memory_margin: Annotated[float, Field(ge=0, le=4)] = 0.2
+    """Share added to the memory seen in use."""
+
+
+def plan(
+    history: History, job: JobDescription, limits: Limits, params: OffloadParams
+) -> Plan | None:
+    """A demand for data workers; None without a profile, or where the demand is what it was."""
+    profile = history.profile
+    if profile is None or not history.plans:
+        return None
+    spec = job.role(Role.DATA_WORKER)
+    most = spec.fixed or (params.most if spec.maximum is None else spec.maximum)
+    decision = decide_in_job(profile, most)
+    size = pod_milli_cpu(spec.milli_cpu or params.milli_cpu, limits)
+    wanted = min(decision.data_workers, room(history, job, limits, size))
+    before = last_demand(history)
+    if before == (wanted, size) or (not wanted and (before is None or not before[0])):
+        return None
+    latest = history.samples[-4:]
+    demand = DataWorkerDemand(
+        replicas=wanted,
+        milli_cpu=size,
+        memory_bytes=memory_of(latest, job, limits, params.memory_bytes, params.memory_margin),
+    )
+    last = history.plans[-1].stage
+    steps = profile.batch_size * profile.processes
+    expected = decision.promised if wanted == decision.data_workers else None
+    return Plan(
+        stage=Stage.OPTIMIZE if last in (Stage.CREATE, Stage.SAMPLE) else Stage.ADJUST,
+        algorithm="offload",
+        roles={},
+        reason=PlanReason.PREDICTED_GAIN if wanted else PlanReason.DATA_STALL,
+        message=decision.why[:MAX_MESSAGE],
+        evidence=Evidence(
+            samples=len(latest),
+            first_sample_seconds=latest[0].time_seconds if latest else None,
+            last_sample_seconds=latest[-1].time_seconds if latest else None,
+            figures={
+                "stalled": profile.stalled,
+                "rate": profile.rate.value * profile.processes,
+                "rate_without": decision.without,
+                "rate_promised": decision.promised.rate,
+                "share": decision.share,
+                "model_error": profile.model_error,
+            },
+        ),
+        prediction=None
+        if expected is None
+        else Prediction(
+            steps_per_second=expected.rate / steps,
+            error_steps_per_second=(expected.high - expected.low) / 2 / steps,
+        ),
+        data_workers=demand,
+    )
+
+
+ALGORITHM: Final = Algorithm(
+    name="offload",
+    version="1",
+    summary="How many data workers a job should have, from a model of its input.",
+    stages=frozenset({Stage.OPTIMIZE, Stage.ADJUST}),
+    triggers=frozenset({Trigger.DATA_STALL, Trigger.INTERVAL, Trigger.PROPOSED}),
+    strategies=frozenset(Strategy),
+    params=OffloadParams,
+    plan=plan,
+)
