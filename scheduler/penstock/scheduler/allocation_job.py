@@ -36,6 +36,8 @@ class JobRates:
     waiting_seconds: float = 0.0
     """How long the job has wanted a data worker and got none."""
     data_workers: int = 0
+    at_once: int = 1
+    """Data workers that it is to get in one interval: more than one where a model asks for them."""
 
     def problem(self) -> str | None:
         """Why the numbers cannot be used; None where they can.

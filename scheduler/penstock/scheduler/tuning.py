@@ -13,6 +13,12 @@ A job is profiled without data workers first; that is its *baseline*. Then three
    first cut that does not hold is taken back. What is cut is *surplus*: it stays with the job until
    somebody needs it.
 
+Where a model of the job says how many data workers it needs (`Predicted`; FastFlow, PVLDB 16(5),
+section 9, takes the number at once, too), they are asked for at once instead, PREDICTED, and one
+interval later the promise is checked: kept within a tenth, the tuning goes on with step 3; missed,
+with step 2. What missed its promise by more than half is given back, but for what the gain is
+worth. A job that waits for storage, or would gain too little, is left without data workers.
+
 If the job is not within 0.95 of its baseline after ten intervals with data workers, it falls back
 to none for good. So does one that was tuned before, after ten such intervals in a row.
 
@@ -45,11 +51,18 @@ FALLBACK_INTERVALS: Final = 10
 HOLDING_RATIO: Final = 0.98
 """Throughput holds, when the training worker is cut, at this part of what it was."""
 
+PROMISED_RATIO: Final = 0.9
+"""A promise is kept if this part of the promised gain is there."""
+
+LEAST_KEPT_GAIN: Final = 0.05
+"""Of the baseline: where what was promised brings less, it is given back altogether."""
+
 
 class Stage(StrEnum):
     """Where the tuning of a job is."""
 
     PROFILING = "Profiling"
+    PREDICTED = "Predicted"
     DATA_WORKER_SIZE = "DataWorkerSize"
     DATA_WORKERS = "DataWorkers"
     TRAINING_WORKER_SIZE = "TrainingWorkerSize"
@@ -88,6 +101,30 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a model of the job says that data workers would do.
+
+    Attributes:
+        data_workers: that it should get; 0: they would not help enough.
+        cores: of each.
+        throughput: promised with them, as a multiple of the job's without any.
+        waits_for_storage: data workers would wait for the same storage.
+        why: for people.
+    """
+
+    data_workers: int = 0
+    cores: int = 1
+    throughput: float = 1.0
+    waits_for_storage: bool = False
+    why: str = ""
+
+    def gain_per_core(self, without: float) -> float:
+        """Of throughput, for one whose throughput without data workers is ``without``."""
+        cores = self.data_workers * self.cores
+        return without * max(0.0, self.throughput - 1) / cores if cores else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """A job's configuration now, and what the tuning remembers."""
 
@@ -99,6 +136,8 @@ class Tuning:
     baseline: float = 0.0
     before: float = 0.0
     """Throughput before the last change."""
+    promised: float = 0.0
+    """Throughput that was promised for the data workers that it has; 0: nothing was."""
     intervals: int = 0
     """Intervals with data workers."""
     behind_intervals: int = 0
@@ -123,8 +162,13 @@ def begin(limits: Limits) -> Tuning:
     return Tuning(Stage.PROFILING, limits.training_cores)
 
 
-def step(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
-    """The configuration for the next interval, given how this one went."""
+def step(
+    tuning: Tuning, measured: Measured, limits: Limits, predicted: Predicted | None = None
+) -> Tuning:
+    """The configuration for the next interval, given how this one went.
+
+    ``predicted``: what a model says of the job; None: there is none, and the steps are tried.
+    """
     if tuning.stage is Stage.FALLEN_BACK:
         return tuning
     if tuning.stage is Stage.TUNED:
@@ -132,11 +176,19 @@ def step(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     if not measured.is_sound:
         return replace(tuning, why="wait: the job reports rates that are no numbers")
     if tuning.stage is Stage.PROFILING:
+        if predicted is not None:
+            return _as_predicted(tuning, measured, limits, predicted)
         return _first_data_worker(tuning, measured)
     tuning = replace(tuning, intervals=tuning.intervals + 1)
     behind = measured.throughput < BASELINE_RATIO * tuning.baseline
     if behind and tuning.intervals >= FALLBACK_INTERVALS:
         return _fall_back(tuning, measured, limits)
+    if tuning.stage is Stage.PREDICTED:
+        return _verify(tuning, measured, limits)
+    late = tuning.stage is Stage.DATA_WORKER_SIZE and tuning.intervals == 1
+    if late and predicted is not None and predicted.data_workers > 1:
+        alone = replace(measured, throughput=tuning.baseline)
+        return _as_predicted(tuning, alone, limits, predicted)
     if tuning.stage is Stage.DATA_WORKER_SIZE:
         return _tune_size(tuning, measured, limits)
     if tuning.stage is Stage.DATA_WORKERS:
@@ -169,6 +221,63 @@ def _first_data_worker(tuning: Tuning, measured: Measured) -> Tuning:
         data_worker_cores=1,
         max_data_worker_cores=1,
         why=why,
+    )
+
+
+def _as_predicted(
+    tuning: Tuning, measured: Measured, limits: Limits, predicted: Predicted
+) -> Tuning:
+    number = min(predicted.data_workers, limits.data_workers)
+    if predicted.waits_for_storage or number < 1:
+        return replace(tuning, why=predicted.why or "a model of the job expects no gain")
+    cores = max(1, min(predicted.cores, limits.data_worker_cores))
+    part = number * cores / (predicted.data_workers * predicted.cores)
+    gain = min(1.0, part) * (predicted.throughput - 1)
+    return replace(
+        tuning,
+        stage=Stage.PREDICTED,
+        baseline=measured.throughput,
+        before=0.0,
+        promised=measured.throughput * (1 + gain),
+        data_workers=number,
+        data_worker_cores=cores,
+        max_data_worker_cores=cores,
+        why=f"{number} data workers of {cores} cores at once promise {1 + gain:.2f} of "
+        f"{measured.throughput:.3g} steps/s: {predicted.why}",
+    )
+
+
+def _verify(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    """Whether the promise was kept, and what follows where it was not."""
+    number = tuning.data_workers
+    if not measured.granted:
+        return replace(tuning, why="wait: not all data workers that were asked for are there")
+    gained = measured.throughput - tuning.baseline
+    promised = max(tuning.promised - tuning.baseline, 1e-12)
+    said = f"{number} data workers brought {gained / promised:.0%} of the promised gain"
+    if measured.is_ideal:
+        why = f"{said} and fill the queue; try fewer training cores"
+        return _cut_training_worker(replace(tuning, before=measured.throughput), why)
+    if gained >= PROMISED_RATIO * promised:
+        return replace(tuning, stage=Stage.TUNED, why=f"{said}: kept")
+    if gained >= KEEPING_RATIO * promised:
+        climbing = replace(tuning, stage=Stage.DATA_WORKERS, before=0.0)
+        return _tune_number(climbing, measured, limits)
+    if gained < LEAST_KEPT_GAIN * tuning.baseline:
+        return replace(
+            tuning,
+            stage=Stage.FALLEN_BACK,
+            data_workers=0,
+            data_worker_cores=0,
+            why=f"{said}, less than {LEAST_KEPT_GAIN:.0%} of the baseline: no data workers",
+        )
+    kept = max(1, math.ceil(number * gained / promised))
+    return replace(
+        tuning,
+        stage=Stage.DATA_WORKERS,
+        data_workers=kept,
+        before=0.0,
+        why=f"{said}, less than half: {kept} are kept",
     )
 
 

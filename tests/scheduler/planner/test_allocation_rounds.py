@@ -12,7 +12,7 @@ import pytest
 from penstock.scheduler.model.decisions import Reason, WriteScale
 from penstock.scheduler.planner.planner import Planner, Settings
 from penstock.scheduler.planner.signals import QueueSignals, signals
-from penstock.scheduler.tuning import Stage
+from penstock.scheduler.tuning import Predicted, Stage
 from tests.scheduler.planner.documents import Json, job, node, pod
 
 START = 1_800_000_000.0
@@ -332,3 +332,43 @@ def test_a_job_that_moves_many_bytes_gets_its_data_workers_beside_it(
     life.interval(a=replace(report, time_seconds=life.now + INTERVAL, bytes_per_second=sent))
     assert life.data["a"] == (2, 1)
     assert life.planner.state.pods["uid-a-1"].pod.node == where
+
+
+def test_a_model_of_the_job_gets_all_of_its_data_workers_in_one_interval(life: Life) -> None:
+    life.add("a", ideal=60.0, per_core=10.0)
+    model = Predicted(data_workers=6, cores=1, throughput=6.0, why="cores bind")
+
+    def predicted() -> QueueSignals:
+        return replace(life.report("a"), time_seconds=life.now + INTERVAL, predicted=model)
+
+    [scale] = life.interval(a=predicted())
+    assert scale.roles["dataWorker"]["replicas"] == 6
+    assert scale.reason is Reason.DATA_STALL
+    life.interval(a=predicted())
+    assert life.tuning("a").stage is Stage.TUNED
+    assert life.data["a"] == (6, 1)
+
+
+def test_with_room_for_fewer_they_are_fewer_and_less_is_promised() -> None:
+    life = Life(node("cpu", "3"))
+    life.add("a", ideal=60.0, per_core=10.0)
+    model = Predicted(data_workers=6, cores=1, throughput=6.0, why="cores bind")
+    life.interval(a=replace(life.report("a"), time_seconds=START + INTERVAL, predicted=model))
+    workers, _ = life.data["a"]
+    assert 1 <= workers <= 3
+    assert life.tuning("a").promised == pytest.approx(10 + 50 * workers / 6)
+
+
+def test_a_job_that_waits_for_storage_is_told_so_once_and_gets_none(life: Life) -> None:
+    life.add("a", ideal=60.0, per_core=10.0)
+    model = Predicted(6, 1, 6.0, waits_for_storage=True, why="it waits for storage, not for CPU")
+    told = []
+    for _ in range(4):
+        life.now += INTERVAL
+        report = replace(life.report("a"), predicted=model)
+        plan, _ = life.planner.allocate(life.now, {"uid-a": report})
+        assert not [one for one in plan.actions if isinstance(one, WriteScale)]
+        told += [one for one in plan.records if one.reason is Reason.FETCH_STALL]
+    [record] = told
+    assert (record.job, record.view) == ("a", None)
+    assert "storage" in record.message

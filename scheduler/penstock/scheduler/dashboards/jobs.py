@@ -81,6 +81,31 @@ JOBS: Final = Dashboard(
             {"{{kind}}": f"sum by (kind) ({_CONTROLLER}_objects)"},
         ),
         Panel(
+            "Waiting for input, by cause",
+            "timeseries",
+            {
+                "{{namespace}}/{{job}} {{cause}}": (
+                    "max by (namespace, job, cause) (penstock_job_input_stall_ratio)"
+                )
+            },
+            unit="percentunit",
+            defaults={"min": 0, "max": 1},
+            description="Share of the training's time, by what it waited for; jobs whose loaders"
+            " penstock run intercepts.",
+        ),
+        Panel(
+            "Input: rate and limits",
+            "timeseries",
+            {
+                "{{namespace}}/{{job}}": "max by (namespace, job) (penstock_job_input_rate)",
+                "{{namespace}}/{{job}} {{resource}}": (
+                    "max by (namespace, job, resource) (penstock_job_input_limit)"
+                ),
+            },
+            description="Samples a second, or batches where only these are counted. The least"
+            " limit binds.",
+        ),
+        Panel(
             "GPU utilisation by job",
             "timeseries",
             {_EACH_JOB: f"{_OF_EACH_JOB} (penstock_job_gpu_utilization_ratio)"},

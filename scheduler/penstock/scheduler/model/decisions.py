@@ -20,6 +20,7 @@ class Reason(StrEnum):
     PIN_UNSCHEDULABLE = "PinUnschedulable"
     DATA_STALL = "DataStall"
     TUNED = "Tuned"
+    FETCH_STALL = "FetchStall"
     FELL_BACK = "FellBack"
     TAKEN_BACK = "TakenBack"
     ROOM_FOR_ACCELERATORS = "RoomForAccelerators"

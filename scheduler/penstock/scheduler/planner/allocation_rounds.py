@@ -8,6 +8,7 @@ Guarantees:
 - a job that reports nothing new, no numbers, or what was measured before its last change had its
   full effect, is left as it is;
 - a job that does not wait for data gets no data worker;
+- one that waits for storage, as a model of it says, gets none either, which is said once;
 - no Scale is written that asks for what was asked for last;
 - a job that has data workers already, as after a restart of the planner, goes on from there.
 """
@@ -34,6 +35,9 @@ from penstock.scheduler.tuning import Limits, Measured, Stage, Tuning, begin, st
 REOPEN_INTERVALS: Final = 3
 """Intervals in a row for which a tuned job must wait for data before it is tuned again."""
 
+
+STORAGE_INTERVALS: Final = 2
+"""After so many intervals in a row it is said that a job waits for its storage."""
 
 MEASURING_SECONDS: Final = 11.0
 """How old a job's newest change must be at the time of a report that tells what came of it.
@@ -70,6 +74,8 @@ class Memory:
     rests_until: float = float("-inf")
     waiting_since: float | None = None
     starved_intervals: int = 0
+    storage_intervals: int = 0
+    """In a row, in which it waited for its storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +91,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one interval decided; `left_alone` says of which jobs nothing can be said, and why."""
+    """What one interval decided; `left_alone` says of which jobs nothing can be said, and why.
+
+    `notices` are changes of nothing, to be told people: their roles are empty.
+    """
 
     changes: tuple[Change, ...]
     memories: Mapping[str, Memory]
     standings: Mapping[str, Standing]
     left_alone: Mapping[str, str]
+    notices: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +180,14 @@ class Interval:
             if (problem := rate.problem()) is not None:
                 left_alone[uid] = problem
         allocation = self._allocate(now, steps, rates, left_alone, has_room)
-        changes = []
+        changes, notices = [], []
         for uid, one in steps.items():
             change, kept[uid] = self._carry_out(now, one, rates[uid], allocation, left_alone)
             if change is not None:
                 changes.append(change)
+            notice, kept[uid] = _of_storage(one, rates[uid], kept[uid])
+            if notice is not None:
+                notices.append(notice)
         standings = {
             uid: Standing(
                 0.0 if uid in left_alone else self._policy.key(rates[uid]),
@@ -182,7 +195,7 @@ class Interval:
             )
             for uid in steps
         }
-        return Outcome(tuple(changes), kept, standings, left_alone)
+        return Outcome(tuple(changes), kept, standings, left_alone, tuple(notices))
 
     def _first(self, job: JobView, have: Running) -> Tuning:
         limits = self._limits(job)
@@ -239,7 +252,10 @@ class Interval:
             if waited and 0 < tuning.data_workers < job.most_data_workers:
                 why = "tuned, but it waits for data again"
                 tuning = replace(tuning, stage=Stage.DATA_WORKERS, before=0.0, why=why)
-        then = step(tuning, measured, self._limits(job))
+        predicted = found.predicted
+        if job.offload is Offload.ALWAYS and predicted is not None and not predicted.data_workers:
+            predicted = None  # it is to have some, whatever a model says
+        then = step(tuning, measured, self._limits(job), predicted)
         if not self._tunes_training and then.stage is Stage.TRAINING_WORKER_SIZE:
             why = f"{then.data_workers} data workers of {then.data_worker_cores} cores do"
             then = replace(
@@ -257,6 +273,11 @@ class Interval:
         more = max(1000, 1000 * (one.then.data_cores - tuning.data_cores))
         since = one.memory.waiting_since
         always = one.job.offload is Offload.ALWAYS and not tuning.data_workers
+        model = found.predicted
+        modelled = None if model is None else model.gain_per_core(found.throughput) / 1000
+        at_once = 1
+        if one.then.stage is Stage.PREDICTED:
+            at_once = max(1, one.then.data_workers - tuning.data_workers)
         return JobRates(
             job=one.job.uid,
             enqueue=0.0 if always else found.enqueue,
@@ -267,9 +288,10 @@ class Interval:
             remaining_steps=found.remaining_steps,
             data_milli_cpu=1000 * tuning.data_cores,
             next_milli_cpu=more,
-            gain=one.memory.gain.next_gain(more),
+            gain=one.memory.gain.next_gain(more, modelled),
             waiting_seconds=0.0 if since is None else max(0.0, now - since),
             data_workers=tuning.data_workers,
+            at_once=at_once,
         )
 
     def _allocate(
@@ -329,9 +351,9 @@ class Interval:
         if one.grows:
             reason = Reason.DATA_STALL
             memory = replace(memory, waiting_since=None, grown_seconds=now)
-            if count > 1:
+            if count > 1 or then.stage is Stage.PREDICTED:
                 workers = min(one.now.data_workers + count, one.job.most_data_workers)
-                then = replace(then, data_workers=workers)
+                then = _with_fewer(one, then, workers)
         elif then.stage is Stage.FALLEN_BACK:
             reason = Reason.FELL_BACK
         taken = allocation.shrink.get(uid, 0)
@@ -344,6 +366,36 @@ class Interval:
         if change is not None:
             memory = replace(memory, asked_seconds=now)
         return change, replace(memory, tuning=then)
+
+
+def _with_fewer(one: _Step, then: Tuning, workers: int) -> Tuning:
+    """As many data workers as there is room for; then less is promised, too."""
+    if then.stage is not Stage.PREDICTED or workers >= then.data_workers:
+        return replace(then, data_workers=workers)
+    share = (workers - one.now.data_workers) / (then.data_workers - one.now.data_workers)
+    return replace(
+        then,
+        data_workers=workers,
+        promised=then.baseline + share * (then.promised - then.baseline),
+        why=f"{then.why}; there is room for {workers}",
+    )
+
+
+def _of_storage(one: _Step, rate: JobRates, memory: Memory) -> tuple[Change | None, Memory]:
+    """Tells once that a job waits for its storage, and again after it did not for a while.
+
+    A program that has just begun reads its own libraries: it is looked at twice.
+    """
+    found = one.signals.predicted
+    stalls = found is not None and found.waits_for_storage and rate.starves
+    if not stalls or found is None:
+        return None, replace(memory, storage_intervals=0)
+    memory = replace(memory, storage_intervals=memory.storage_intervals + 1)
+    if memory.storage_intervals != STORAGE_INTERVALS:
+        return None, memory
+    figures = {"enqueue": rate.enqueue, "dequeue": rate.dequeue, "throughput": rate.throughput}
+    notice = Change(one.job, {}, Reason.FETCH_STALL, found.why, figures)
+    return notice, memory
 
 
 def _change(one: _Step, then: Tuning, reason: Reason, rate: JobRates) -> Change | None:

@@ -28,7 +28,13 @@ from penstock.scheduler.model.job_view import JobView
 from penstock.scheduler.objects import ACCELERATOR_KINDS
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
-from penstock.scheduler.planner.allocation_rounds import Interval, Memory, Outcome, Running
+from penstock.scheduler.planner.allocation_rounds import (
+    Change,
+    Interval,
+    Memory,
+    Outcome,
+    Running,
+)
 from penstock.scheduler.planner.pod_pinning import Pinner
 from penstock.scheduler.planner.preemption import FIRST_TO_GO, Preemption, Standing
 from penstock.scheduler.planner.signals import QueueSignals
@@ -141,7 +147,6 @@ class Planner:
         for uid in self._bytes.keys() - self.state.jobs.keys():
             del self._bytes[uid]
         actions: list[Action] = []
-        records: list[Record] = []
         for change in outcome.changes:
             job = change.job
             actions.append(
@@ -149,20 +154,22 @@ class Planner:
                     job.uid, job.namespace, job.name, change.roles, change.reason, change.message
                 )
             )
-            records.append(
-                Record(
-                    key=f"{job.uid}:{change.reason}:{now:.3f}",
-                    time_seconds=now,
-                    job_uid=job.uid,
-                    namespace=job.namespace,
-                    job=job.name,
-                    policy=self._allocation.name,
-                    reason=change.reason,
-                    message=change.message,
-                    figures=change.figures,
-                )
-            )
+        records = [self._record(now, change) for change in (*outcome.changes, *outcome.notices)]
         return Plan((*actions, *self._costs()), tuple(records)), outcome
+
+    def _record(self, now: float, change: Change) -> Record:
+        job = change.job
+        return Record(
+            key=f"{job.uid}:{change.reason}:{now:.3f}",
+            time_seconds=now,
+            job_uid=job.uid,
+            namespace=job.namespace,
+            job=job.name,
+            policy=self._allocation.name,
+            reason=change.reason,
+            message=change.message,
+            figures=change.figures,
+        )
 
     def _running(self) -> dict[str, Running]:
         found = {}

@@ -14,6 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.scheduler.tuning import Predicted
+
 MOST_WAIT: Final = 0.95
 """A share of waiting above this is taken for this: how much faster a job would be is not known."""
 
@@ -32,6 +34,8 @@ class QueueSignals:
     enqueue: float
     dequeue: float
     bytes_per_second: float = 0.0
+    predicted: Predicted | None = None
+    """What a model of the job says; None: there is none."""
 
     @property
     def ideal_throughput(self) -> float:
@@ -56,6 +60,7 @@ def signals(
     ideal: float | None,
     wait_share: float | None,
     received_bytes: float | None = None,
+    predicted: Predicted | None = None,
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
@@ -73,4 +78,6 @@ def signals(
         wanted = ideal
     elif wait_share is not None and math.isfinite(wait_share):
         wanted = dequeued / (1.0 - min(max(wait_share, 0.0), MOST_WAIT))
-    return QueueSignals(time_seconds, step, throughput, enqueued, wanted, received_bytes or 0.0)
+    return QueueSignals(
+        time_seconds, step, throughput, enqueued, wanted, received_bytes or 0.0, predicted
+    )

@@ -1,10 +1,11 @@
 """Which jobs get a data worker this interval, and which give one up (pure).
 
 A job gets at most as many data workers per interval as the policy allows, which for the policies of
-the paper is one; jobs that report nonsense are left alone; whether there is room is asked of the
-caller, who knows the nodes. Taking back has a threshold and a pause,
-so that two jobs with about equal keys do not pass a worker to and fro: a move must be worth at
-least `MIN_MOVE_GAIN`, and a job gives up workers at most once per `MOVE_PAUSE_SECONDS`.
+the paper is one, or as a model of the job says that it needs; jobs that report nonsense are left
+alone; whether there is room is asked of the caller, who knows the nodes. Taking back has a
+threshold and a pause, so that two jobs with about equal keys do not pass a worker to and fro: a
+move must be worth at least `MIN_MOVE_GAIN`, and a job gives up workers at most once per
+`MOVE_PAUSE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -78,10 +79,26 @@ def allocate(
             grow[job.job] = got
         if got < most:
             unserved.append((job, most - got))
+    _grow_at_once(ranking.wanting, grow, has_room)
     if not policy.takes_back:
         return Allocation(grow, {})
     givers = [job for job in ranking.holding if job.job not in resting and job.job not in grow]
     return Allocation(grow, _taken_back(unserved, givers, policy))
+
+
+def _grow_at_once(
+    wanting: Sequence[JobRates], grow: dict[str, int], has_room: Callable[[JobRates], bool]
+) -> None:
+    """The rest of what models ask for, where all have had what the policy gives them.
+
+    In turns, one each, so that one job's prediction takes no room that another's would have had.
+    """
+    left = [job for job in wanting if 0 < grow.get(job.job, 0) < job.at_once]
+    while left:
+        left = [job for job in left if has_room(job)]
+        for job in left:
+            grow[job.job] += 1
+        left = [job for job in left if grow[job.job] < job.at_once]
 
 
 def _taken_back(

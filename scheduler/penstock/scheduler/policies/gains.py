@@ -2,7 +2,8 @@
 
 GoldMiner (SIGMOD 2023, section 3.4.2) assumes that the next step gains as much per core as the
 previous one did: optimistic, since data workers do not synchronise, and corrected by what is then
-measured. Before anything was measured, throughput is taken as proportional to cores.
+measured. Before anything was measured, what a model of the job says counts, and where there is
+none, throughput is taken as proportional to cores.
 """
 
 from __future__ import annotations
@@ -32,10 +33,15 @@ class GainEstimate:
         gained = (throughput - self.throughput) / step
         return GainEstimate(milli_cpu, throughput, max(0.0, gained))
 
-    def next_gain(self, next_milli_cpu: int) -> float:
-        """Throughput that this much more CPU is expected to add."""
+    def next_gain(self, next_milli_cpu: int, modelled: float | None = None) -> float:
+        """Throughput that this much more CPU is expected to add.
+
+        ``modelled``: per milli-core, what a model of the job says; None: there is none.
+        """
         if self.per_milli_cpu is not None:
             return self.per_milli_cpu * next_milli_cpu
+        if modelled is not None:
+            return modelled * next_milli_cpu
         if self.milli_cpu and self.throughput:
             return self.throughput / self.milli_cpu * next_milli_cpu
         return 0.0

@@ -127,6 +127,9 @@ def table5(
         bool, typer.Option("--generated", help="Draw jobs at random; needs no files.")
     ] = False,
     first_seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="Each policy with a model of every job, too.")
+    ] = False,
     as_json: JsonOption = False,
     plot: PlotOption = None,
 ) -> None:
@@ -141,7 +144,8 @@ def table5(
             raise UnnamedTracesError("--generated")
         trace = experiment.load_trace(None if generated else traces)
         rows = []
-        for row in experiment.simulate(trace, loads, range(first_seed, first_seed + seeds)):
+        windows = range(first_seed, first_seed + seeds)
+        for row in experiment.simulate(trace, loads, windows, predicted=predicted):
             rows.append(row)
             _progress(f"load {row.load:g} {row.policy}: JCT {row.jct_minutes:.0f} min")
         if plot is not None:

@@ -115,9 +115,11 @@ def show_table5(rows: Sequence[Table5Row]) -> None:
                 f"{row.gain_deviation:.2f}",
                 beside(row.queue_minutes, paper.queue_minutes, 0),
                 beside(row.gpu_allocation, paper.gpu_allocation, 1),
+                f"{row.growths:.0f}",
             ]
         )
     columns = ["load", "policy", "JCT, min", "gain", "deviation", "queueing, min", "GPUs, %"]
+    columns.append("intervals to tuned, p90")
     title = (
         "Job completion time; in brackets GoldMiner, Table 5, at the load that queues most alike"
     )

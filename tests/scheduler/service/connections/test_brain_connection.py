@@ -76,6 +76,8 @@ def test_a_job_that_is_not_known_and_one_that_fails_do_not_stop_the_others() -> 
             return httpx.Response(404, json={"type": "about:blank", "title": "x", "status": 404})
         if "/broken/" in request.url.path:
             return httpx.Response(503)
+        if request.url.path.endswith("/input"):
+            return httpx.Response(404, json={"type": "about:blank", "title": "x", "status": 404})
         return httpx.Response(200, json={"items": [sample(queue=QUEUE)]})
 
     found = asyncio.run(link(answer, metrics).read(["strange", "broken", "good"], NOW, 5.0))
@@ -116,3 +118,52 @@ def test_the_read_models_are_bounded_and_say_what_strands() -> None:
     assert snapshot.stranded_gpus == 2.0
     assert {one.fragmentation for one in snapshot.nodes[1:]} == {0.0}, "they strand nothing"
     assert len(snapshot.allocations) == 500
+
+
+def test_what_a_model_says_of_a_job_comes_with_its_signals() -> None:
+    decision = {
+        "data_workers": 3,
+        "cores": 1,
+        "promised": 45.0,
+        "promised_low": 43.0,
+        "promised_high": 47.0,
+        "without": 18.0,
+        "share": 0.6,
+        "cut": "whole batch",
+        "binding": "accelerator",
+        "waits_for_storage": False,
+        "why": "bound by workers",
+    }
+    known = {
+        "time": NOW - 5,
+        "source": "job",
+        "unit": "batches/s",
+        "processes": 1,
+        "rate": 18.0,
+        "stalled": 0.6,
+        "causes": {"preparation": 0.6},
+        "limits": {"workers": 18.0},
+        "cores": 4.0,
+        "workers": 2,
+        "data_workers": 0,
+        "model_error": 0.0,
+        "decision": decision,
+    }
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/input"):
+            if "/unknown/" in request.url.path:
+                problem = {"type": "about:blank", "title": "x", "status": 404}
+                return httpx.Response(404, json=problem)
+            when = NOW - 500 if "/stale/" in request.url.path else NOW - 5
+            return httpx.Response(200, json={**known, "time": when})
+        return httpx.Response(200, json={"items": [sample(queue=QUEUE)]})
+
+    uids = ["good", "unknown", "stale"]
+    found = asyncio.run(link(answer, Metrics()).read(uids, NOW, 5.0))
+    assert set(found) == set(uids)
+    assert found["unknown"].predicted is None
+    assert found["stale"].predicted is None
+    model = found["good"].predicted
+    assert model is not None
+    assert (model.data_workers, model.cores, model.throughput) == (3, 1, 2.5)

@@ -21,13 +21,17 @@ from penstock.scheduler.model.decisions import Record
 from penstock.scheduler.planner.signals import QueueSignals, signals
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 from penstock.scheduler.service.metrics import Metrics
-from penstock.wire import Allocation, ClusterSnapshot, Node, SampleView
+from penstock.scheduler.tuning import Predicted
+from penstock.wire import Allocation, ClusterSnapshot, InputView, Node, SampleView
 from penstock.wire.cluster import MAX_ALLOCATIONS, MAX_NODES
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 8
 """Jobs whose samples are read at the same time."""
+
+STALE_SECONDS: Final = 120.0
+"""A job that measures says something new every quarter of a minute."""
 
 REACH_SECONDS: Final = 180.0
 """How old the newest sample may be; clocks of trainers may differ by some of it."""
@@ -59,12 +63,13 @@ class BrainConnection:
             async with slots:
                 try:
                     sample = await self._newest(uid, now)
+                    known = await self._input(uid) if sample is not None else None
                 except NotFoundError:
                     return  # its trainer has not registered it yet
                 except BrainError as error:
                     self._failed("Signals", error)
                     return
-            if sample is not None and (said := read_sample(sample)) is not None:
+            if sample is not None and (said := read_sample(sample, known)) is not None:
                 found[uid] = said
             self._complained = False
 
@@ -82,6 +87,16 @@ class BrainConnection:
         async for sample in self._client.samples(uid, start=now - REACH_SECONDS):
             newest = sample
         return newest
+
+    async def _input(self, uid: str) -> InputView | None:
+        """What a model of the job says; None where nothing was measured, or it cannot be had."""
+        try:
+            return await self._client.job_input(uid)
+        except NotFoundError:
+            return None
+        except BrainError as error:  # what the job itself reports is worth more
+            self._failed("Input", error)
+            return None
 
     async def push(self, snapshot: ClusterSnapshot) -> bool:
         """Hand over the read models; whether they arrived."""
@@ -102,8 +117,8 @@ class BrainConnection:
             logger.warning("the Brain: %s", error)
 
 
-def read_sample(sample: SampleView) -> QueueSignals | None:
-    """The signals of one sample."""
+def read_sample(sample: SampleView, known: InputView | None = None) -> QueueSignals | None:
+    """The signals of one sample, and what a model of the job says."""
     queue, workers = sample.queue, sample.roles.get(Role.WORKER)
     return signals(
         time_seconds=sample.time,
@@ -114,6 +129,21 @@ def read_sample(sample: SampleView) -> QueueSignals | None:
         ideal=None if queue is None else queue.ideal_per_second,
         wait_share=None if workers is None else workers.wait_share,
         received_bytes=None if queue is None else queue.received_bytes_per_second,
+        predicted=None if known is None else read_input(known, sample.time),
+    )
+
+
+def read_input(known: InputView, now: float) -> Predicted | None:
+    """What the model says, unless it rests on what was measured long before a sample."""
+    if now - known.time > STALE_SECONDS:
+        return None
+    decision = known.decision
+    return Predicted(
+        data_workers=decision.data_workers,
+        cores=decision.cores,
+        throughput=decision.promised / decision.without if decision.without > 0 else 1.0,
+        waits_for_storage=decision.waits_for_storage,
+        why=decision.why,
     )
 
 

@@ -1,5 +1,7 @@
 """Kubernetes Events that say of a pod where it went and why, with the node that was next best.
 
+And of a job that it waits for something that no data worker would bring.
+
 Events are for people who look at one pod: in a rush of thousands they would cost as much as the
 pins themselves. So there is a bound on how many are recorded in a while; the rest is dropped and
 counted. `GET /v1/cluster/allocations` has all of them.
@@ -14,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
+from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiError
 from penstock.scheduler.model.decisions import Reason, Record
@@ -26,7 +29,11 @@ BURST: Final = 100
 
 PER_SECOND: Final = 10.0
 
-_WARNINGS: Final = frozenset({Reason.NO_ROOM, Reason.UNREADABLE, Reason.PIN_UNSCHEDULABLE})
+_WARNINGS: Final = frozenset(
+    {Reason.NO_ROOM, Reason.UNREADABLE, Reason.PIN_UNSCHEDULABLE, Reason.FETCH_STALL}
+)
+_OF_JOBS: Final = frozenset({Reason.FETCH_STALL})
+"""What is told of a job; its other decisions show in the Scales that carry them out."""
 
 
 class Events:
@@ -40,8 +47,8 @@ class Events:
         self._some = asyncio.Event()
 
     def tell(self, record: Record) -> None:
-        """Record a decision about a pod, unless there are too many."""
-        if record.view is None:
+        """Record a decision about a pod, or a notice about a job, unless there are too many."""
+        if record.view is None and record.reason not in _OF_JOBS:
             return
         if len(self._waiting) >= BURST:
             self._metrics.events_dropped.inc()
@@ -56,10 +63,9 @@ class Events:
             self._some.clear()
             while self._waiting:
                 record = self._waiting.popleft()
-                assert record.view is not None
                 try:
                     body = event_of(record, self._identity)
-                    await self._api.submit("events", record.view.namespace, body)
+                    await self._api.submit("events", body["metadata"]["namespace"], body)
                 except ApiError as error:
                     self._metrics.call_errors.labels("Event", error.reason).inc()
                     logger.info("an Event was not recorded: %s", error)
@@ -67,20 +73,16 @@ class Events:
 
 
 def event_of(record: Record, identity: str) -> dict[str, Any]:
-    """The Event of a decision about a pod."""
-    assert record.view is not None
-    view = record.view
+    """The Event of a decision about a pod, or a job."""
+    about = _subject(record)
     at = datetime.fromtimestamp(record.time_seconds, UTC).isoformat(timespec="seconds")
     time = at.replace("+00:00", "Z")
     return {
-        "metadata": {"name": f"{view.name[:200]}.{uuid4().hex[:16]}", "namespace": view.namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": view.name,
-            "namespace": view.namespace,
-            "uid": view.uid,
+        "metadata": {
+            "name": f"{about['name'][:200]}.{uuid4().hex[:16]}",
+            "namespace": about["namespace"],
         },
+        "involvedObject": about,
         "reason": record.reason,
         "message": record.message[:1024],
         "type": "Warning" if record.reason in _WARNINGS else "Normal",
@@ -90,4 +92,23 @@ def event_of(record: Record, identity: str) -> dict[str, Any]:
         "source": {"component": "penstock-scheduler"},
         "reportingComponent": "penstock.dev/scheduler",
         "reportingInstance": identity,
+    }
+
+
+def _subject(record: Record) -> dict[str, str]:
+    view = record.view
+    if view is None:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": ELASTICJOB_KIND,
+            "name": record.job,
+            "namespace": record.namespace,
+            "uid": record.job_uid,
+        }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": view.name,
+        "namespace": view.namespace,
+        "uid": view.uid,
     }

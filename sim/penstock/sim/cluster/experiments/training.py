@@ -11,6 +11,8 @@ ever over-committed; a run ends with an empty cluster.
 
 from __future__ import annotations
 
+import math
+import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +44,9 @@ data workers; that it must happen on the worker's own node is not modelled."""
 BUSY_SECONDS: Final = 500 * 60.0
 """GPU allocation is averaged over this time, as in GoldMiner, Fig. 14."""
 
+MODEL_NOISE: Final = 0.05
+"""Standard deviation of what a model says that a job needs, as a share."""
+
 _DONE_STEPS: Final = 1e-6
 
 
@@ -54,6 +59,10 @@ class Approach:
     """Per GPU; None for what the model needs for full speed."""
     fixed_data_workers: bool = False
     policy: AllocationPolicy | None = None
+    predicted: bool = False
+    """A model of each job says what it needs, with `MODEL_NOISE`; all of it is asked for at once.
+
+    Without one a job gets a data worker in an interval and is measured in the next."""
 
 
 @dataclass(slots=True)
@@ -72,6 +81,11 @@ class _Running:
     gain: GainEstimate = field(default_factory=GainEstimate)
     wanting_since: float | None = None
     grown_seconds: float = -MOVE_PAUSE_SECONDS
+    believed_milli_cpu: float = 0.0
+    """What a model says that it needs; 0: there is no model."""
+    growths: int = 0
+    """Intervals in which it got data workers before its queue was full for the first time."""
+    tuned: bool = False
 
     @property
     def data_milli_cpu(self) -> int:
@@ -94,6 +108,8 @@ class TrainingOutcome:
     queue_minutes: float
     gpu_allocation: float
     jobs: int
+    growths: tuple[int, ...] = ()
+    """Intervals in which each job got data workers until its queue was full, where it ever was."""
 
 
 class Cluster:
@@ -114,6 +130,7 @@ class Cluster:
         self._busy = 0.0
         self._ended: list[tuple[float, float]] = []
         self._next_tick = 0.0
+        self._growths: list[int] = []
 
     def run(self, jobs: Sequence[TrainingJob]) -> TrainingOutcome:
         """Simulate until every job has ended."""
@@ -137,6 +154,7 @@ class Cluster:
             queue_minutes=sum(queued for _, queued in self._ended) / count / 60 if count else 0.0,
             gpu_allocation=100 * self._busy / (BUSY_SECONDS * self._gpus()),
             jobs=count,
+            growths=tuple(self._growths),
         )
 
     def _gpus(self) -> float:
@@ -187,6 +205,9 @@ class Cluster:
         if workers is None:
             return False
         running = _Running(job, self._now, job.steps, workers)
+        if self._approach.predicted:
+            noise = random.Random(job.name).gauss(1.0, MODEL_NOISE)  # noqa: S311  a measurement's error
+            running.believed_milli_cpu = job.milli_cpu * max(0.5, noise)
         if self._approach.fixed_data_workers and not self._place_fixed(running):
             for piece in workers + running.data:
                 self._give(piece)
@@ -270,7 +291,11 @@ class Cluster:
         for name, running in self._running.items():
             produced = running.milli_cpu / running.job.milli_cpu
             next_milli_cpu = self._next_size(running)
-            gain = min(running.gain.next_gain(next_milli_cpu), max(0.0, 1.0 - running.speed))
+            believed = running.believed_milli_cpu
+            modelled = 1 / believed if believed else None
+            expected = running.gain.next_gain(next_milli_cpu, modelled)
+            gain = min(expected, max(0.0, 1.0 - running.speed))
+            missing = max(0.0, believed - running.milli_cpu)
             since = running.wanting_since
             rates.append(
                 JobRates(
@@ -286,6 +311,7 @@ class Cluster:
                     gain=gain,
                     waiting_seconds=0.0 if since is None else self._now - since,
                     data_workers=len(running.data),
+                    at_once=max(1, math.ceil(missing / DATA_WORKER_MILLI_CPU)),
                 )
             )
         return rates
@@ -314,6 +340,10 @@ class Cluster:
             running = self._running[job.job]
             if job.job in grown:
                 running.grown_seconds = self._now
+                running.growths += not running.tuned
+            if not running.tuned and running.milli_cpu >= running.job.milli_cpu:
+                running.tuned = True
+                self._growths.append(running.growths)
             if job.job in grown or not job.starves:
                 running.wanting_since = None
             elif running.wanting_since is None:

@@ -1,0 +1,91 @@
+"""Data workers that a model of the job asks for at once, and what becomes of its promise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.scheduler.tuning import Limits, Measured, Predicted, Stage, begin, step
+
+LIMITS = Limits(training_cores=4, data_worker_cores=4, data_workers=8)
+SIX = Predicted(data_workers=6, cores=1, throughput=4.0, why="cores bind")
+
+
+def asked(predicted: Predicted = SIX, limits: Limits = LIMITS):
+    return step(begin(limits), Measured(10, 10, 50), limits, predicted)
+
+
+def test_all_are_asked_for_at_once_and_a_promise_that_is_kept_ends_the_climb() -> None:
+    there = asked()
+    assert (there.stage, there.data_workers, there.data_worker_cores) == (Stage.PREDICTED, 6, 1)
+    assert there.promised == 40
+    assert step(there, Measured(10, 10, 50, granted=False), LIMITS).data_workers == 6
+    kept = step(there, Measured(38, 38, 50), LIMITS)
+    assert (kept.stage, kept.data_workers) == (Stage.TUNED, 6)
+
+
+def test_a_queue_that_is_full_goes_on_with_the_training_worker() -> None:
+    then = step(asked(), Measured(49, 49, 50), LIMITS)
+    assert (then.stage, then.training_cores) == (Stage.TRAINING_WORKER_SIZE, 3)
+
+
+@pytest.mark.parametrize(
+    ("throughput", "stage", "left"),
+    [
+        (30, Stage.DATA_WORKERS, 7),  # two thirds of what was promised: the climb goes on from here
+        (22, Stage.DATA_WORKERS, 3),  # 12 of 30 steps/s: worth three of six
+        (10.2, Stage.FALLEN_BACK, 0),
+        (9, Stage.FALLEN_BACK, 0),
+    ],
+)
+def test_what_is_missed_is_given_back_but_for_what_it_is_worth(
+    throughput: float, stage: Stage, left: int
+) -> None:
+    then = step(asked(), Measured(throughput, throughput, 50), LIMITS)
+    assert (then.stage, then.data_workers) == (stage, left)
+
+
+@pytest.mark.parametrize(
+    "predicted",
+    [
+        Predicted(why="the accelerator binds"),
+        Predicted(data_workers=4, throughput=2.0, waits_for_storage=True, why="storage, not CPU"),
+    ],
+)
+def test_a_job_that_they_would_not_help_gets_none_and_its_reason_is_said(
+    predicted: Predicted,
+) -> None:
+    then = asked(predicted)
+    assert (then.stage, then.data_workers) == (Stage.PROFILING, 0)
+    assert then.why == predicted.why
+
+
+def test_more_than_the_job_may_have_is_not_promised() -> None:
+    few = Limits(training_cores=4, data_worker_cores=4, data_workers=3)
+    then = asked(SIX, few)
+    assert (then.data_workers, then.promised) == (3, 25)
+
+
+def test_without_a_model_it_is_tried_as_before() -> None:
+    then = step(begin(LIMITS), Measured(10, 10, 50), LIMITS)
+    assert then.stage is Stage.DATA_WORKER_SIZE
+
+
+@given(
+    st.floats(0, 100),
+    st.integers(0, 70),
+    st.integers(1, 16),
+    st.floats(0.1, 50),
+    st.lists(st.floats(0, 200), max_size=12),
+)
+def test_no_measurement_leads_beyond_the_limits(
+    first: float, number: int, cores: int, promised: float, rates: list[float]
+) -> None:
+    predicted = Predicted(number, cores, promised)
+    tuning = step(begin(LIMITS), Measured(first, first, 100), LIMITS, predicted)
+    for rate in rates:
+        assert 0 <= tuning.data_workers <= LIMITS.data_workers
+        assert 0 <= tuning.data_worker_cores <= LIMITS.data_worker_cores
+        assert 1 <= tuning.training_cores <= LIMITS.training_cores
+        tuning = step(tuning, Measured(rate, rate, 100), LIMITS, predicted)
