@@ -22,6 +22,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 FILES = 256
+REPEATS = 16
+"""An epoch reads each file so often: of 16 batches, most waiting would be at its ends."""
 _WORD = re.compile(r"[a-z]+|\d+")
 
 
@@ -106,10 +108,10 @@ class Files(Dataset):
         self.transform = Compose(stages[kind])
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return REPEATS * len(self.paths)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        content = self.paths[index].read_bytes()
+        content = self.paths[index % len(self.paths)].read_bytes()
         if self.kind == "jpeg":
             return self.transform(Image.open(io.BytesIO(content)).convert("RGB"))
         if self.kind == "arrays":
