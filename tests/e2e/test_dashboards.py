@@ -10,6 +10,7 @@ import pytest
 
 from penstock.scheduler.dashboards.brain import BRAIN
 from penstock.scheduler.dashboards.jobs import JOBS
+from tests.data.planes import SCRIPT
 from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kubectl, script
 from tests.scheduler.prometheus import answered, needs_prometheus, scraping
 from tests.trainer.gpu.fake_nvml import library_path
@@ -32,6 +33,14 @@ def job(name: str, python_path: str) -> Json:
     return made
 
 
+def fed_job() -> Json:
+    """A job that waits for its data, whose input is measured."""
+    made = job_manifest("watched-input", script(SCRIPT))
+    [main] = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+    main["env"] = [{"name": "SLOW", "value": "0.02"}, {"name": "EPOCHS", "value": "1000"}]
+    return made
+
+
 def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
     components, path = plane.state.components, library_path(tmp_path)
     targets = {
@@ -43,6 +52,7 @@ def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
         async with scraping(tmp_path, targets) as prometheus:
             await answered(prometheus, ["up"])
             await asyncio.to_thread(plane.apply, job("watched", path))
+            await asyncio.to_thread(plane.apply, fed_job())
             # A rate needs something to happen between two scrapes: an algorithm asked once more.
             await answered(prometheus, ["penstock_brain_algorithm_duration_seconds_count"])
             await asyncio.to_thread(plane.apply, job("watched-too", path))
@@ -51,4 +61,5 @@ def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
     try:
         asyncio.run(story())
     finally:
-        plane.kubectl("delete", "ej", "watched", "watched-too", "--ignore-not-found")
+        names = ("watched", "watched-too", "watched-input")
+        plane.kubectl("delete", "ej", *names, "--ignore-not-found")

@@ -176,7 +176,7 @@ def gpu_pod(name: str, cpu: str, **spec: Any) -> Json:
     }
 
 
-def test_it_is_tuned_in_three_steps_and_its_data_workers_use_what_would_strand(
+def test_it_is_tuned_in_few_steps_and_its_data_workers_use_what_would_strand(
     tmp_path: Path,
 ) -> None:
     node = {"cpu": "8", "memory": "16Gi", "accelerators": {GPU: 2}}
@@ -192,12 +192,12 @@ def test_it_is_tuned_in_three_steps_and_its_data_workers_use_what_would_strand(
         [cut] = eventually(plane, trained_smaller, 45)
         asked = [one["spec"]["roles"] for one in scales(plane)]
         print(trace(plane))
-        # One data worker, a second one; with them the queue is full, and the training worker of two
-        # cores is tried with one.
-        assert [one["dataWorker"]["replicas"] for one in asked[:2]] == [1, 2]
+        # Both data workers at once where its input was measured by then, or one and a second one;
+        # with them the queue is full, and the training worker of two cores is tried with one.
+        *grown, _ = asked
+        assert [one["dataWorker"]["replicas"] for one in grown] in ([2], [1, 2])
         assert asked[0]["dataWorker"]["resources"]["cpu"] == "1"
         assert cut["spec"]["roles"] == {"worker": {"resources": {"cpu": "1"}}}
-        assert len(asked) == 3
         # All accelerators of the training worker's node are in use, so its CPU would strand.
         own = worker["spec"]["nodeName"]
         assert {one["spec"]["nodeName"] for one in pods(plane, "data-worker")} == {own}
