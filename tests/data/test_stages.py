@@ -67,6 +67,23 @@ def test_samples_and_epochs_draw_for_themselves() -> None:
     assert make(Numbers([Noise(), Noise()]), seed=4) != whole
 
 
+class Views(Numbers):
+    """Two views of a sample, as contrastive learning wants them, and one of another sample."""
+
+    def __getitem__(self, index: int) -> Any:
+        other = random.randrange(self.size)
+        return [self.transform([float(one)]) for one in (index, index, other)]
+
+
+def test_each_view_of_a_sample_draws_its_own_numbers() -> None:
+    samples = make(Views([Noise(), Noise()]))
+    drawn = [number for views in samples for view in views for number in view[1:]]
+    assert len(set(drawn)) == 12 * 3 * 2
+    assert make(Views([Noise(), Noise()]), [7, 3]) == [samples[7], samples[3]]
+    one_view = make(Numbers([Noise(), Noise()]))
+    assert [views[0] for views in samples] == one_view
+
+
 def test_an_explicit_stage_is_seeded_likewise() -> None:
     def made(first: int) -> Any:
         stages = [Stage(Noise(first)), Stage(Noise())]

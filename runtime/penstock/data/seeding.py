@@ -83,6 +83,9 @@ class _Sample(threading.local):
     value: int | None = None
     generators: Collection[Generator] = ()
 
+    def __init__(self) -> None:
+        self.begun: dict[int, int] = {}  # how often each list of stages was
+
 
 _sample: Final = _Sample()
 
@@ -92,11 +95,24 @@ def begin_sample(seed: int, index: Any, generators: Collection[Generator]) -> No
     value = derive_seed(seed, number_of(index))
     _seed_all(generators, value)
     _sample.value, _sample.generators = value, generators
+    _sample.begun.clear()
 
 
 def end_samples() -> None:
     """No sample is being made by this thread any more."""
     _sample.value = None
+
+
+def times_begun(stages: int) -> int:
+    """How often this thread has begun a list of stages for its sample before.
+
+    A dataset that gives two views of a picture goes through one list twice.
+    """
+    if _sample.value is None:
+        return 0
+    before = _sample.begun.get(stages, 0)
+    _sample.begun[stages] = before + 1
+    return before
 
 
 def seed_stage(number: int) -> None:

@@ -3,7 +3,9 @@
 ``Compose([crop, flip, normalise])`` says where a sample's way can be cut, so that a part of it runs
 somewhere else. Each of its stages draws from (seed of the epoch, index, stage), whether or not
 there is a cut: what a later stage draws does not depend on who ran the earlier ones, and moving the
-cut changes no bit. (tf.data service and FastFlow, which cut pipelines too, leave that open.)
+cut changes no bit. (tf.data service and FastFlow, which cut pipelines too, leave that open.) Where
+a sample goes through the list more than once, as for two views of a picture, each time draws its
+own.
 
 Nothing is wrapped: the list of transforms is replaced by one that seeds between its items while a
 sample is made, and is an ordinary list to everybody else, in a pickle or a copy too. What composes
@@ -15,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.data.seeding import seed_stage
+from penstock.data.seeding import seed_stage, times_begun
 
 MAX_DEPTH: Final = 8
 MAX_DATASETS: Final = 64
 _STAGES_APART: Final = 1000
 """Numbers of stages of two lists do not meet."""
+_TIMES_APART: Final = _STAGES_APART * 1000
+"""Nor do those of a list that a sample goes through more than once."""
 
 
 class SeededStages(list[Any]):
@@ -31,8 +35,9 @@ class SeededStages(list[Any]):
         self._first = first
 
     def __iter__(self) -> Iterator[Any]:
+        first = self._first + times_begun(self._first) * _TIMES_APART
         for number, transform in enumerate(super().__iter__()):
-            seed_stage(self._first + number)
+            seed_stage(first + number)
             yield transform
 
     def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
