@@ -72,6 +72,69 @@ def test_without_a_model_it_is_tried_as_before() -> None:
     assert then.stage is Stage.DATA_WORKER_SIZE
 
 
+def tuned():
+    return step(asked(), Measured(38, 38, 50), LIMITS)
+
+
+def after(tuning, number: int, intervals: int = 3, rate: float = 38):
+    """Intervals in which a model says that so many data workers do."""
+    for _ in range(intervals):
+        tuning = step(tuning, Measured(rate, rate, rate), LIMITS, Predicted(number, 1, 4.0))
+    return tuning
+
+
+def test_what_is_not_needed_for_three_intervals_is_given_back_if_throughput_holds() -> None:
+    assert after(tuned(), 2, intervals=2).data_workers == 6
+    fewer = after(tuned(), 2)
+    assert (fewer.stage, fewer.data_workers) == (Stage.FEWER, 2)
+    held = step(fewer, Measured(37.5, 37.5, 38), LIMITS)
+    assert (held.stage, held.data_workers) == (Stage.TUNED, 2)
+    assert after(held, 1).data_workers == 1
+
+
+def test_one_interval_in_which_all_are_needed_begins_the_count_again() -> None:
+    almost = after(tuned(), 2, intervals=2)
+    assert after(after(almost, 6, intervals=1), 2, intervals=2).data_workers == 6
+
+
+def test_what_was_needed_after_all_comes_back_and_is_not_tried_again() -> None:
+    back = step(after(tuned(), 2), Measured(30, 30, 50), LIMITS)
+    assert (back.stage, back.data_workers) == (Stage.TUNED, 6)
+    assert after(back, 2, intervals=20).data_workers == 6
+
+
+def test_a_job_that_needs_none_any_more_may_have_some_again() -> None:
+    none = after(tuned(), 0)
+    assert (none.stage, none.data_workers) == (Stage.FEWER, 0)
+    fresh = step(none, Measured(38, 38, 38), LIMITS)
+    assert (fresh.stage, fresh.data_workers) == (Stage.PROFILING, 0)
+    again = step(fresh, Measured(10, 10, 50), LIMITS, SIX)
+    assert (again.stage, again.data_workers) == (Stage.PREDICTED, 6)
+
+
+def test_no_model_gives_nothing_back() -> None:
+    tuning = tuned()
+    for _ in range(20):
+        tuning = step(tuning, Measured(38, 38, 38), LIMITS)
+    assert tuning.data_workers == 6
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.floats(30, 40)), max_size=60))
+def test_a_tuned_job_changes_no_more_than_once_in_three_intervals(
+    seen: list[tuple[int, float]],
+) -> None:
+    tuning, since = tuned(), 3
+    for number, rate in seen:
+        then = step(tuning, Measured(rate, rate, rate), LIMITS, Predicted(number, 1, 4.0))
+        since += 1
+        if then.data_workers < tuning.data_workers:
+            assert since > 3
+            since = 0
+        tuning = then
+        if tuning.stage is Stage.PROFILING:
+            return
+
+
 @given(
     st.floats(0, 100),
     st.integers(0, 70),

@@ -19,6 +19,10 @@ interval later the promise is checked: kept within a tenth, the tuning goes on w
 with step 2. What missed its promise by more than half is given back, but for what the gain is
 worth. A job that waits for storage, or would gain too little, is left without data workers.
 
+A tuned job of which the model says for three intervals that fewer would do as well, as when its
+second epoch reads from memory, gives the others back, FEWER. One interval later its throughput must
+hold, or it gets them again and keeps them.
+
 If the job is not within 0.95 of its baseline after ten intervals with data workers, it falls back
 to none for good. So does one that was tuned before, after ten such intervals in a row.
 
@@ -54,6 +58,9 @@ HOLDING_RATIO: Final = 0.98
 PROMISED_RATIO: Final = 0.9
 """A promise is kept if this part of the promised gain is there."""
 
+FEWER_INTERVALS: Final = 3
+"""Intervals in a row for which a model must find fewer data workers to do."""
+
 LEAST_KEPT_GAIN: Final = 0.05
 """Of the baseline: where what was promised brings less, it is given back altogether."""
 
@@ -66,6 +73,7 @@ class Stage(StrEnum):
     DATA_WORKER_SIZE = "DataWorkerSize"
     DATA_WORKERS = "DataWorkers"
     TRAINING_WORKER_SIZE = "TrainingWorkerSize"
+    FEWER = "Fewer"
     TUNED = "Tuned"
     FALLEN_BACK = "FallenBack"
 
@@ -142,6 +150,10 @@ class Tuning:
     """Intervals with data workers."""
     behind_intervals: int = 0
     """Of a tuned job: intervals in a row in which it waited for data, behind its baseline."""
+    roomy_intervals: int = 0
+    """Of a tuned job: intervals in a row in which a model found fewer data workers to do."""
+    needed: int = 0
+    """Data workers that it had when fewer were tried, or that were found to be needed then."""
     surplus_cores: int = 0
     """Cores of the training worker that it does not need, lent until somebody asks."""
     why: str = "profile without data workers"
@@ -172,7 +184,7 @@ def step(
     if tuning.stage is Stage.FALLEN_BACK:
         return tuning
     if tuning.stage is Stage.TUNED:
-        return _watch_over(tuning, measured, limits)
+        return _watch_over(tuning, measured, limits, predicted)
     if not measured.is_sound:
         return replace(tuning, why="wait: the job reports rates that are no numbers")
     if tuning.stage is Stage.PROFILING:
@@ -183,6 +195,8 @@ def step(
     behind = measured.throughput < BASELINE_RATIO * tuning.baseline
     if behind and tuning.intervals >= FALLBACK_INTERVALS:
         return _fall_back(tuning, measured, limits)
+    if tuning.stage is Stage.FEWER:
+        return _check_fewer(tuning, measured, limits)
     if tuning.stage is Stage.PREDICTED:
         return _verify(tuning, measured, limits)
     late = tuning.stage is Stage.DATA_WORKER_SIZE and tuning.intervals == 1
@@ -196,18 +210,57 @@ def step(
     return _tune_training_worker(tuning, measured, limits)
 
 
-def _watch_over(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+def _watch_over(
+    tuning: Tuning, measured: Measured, limits: Limits, predicted: Predicted | None
+) -> Tuning:
     """A tuned job keeps what it has, unless it is slower than without any for too long.
 
-    One that does not wait for data is slow for other reasons, such as fewer training workers.
+    One that does not wait for data is slow for other reasons, such as fewer training workers; and
+    it may have more data workers than it needs by now.
     """
     behind = measured.is_sound and measured.throughput < BASELINE_RATIO * tuning.baseline
     if not behind or measured.is_ideal or not tuning.data_workers:
-        return replace(tuning, behind_intervals=0) if tuning.behind_intervals else tuning
+        settled = replace(tuning, behind_intervals=0) if tuning.behind_intervals else tuning
+        return _look_for_fewer(settled, measured, predicted)
     count = tuning.behind_intervals + 1
     if count >= FALLBACK_INTERVALS:
         return _fall_back(tuning, measured, limits)
-    return replace(tuning, behind_intervals=count)
+    return replace(tuning, behind_intervals=count, roomy_intervals=0)
+
+
+def _look_for_fewer(tuning: Tuning, measured: Measured, predicted: Predicted | None) -> Tuning:
+    """Give back what a model has found for some time not to be needed, if it was not before."""
+    number = tuning.data_workers
+    fewer = number
+    if predicted is not None and number and measured.is_sound and measured.throughput > 0:
+        fewer = math.ceil(predicted.data_workers * predicted.cores / tuning.data_worker_cores)
+    if fewer >= number or number <= tuning.needed:
+        return replace(tuning, roomy_intervals=0) if tuning.roomy_intervals else tuning
+    count = tuning.roomy_intervals + 1
+    if count < FEWER_INTERVALS or predicted is None:
+        return replace(tuning, roomy_intervals=count)
+    return replace(
+        tuning,
+        stage=Stage.FEWER,
+        data_workers=fewer,
+        needed=number,
+        before=measured.throughput,
+        roomy_intervals=0,
+        why=f"{fewer} data workers of {number} do: {predicted.why}",
+    )
+
+
+def _check_fewer(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    """Whether throughput held with fewer data workers."""
+    fewer, had = tuning.data_workers, tuning.needed
+    part = measured.throughput / tuning.before
+    if part < HOLDING_RATIO:
+        why = f"{part:.0%} of the throughput with {fewer} data workers: {had} again, and kept"
+        return replace(tuning, stage=Stage.TUNED, data_workers=had, why=why)
+    why = f"throughput holds with {fewer} data workers of {had}"
+    if not fewer:  # as a new job, so that it may have some when it waits again
+        return replace(begin(limits), why=why)
+    return replace(tuning, stage=Stage.TUNED, needed=0, why=why)
 
 
 def _first_data_worker(tuning: Tuning, measured: Measured) -> Tuning:

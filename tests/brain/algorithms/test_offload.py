@@ -45,10 +45,10 @@ def ask(profile: Profile | None, *plans: AppliedPlan, limits: Limits | None = No
     return offload.plan(asked, ps_job(), limits or Limits(), offload.OffloadParams())
 
 
-def carried_out(made: Plan) -> AppliedPlan:
+def carried_out(made: Plan, seconds: float = 200) -> AppliedPlan:
     return AppliedPlan(
-        applied_seconds=NOW - 60,
-        settled_seconds=NOW - 60,
+        applied_seconds=NOW - seconds,
+        settled_seconds=NOW - seconds,
         roles={Role.WORKER: in_force_plan(4, 3, 1, 8).roles[Role.WORKER]},
         stage=Stage.ADJUST,
         data_workers=made.data_workers,
@@ -72,10 +72,31 @@ def test_the_same_demand_is_not_planned_again_and_one_that_is_over_is_taken_back
     assert made is not None
     assert ask(STARVING, carried_out(made)) is None
     calm = replace(STARVING, stalled=0.01, step=Measured(0.055, 0.054, 0.056, 1))
+    assert ask(calm, carried_out(made, 60)) is None
     back = ask(calm, carried_out(made))
     assert back is not None
     assert back.data_workers is not None
     assert back.data_workers.replicas == 0
+
+
+def test_more_is_demanded_only_where_it_promises_more() -> None:
+    made = ask(STARVING)
+    assert made is not None
+    assert made.data_workers is not None
+    number = made.data_workers.replicas
+    one = replace(made, data_workers=replace(made.data_workers, replicas=1))
+    more = ask(STARVING, carried_out(one))
+    assert more is not None
+    assert more.data_workers is not None
+    assert more.data_workers.replicas == number
+    # Quicker steps want one data worker more: for 2.5 % it is not worth it, for 8 % it is.
+    quicker = replace(STARVING, step=Measured(0.018, 0.017, 0.019, 1))
+    assert ask(quicker, carried_out(made)) is None
+    quicker = replace(STARVING, step=Measured(0.017, 0.016, 0.018, 1))
+    more = ask(quicker, carried_out(made))
+    assert more is not None
+    assert more.data_workers is not None
+    assert more.data_workers.replicas == number + 1
 
 
 @pytest.mark.parametrize(

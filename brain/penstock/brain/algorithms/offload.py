@@ -41,6 +41,10 @@ class OffloadParams(Params):
     """CPU of one, where its template does not say: it makes one batch at a time."""
     memory_bytes: Annotated[int, Field(ge=64 * 1024**2)] = 2 * GIB
     """Memory of one, where neither its template nor a running one says."""
+    least_gain: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Of the rate: more data workers than were demanded must promise that much more."""
+    pause_seconds: Annotated[float, Field(ge=0)] = 120.0
+    """A demand is not lowered sooner after it was planned, and so does not follow every epoch."""
     memory_margin: Annotated[float, Field(ge=0, le=4)] = 0.2
     """Share added to the memory seen in use."""
 
@@ -59,6 +63,8 @@ def plan(
     wanted = min(decision.data_workers, room(history, job, limits, size))
     before = last_demand(history)
     if before == (wanted, size) or (not wanted and (before is None or not before[0])):
+        return None
+    if before is not None and before[0] and not _worth_it(history, params, before[0], wanted):
         return None
     latest = history.samples[-4:]
     demand = DataWorkerDemand(
@@ -96,6 +102,20 @@ def plan(
         ),
         data_workers=demand,
     )
+
+
+def _worth_it(history: History, params: OffloadParams, before: int, wanted: int) -> bool:
+    """Whether a demand for data workers is worth changing."""
+    profile = history.profile
+    assert profile is not None, "looked at before"
+    if wanted < before:
+        planned = max(one.applied_seconds for one in history.plans if one.data_workers is not None)
+        return history.now_seconds - planned >= params.pause_seconds
+
+    def rate(number: int) -> float:
+        return decide_in_job(profile, number).promised.rate
+
+    return rate(wanted) >= (1 + params.least_gain) * rate(before)
 
 
 ALGORITHM: Final = Algorithm(

@@ -9,6 +9,7 @@ Guarantees:
   full effect, is left as it is;
 - a job that does not wait for data gets no data worker;
 - one that waits for storage, as a model of it says, gets none either, which is said once;
+- one that a model has found for some time to need fewer gives the others back;
 - no Scale is written that asks for what was asked for last;
 - a job that has data workers already, as after a restart of the planner, goes on from there.
 """
@@ -276,7 +277,7 @@ class Interval:
         model = found.predicted
         modelled = None if model is None else model.gain_per_core(found.throughput) / 1000
         at_once = 1
-        if one.then.stage is Stage.PREDICTED:
+        if one.then.stage is Stage.PREDICTED or one.now.stage is Stage.FEWER:
             at_once = max(1, one.then.data_workers - tuning.data_workers)
         return JobRates(
             job=one.job.uid,
