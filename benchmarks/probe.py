@@ -1,0 +1,122 @@
+"""How near `penstock profile` comes to the speed of a training that never waits for its data.
+
+    python -m benchmarks.probe --json
+
+That speed, G, is measured in the running program, which goes on with the same batches in the same
+order: delivery is withheld until the loader's window is ready, and then let go while its workers
+get no new work. Each program of `benchmarks.probe_programs` runs in turns alone, profiled, and with
+its batches made beforehand; the last is what G is compared with. The digest of all batches and of
+the trained weights has to be the same in all of them. ``lost`` is by how much longer a program of
+``--batches`` batches takes, as a share of a run of 20 minutes, which FastFlow's sessions take up to
+3.1 % of (PVLDB 16(5), Table 4). Figures are medians over ``--rounds``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from benchmarks.goals import Goal, at_most, report
+from benchmarks.profile_cost import RUN
+from penstock.throughput.profiles.profile import loads
+
+PROGRAM: Final = Path(__file__).with_name("probe_programs") / "train.py"
+ERROR_GOAL: Final = 0.03
+LOST_GOAL: Final = 0.005
+RUN_SECONDS: Final = 120.0
+ALONE, PROFILED, REPLAYED = WAYS = ("alone", "profiled", "replayed")
+
+
+class Case(NamedTuple):
+    """A program."""
+
+    step: str
+    workers: int
+    iterable: bool = False
+
+
+CASES: Final = (
+    Case("sleep", 0),
+    Case("sleep", 1),
+    Case("sleep", 2),
+    Case("compute", 0),
+    Case("compute", 1),
+    Case("sleep", 1, iterable=True),
+)
+
+
+def run(case: Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
+    """What the program says of itself."""
+    program = [sys.executable, str(PROGRAM), "--step", case.step, "--workers", str(case.workers)]
+    program += ["--batches", str(batches), *["--iterable"] * case.iterable]
+    if way == REPLAYED:
+        program.append("--replay")
+    if way == PROFILED:
+        penstock = str(Path(sys.executable).with_name("penstock"))
+        program = [penstock, "profile", "--no-storage", "-o", str(profile), "--", *program]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=RUN_SECONDS, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def measure(case: Case, rounds: int, batches: int, source: random.Random) -> dict[str, Any]:
+    """One row."""
+    seen: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    probed = []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        for _ in range(rounds):
+            for way in source.sample(WAYS, len(WAYS)):
+                seen[way].append(run(case, way, batches, path))
+            profile = loads(path.read_text())
+            probed.append(profile.batch_size / profile.step.value)
+    true = median(one["rate"] for one in seen[REPLAYED])
+    found = median(probed)
+    digests = {one["digest"] for ones in seen.values() for one in ones}
+    seconds = {way: median(one["seconds"] for one in seen[way]) for way in WAYS}
+    return {
+        "step": case.step,
+        "workers": case.workers,
+        "dataset": "iterable" if case.iterable else "map",
+        "alone": round(median(one["rate"] for one in seen[ALONE]), 1),
+        "true": round(true, 1),
+        "probed": round(found, 1),
+        "error": round(found / true - 1, 4),
+        "same_bits": len(digests) == 1,
+        "alone_seconds": round(seconds[ALONE], 2),
+        "profiled_seconds": round(seconds[PROFILED], 2),
+        "lost": round(max(0.0, seconds[PROFILED] - seconds[ALONE]) / RUN, 5),
+    }
+
+
+def main() -> int:
+    """Run, profile, replay, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    options = parser.parse_args()
+    source = random.Random(options.seed)
+    load = [os.getloadavg()[0]]
+    rows = [measure(case, options.rounds, options.batches, source) for case in CASES]
+    load.append(os.getloadavg()[0])
+    goals: list[Goal] = [
+        at_most("error of G", ERROR_GOAL, max(abs(row["error"]) for row in rows)),
+        at_most("programs with other bits", 0, sum(not row["same_bits"] for row in rows)),
+        at_most("lost of 20 min", LOST_GOAL, max(row["lost"] for row in rows)),
+    ]
+    result = {"seed": options.seed, "load": load, "published": {"session": 0.031}, "rows": rows}
+    return report(result, goals, as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
