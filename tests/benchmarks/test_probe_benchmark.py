@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import probe
 from penstock.throughput.profiles.measured import Measured
-from penstock.throughput.profiles.profile import dumps
 from tests.throughput.programs import a_profile
 
 
@@ -33,7 +32,7 @@ def test_an_error_or_other_bits_are_a_missed_goal(
 ) -> None:
     def run(case: probe.Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
         found = a_profile(batch_size=16, step=Measured(step, step, step, 1))
-        profile.write_text(dumps(found))
+        profile.write_text(found.dumps())
         seen = digest if way == probe.PROFILED else "a"
         return {"rate": 1600.0, "seconds": 2.0, "digest": seen}
 
