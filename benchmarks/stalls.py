@@ -1,14 +1,16 @@
 """How near the predictions of `penstock profile` come to what programs then do.
 
     python -m benchmarks.stalls --json
+    python -m benchmarks.stalls --planted --json
 
 Three programs with real input work (`stalls_programs/train.py`: JPEG files, arrays, text) on real
 cores, under a real DataLoader. Each is profiled in one configuration of cores and workers, which
-``--seed`` draws, and asked what it would do in all others; then it runs in those, without the
-profiler. ``error`` is the predicted rate by the measured one, less one; ``inside`` whether the
+``--seed`` draws, and asked what it would do with other cores and workers, and with other shares of
+its files in memory (the rest is read from this machine's disk each time); then it runs so, without
+the profiler. ``error`` is the predicted rate by the measured one, less one; ``inside`` whether the
 measured rate is in the predicted interval. Programs take turns, and figures are medians over
 ``--rounds``. DS-Analyzer has an error of at most 4 % for one program and one dimension (PVLDB
-14(5), Fig. 11).
+14(5), Fig. 11). ``--planted`` is `planted_stalls`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from benchmarks import planted_stalls
 from benchmarks.goals import Goal, at_least, at_most, report
 from penstock.throughput.loop.prediction import predict
 from penstock.throughput.profiles.profile import Profile, loads
@@ -35,23 +38,26 @@ KINDS: Final = {"jpeg": 12.0, "arrays": 25.0, "text": 20.0}
 CONFIGURATIONS: Final = ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (2, 4))
 """Cores and workers."""
 CALIBRATED_IN: Final = ((2, 1), (2, 2))
+CACHED: Final = (0.25, 0.5, 0.75, 1.0)
+"""Share of the files that stay in memory."""
 MEDIAN_GOAL: Final = 0.03
 WORST_GOAL: Final = 0.08
 RUN_SECONDS: Final = 120.0
 
 
-def command(folder: Path, kind: str, cores: int, workers: int) -> list[str]:
+def command(folder: Path, kind: str, cores: int, workers: int, cached: float) -> list[str]:
     """The program, kept to some of the cores."""
     allowed = ",".join(str(one) for one in sorted(os.sched_getaffinity(0))[:cores])
     program = [sys.executable, str(PROGRAM), "--folder", str(folder / kind), "--kind", kind]
     program += ["--workers", str(workers), "--step-ms", str(KINDS[kind])]
+    program += ["--cached", str(cached)]
     return ["taskset", "-c", allowed, *program]
 
 
-def run(folder: Path, kind: str, cores: int, workers: int) -> dict[str, float]:
+def run(folder: Path, kind: str, cores: int, workers: int, cached: float) -> dict[str, float]:
     """What the program says of itself."""
     done = subprocess.run(
-        command(folder, kind, cores, workers),
+        command(folder, kind, cores, workers, cached),
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,
@@ -61,11 +67,11 @@ def run(folder: Path, kind: str, cores: int, workers: int) -> dict[str, float]:
     return found
 
 
-def profiled(folder: Path, kind: str, cores: int, workers: int) -> Profile:
+def profiled(folder: Path, kind: str, cores: int, workers: int, cached: float) -> Profile:
     """The profile of one run."""
     path = folder / f"{kind}.json"
     penstock = str(Path(sys.executable).with_name("penstock"))
-    program = command(folder, kind, cores, workers)
+    program = command(folder, kind, cores, workers, cached)
     place, program = program[:3], program[3:]
     subprocess.run(
         [*place, penstock, "profile", "--batches", "120", "-o", str(path), "--", *program],
@@ -77,6 +83,14 @@ def profiled(folder: Path, kind: str, cores: int, workers: int) -> Profile:
     return loads(path.read_text())
 
 
+def held_out(calibrated: tuple[int, int, float]) -> list[tuple[int, int, float]]:
+    """All that differs from the profiled configuration in cores and workers, or in the cache."""
+    cores, workers, cached = calibrated
+    places = [(*one, cached) for one in CONFIGURATIONS]
+    caches = [(cores, workers, one) for one in CACHED]
+    return [one for one in (*places, *caches) if one != calibrated]
+
+
 def main() -> int:
     """Profile, predict, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -84,33 +98,39 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--planted", action="store_true", help="programs whose stalls are known")
     options = parser.parse_args()
     if len(os.sched_getaffinity(0)) < max(cores for cores, _ in CONFIGURATIONS):
         parser.error("two cores are needed")
+    if options.planted:
+        return planted_stalls.main(options.seed, as_json=options.json)
     source = random.Random(options.seed)
     load = [os.getloadavg()[0]]
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
         for kind in options.kinds.split(","):
-            calibrated = source.choice(CALIBRATED_IN)
+            calibrated = (*source.choice(CALIBRATED_IN), source.choice(CACHED))
             run(folder, kind, *calibrated)  # the files are written, and in memory
             profile = profiled(folder, kind, *calibrated)
-            asked = [one for one in CONFIGURATIONS if one != calibrated]
-            measured: dict[tuple[int, int], list[float]] = {one: [] for one in asked}
+            asked = held_out(calibrated)
+            measured: dict[tuple[int, int, float], list[float]] = {one: [] for one in asked}
             for _ in range(options.rounds):
                 for one in source.sample(asked, len(asked)):
                     measured[one].append(run(folder, kind, *one)["rate"])
-            for (cores, workers), rates in measured.items():
+            for (cores, workers, cached), rates in measured.items():
                 there = replace(profile.resources, cores=cores, workers=workers)
+                if cached != calibrated[2] and profile.storage is not None:
+                    there = replace(there, cache_bytes=cached * profile.storage.total_bytes)
                 found = predict(profile, there)
                 rate = median(rates)
                 rows.append(
                     {
                         "program": kind,
-                        "profiled": "{} cores, {} workers".format(*calibrated),
+                        "profiled": "{} cores, {} workers, {:.0%} cached".format(*calibrated),
                         "cores": cores,
                         "workers": workers,
+                        "cached": cached,
                         "predicted": round(found.rate, 1),
                         "low": round(found.low, 1),
                         "high": round(found.high, 1),

@@ -1,6 +1,8 @@
 """A small training program whose input is real work: files, decoding, transforms.
 
-It knows nothing of Penstock. ``--step-ms`` is what an accelerator takes for a batch, during which
+It knows nothing of Penstock. ``--cached`` is the share of the files that stay in memory, as in a
+cache that replaces nothing; the others are dropped from the page cache after each use, so that the
+next is a read from the disk. ``--step-ms`` is what an accelerator takes for a batch, during which
 the host sleeps. At the end it prints its speed in steady state, without the first batches of its
 loader's window, as one JSON object.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -47,6 +50,14 @@ def write_files(folder: Path, kind: str) -> None:
             ]
             count = int(source.integers(1500, 3000))
             path.write_text(" ".join(words[int(one)] for one in source.integers(0, 200, count)))
+        with path.open("rb") as file:
+            os.fsync(file.fileno())  # what is not on the disk is not dropped from memory
+
+
+def forget(path: Path) -> None:
+    """Drop a file from the page cache."""
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class Compose:
@@ -97,8 +108,9 @@ def tokens(text: str) -> torch.Tensor:
 class Files(Dataset):
     """Samples in files."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, cached: float) -> None:
         self.paths = sorted(folder.glob(f"*.{kind}"))
+        self.kept = round(cached * len(self.paths))
         self.kind = kind
         stages: dict[str, list[Callable[[Any], Any]]] = {
             "jpeg": [crop, np.asarray, flip, normalise],
@@ -111,7 +123,10 @@ class Files(Dataset):
         return REPEATS * len(self.paths)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        content = self.paths[index % len(self.paths)].read_bytes()
+        number = index % len(self.paths)
+        content = self.paths[number].read_bytes()
+        if number >= self.kept:
+            forget(self.paths[number])
         if self.kind == "jpeg":
             return self.transform(Image.open(io.BytesIO(content)).convert("RGB"))
         if self.kind == "arrays":
@@ -125,6 +140,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--kind", choices=("jpeg", "arrays", "text"), required=True)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--cached", type=float, default=1.0)
     parser.add_argument("--step-ms", type=float, default=20.0)
     parser.add_argument("--batches", type=int, default=150)
     options = parser.parse_args()
@@ -132,7 +148,7 @@ def main() -> None:
     torch.manual_seed(0)
     write_files(options.folder, options.kind)
     loader = DataLoader(
-        Files(options.folder, options.kind),
+        Files(options.folder, options.kind, options.cached),
         batch_size=16,
         shuffle=True,
         num_workers=options.workers,

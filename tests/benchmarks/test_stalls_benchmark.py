@@ -26,7 +26,7 @@ def test_its_programs_train_and_say_how_fast(
         return [*plain(*arguments), "--batches", "5"]
 
     monkeypatch.setattr(stalls, "command", short)
-    found = stalls.run(tmp_path, kind, 1, 1)
+    found = stalls.run(tmp_path, kind, 1, 1, 0.5)
     assert 0 < found["rate"] <= 16 / (stalls.KINDS[kind] / 1000)
     assert 0 <= found["stalled"] <= 1
 
@@ -35,11 +35,11 @@ def test_its_programs_train_and_say_how_fast(
 def test_an_error_beyond_the_goal_is_a_missed_goal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], off: float, code: int
 ) -> None:
-    def profiled(folder: Path, kind: str, cores: int, workers: int) -> Profile:
+    def profiled(folder: Path, kind: str, cores: int, workers: int, cached: float) -> Profile:
         resources = replace(a_profile().resources, cores=cores, workers=workers)
         return a_profile(resources=resources)
 
-    def run(folder: Path, kind: str, cores: int, workers: int) -> dict[str, float]:
+    def run(folder: Path, kind: str, cores: int, workers: int, cached: float) -> dict[str, float]:
         there = replace(a_profile().resources, cores=cores, workers=workers)
         return {"rate": off * predict(a_profile(), there).rate}
 
@@ -49,5 +49,5 @@ def test_an_error_beyond_the_goal_is_a_missed_goal(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert stalls.main() == code
     printed = json.loads(capsys.readouterr().out)
-    assert len(printed["rows"]) == 18
+    assert len(printed["rows"]) == 27
     assert printed["goals"][2]["ok"] == (code == 0)
