@@ -98,10 +98,16 @@ class Collates:
 
 
 def waited_for(parts: Sequence[Part], begin: float, end: float) -> dict[str, float]:
-    """Seconds by cause of a wait for the batch of these parts; they sum to the wait."""
+    """Seconds by cause of a wait for the batch of these parts; they sum to the wait.
+
+    Between two parts of a batch there is nothing to do: what lies there, but for microseconds, is
+    time without a core, and counts to the part that follows.
+    """
     found: dict[str, float] = {}
     inside = 0.0
-    for cause, begun, ended, planted in parts:
+    last = parts[0][1]
+    for cause, _, ended, planted in parts:
+        begun, last = last, ended
         common = min(ended, end) - max(begun, begin)
         if common <= 0:
             continue
