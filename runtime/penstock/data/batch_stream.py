@@ -26,6 +26,7 @@ from penstock.data.making import MakingClock
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
 from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
+from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import Delivery, QueueOptions
 from penstock.data.seeding import preserved
 from penstock.data.sizes import batch_bytes
@@ -163,6 +164,7 @@ class BatchStream:
             delivery=options.delivery,
             streams=streams.count if streams is not None else 0,
             ends=streams.ends if streams is not None else {},
+            share=forced_share(),
         )
         self.queue = self._pool.open(told)
         if expected and told.packed is None:

@@ -2,13 +2,19 @@
 
 The batches of a stream all come from one maker, so of a dataset that is iterated it is streams that
 are given out, and whoever has one is asked for its batches.
+
+For measurements (PENSTOCK_DATA_SHARE) steps are divided by counting instead, as FastFlow does it
+(PVLDB 16(5), section 5.3): a share of 0.3 has data workers make three of ten, evenly spread.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from typing import Any, Final
 
+from penstock.crds import environment as names
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.credits import credits_of, has_room, is_quick
 from penstock.data.queue.worker_connection import WorkerConnection
@@ -72,6 +78,71 @@ def assign_steps(queue: BatchQueue, usable: list[WorkerConnection], *, alone: bo
 
 def _fullness(room: tuple[WorkerConnection, int, int]) -> float:
     return room[1] / room[2]
+
+
+def forced_share() -> float | None:
+    """What the environment says now; None where it says nothing, or what is no share."""
+    try:
+        share = float(os.environ.get(names.DATA_SHARE, ""))
+    except ValueError:
+        return None
+    return share if 0 <= share <= 1 else None
+
+
+def is_remote(step: int, share: float) -> bool:
+    """Whether a step is one of the share."""
+    return math.floor((step + 1) * share + 1e-9) > math.floor(step * share + 1e-9)
+
+
+def divides(queue: BatchQueue, usable: list[WorkerConnection]) -> bool:
+    """Whether a share of a queue is forced, and there are makers on both sides to divide it.
+
+    Where there are none on one side, the other makes its steps: a share is no reason to wait.
+    """
+    sides = {link.local for link in usable}
+    return queue.share is not None and len(sides) == 2
+
+
+def assign_share(queue: BatchQueue, usable: list[WorkerConnection]) -> Steps:
+    """Lease what there is room for, each step on the side that a share has it on.
+
+    Steps are given out strictly in order: the side that is behind holds back the other, which could
+    only fill the window. What a data worker could not make goes to a local worker.
+
+    Args:
+        queue: of a dataset that is indexed, with a share.
+        usable: makers that can be asked now, of both sides.
+    """
+    steps: Steps = {}
+    while any(_assign_one(queue, usable, steps, local=local) for local in (True, False)):
+        pass
+    return steps
+
+
+def _assign_one(
+    queue: BatchQueue, usable: list[WorkerConnection], steps: Steps, *, local: bool
+) -> bool:
+    """Lease the lowest free step to the least busy maker of a side; whether it is that side's."""
+    window, share = queue.window, queue.share
+    assert not isinstance(window, StreamWindow), "a stream is made by one process"
+    assert share is not None, "see divides"
+    held = {link: window.unmade_by(link.name) for link in usable}
+    link = min((one for one in usable if one.local is local), key=lambda one: held[one])
+    seconds = [one.batch_seconds for one in usable if one.batch_seconds]
+    fastest = min(seconds, default=0.0)
+    most = credits_of(queue.prefetch, link.batch_seconds, fastest, queue.batch_bytes)
+    if held[link] >= max(most, queue.prefetch):
+        return False
+    if not held[link] and sum(map(bool, held.values())) >= queue.bound.makers:
+        return False  # there is no memory for one more
+
+    def suits(step: int, failed: bool) -> bool:
+        return local is (failed or not is_remote(step, share))
+
+    asked = window.ask(link.name, time.monotonic(), retry=local, suits=suits)
+    if asked is not None:
+        steps.setdefault(link, []).append(asked)
+    return asked is not None
 
 
 def assign_streams(queue: BatchQueue, usable: list[WorkerConnection], expected: int) -> Steps:

@@ -64,6 +64,7 @@ class QueueOptions:
         packed: for data workers; None: not yet, or never.
         streams: how many there are of a dataset that is iterated; 0: it is indexed.
         ends: of streams that had ended before ``position``.
+        share: of its steps that data workers are to make; None: whoever is faster makes more.
     """
 
     key: bytes
@@ -74,6 +75,7 @@ class QueueOptions:
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     packed: PackedPipeline | None = None
     delivery: Delivery = field(default_factory=Delivery)
+    share: float | None = None
 
 
 class Counts:
@@ -130,6 +132,7 @@ class BatchQueue:
         finish: what is done with a batch before the program gets it, where it arrives.
         allocate: of the pinned memory that local workers write its batches to, if they do.
         bound: how many steps may be under way.
+        share: of its steps that is forced on data workers, if one is.
     """
 
     def __init__(
@@ -146,6 +149,7 @@ class BatchQueue:
         self.portable = True  # as far as is known: it could be packed
         self.keeps_state = False  # making its batches changes the dataset, which is the program's
         self.seed = options.seed
+        self.share = options.share
         self.window: ReorderBuffer | StreamWindow
         if options.streams:
             self.window = StreamWindow(

@@ -21,8 +21,10 @@ from penstock.data.memory import MemoryMeter
 from penstock.data.pinned.pool import PinnedPool
 from penstock.data.queue.assignment import (
     MISSING_SECONDS,
+    assign_share,
     assign_steps,
     assign_streams,
+    divides,
     expected_workers,
 )
 from penstock.data.queue.batch_queue import BatchQueue, Counts
@@ -74,6 +76,8 @@ class Makers:
             self._take_back(queue)
         if isinstance(queue.window, StreamWindow):
             steps = assign_streams(queue, usable, self._count_expected(queue))
+        elif divides(queue, usable):
+            steps = assign_share(queue, usable)
         else:
             steps = assign_steps(queue, usable, alone=len(self.links) == 1)
         for link, wanted in steps.items():

@@ -15,6 +15,7 @@ takes its batch. What it guarantees, whatever arrives, twice or never:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -194,10 +195,21 @@ class ReorderBuffer:
             and self.position not in self._gone
         )
 
-    def ask(self, holder: str, now: float, *, retry: bool = False) -> tuple[int, Any] | None:
+    def ask(
+        self,
+        holder: str,
+        now: float,
+        *,
+        retry: bool = False,
+        suits: Callable[[int, bool], bool] | None = None,
+    ) -> tuple[int, Any] | None:
         """Lease the lowest free step to a holder: the step and its indices, if there is one.
 
-        ``retry``: also one that a data worker could not make.
+        Args:
+            holder: who is to make it.
+            now: in seconds.
+            retry: also one that a data worker could not make.
+            suits: says of a step, and of whether somebody could not make it, if it may be leased.
         """
         if not self._free:
             return None
@@ -205,7 +217,8 @@ class ReorderBuffer:
         lease = self._ledger.lease(holder, now, 1)
         if lease is None:
             return None
-        if lease.start >= limit or not self._failures.allow(lease.start, retry=retry):
+        refused = suits is not None and not suits(lease.start, bool(self._failures.of(lease.start)))
+        if refused or lease.start >= limit or not self._failures.allow(lease.start, retry=retry):
             self._ledger.give_back(lease.fence)
             self._ledger.take_events()
             return None
