@@ -1,0 +1,178 @@
+"""What share of its batches a job should have made elsewhere, and whether Penstock finds it.
+
+    python -m benchmarks.offload --json
+
+24 cases: five of FastFlow's workloads (PVLDB 16(5)) in three of its environments, as permits, and
+three programs with real work (files, decoding, transforms) in three environments on real cores;
+see `benchmarks.offloading.cases`. In each, shares of 0 to 1 are swept by tenths
+(PENSTOCK_DATA_SHARE). ``loss`` is the best rate of the sweep and ours, by ours, less one;
+``fastflow_loss`` likewise of the share that FastFlow's rule has from the same figures. Cases of
+permits obey the model by construction: so the real ones have goals of their own. Calibration and
+judged runs have different samples, divided by ``--seed``; how: `benchmarks.offloading.judging`.
+
+``--harmful``: 20 cases in which data workers cannot help, for four reasons: none is to have one in
+the end, and all are to be as fast as the program without Penstock.
+
+``--figure 6``: the shape of FastFlow's Fig. 6, seven workloads in six environments.
+``--plot FOLDER`` draws what was measured: Fig. 9 and 10, with Fig. 8 by the model, since the data
+plane moves whole batches; with ``--figure 6`` that one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from benchmarks.goals import Goal, at_least, at_most, report, table
+from benchmarks.offloading import figures
+from benchmarks.offloading.cases import FIGURE_6, SWEPT, Environment, Plan, Workload
+from benchmarks.offloading.harmful import harmful_goals, run_harmful
+from benchmarks.offloading.judging import (
+    OURS,
+    Case,
+    Times,
+    calibrate,
+    finalists,
+    judge,
+    look,
+    row_of,
+    sweep,
+)
+from benchmarks.offloading.machine import Machine
+
+NEAR: Final = 0.03
+NEAR_GOAL: Final = 0.9
+WORST_GOAL: Final = 0.08
+
+
+async def measure(
+    environment: Environment,
+    workloads: list[Workload],
+    times: Times,
+    seed: int,
+    *,
+    swept: bool,
+) -> list[dict[str, Any]]:
+    """All cases of an environment."""
+    source = random.Random(f"{seed} {environment.name}")
+    cases = [Case(one, environment) for one in source.sample(workloads, len(workloads))]
+    with TemporaryDirectory() as name:
+        async with Machine(environment, workloads, Path(name), seed) as machine:
+            await machine.set_workers(environment.remote)
+            for case in cases:
+                await calibrate(machine, case)
+            for case in cases:
+                if swept:
+                    await sweep(machine, case, times, source)
+                await settle(machine, case, only=environment.remote)
+                here = case.settled and case.number in (0, environment.remote)
+                shares = finalists(case)
+                await judge(machine, case, [*shares, OURS] if here else shares, times)
+            # Data workers are ended one by one, and started again only where the tuning climbs.
+            for case in sorted(cases, key=lambda one: -one.number):
+                if OURS not in case.finals:
+                    await settle(machine, case)
+                    await have(machine, case.number)
+                    await judge(machine, case, [OURS], times)
+    rows = [row_of(case) for case in cases]
+    print(table([{k: v for k, v in row.items() if k != "sweep"} for row in rows]), file=sys.stderr)
+    return rows
+
+
+async def settle(machine: Machine, case: Case, only: int | None = None) -> None:
+    """Follow the tuning to its end; ``only``: as long as it wants so many data workers."""
+    while not case.settled and (only is None or case.number == only):
+        await have(machine, case.number)
+        await look(machine, case)
+
+
+async def have(machine: Machine, number: int) -> None:
+    """So many data workers; those of a case without any have nothing to do."""
+    if number and machine.workers != number:
+        await machine.set_workers(number)
+
+
+async def run_plan(plan: Plan, times: Times, seed: int, *, swept: bool) -> list[dict[str, Any]]:
+    """All cases of a plan."""
+    rows = []
+    for environment, workloads in plan.pairs:
+        rows += await measure(environment, workloads, times, seed, swept=swept)
+    return rows
+
+
+def goals_of(rows: list[dict[str, Any]]) -> list[Goal]:
+    """What was to be reached, by the cases that were run."""
+    goals = []
+    for kind, chosen in (
+        ("all", rows),
+        ("real", [row for row in rows if row["kind"] == "real"]),
+    ):
+        if not chosen:
+            continue
+        losses = [row["loss"] for row in chosen]
+        theirs = [row["fastflow_loss"] for row in chosen]
+        within = sum(one <= NEAR for one in losses) / len(losses)
+        goals.append(at_least(f"{kind}: within 3 % of the best", NEAR_GOAL, round(within, 3)))
+        goals.append(at_most(f"{kind}: worst loss", WORST_GOAL, max(losses)))
+        for name, of in (("median", median), ("mean", lambda x: sum(x) / len(x)), ("worst", max)):
+            bound, got = round(of(theirs), 4), round(of(losses), 4)
+            goals.append(at_most(f"{kind}: {name} loss, FastFlow's rule", bound, got))
+    return goals
+
+
+def chosen_plan(plan: Plan, cases: str, kinds: str) -> Plan:
+    """Some of a plan: ``cases`` are words that a case's "workload in environment" contains."""
+    wanted, allowed = [one for one in cases.split(";") if one], kinds.split(",")
+    pairs = []
+    for environment, workloads in plan.pairs:
+        found = [
+            one
+            for one in workloads
+            if one.kind in allowed
+            and (not wanted or any(word in f"{one.name} in {environment.name}" for word in wanted))
+        ]
+        if found:
+            pairs.append((environment, found))
+    return Plan(pairs)
+
+
+def main() -> int:
+    """Measure, compare, draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", default="", help='some: "T in 7:21;jpeg"')
+    parser.add_argument("--kinds", default="permits,real")
+    parser.add_argument("--rounds", type=int, default=2, help="of the runs that are judged")
+    parser.add_argument("--harmful", action="store_true", help="cases that nothing can help")
+    parser.add_argument("--figure", type=int, choices=(6,), help="of FastFlow, not the cases")
+    parser.add_argument("--plot", type=Path, help="write the figures to this folder")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    options = parser.parse_args()
+    times = Times(rounds=options.rounds)
+    load = [os.getloadavg()[0]]
+    goals: list[Goal]
+    if options.harmful:
+        rows = asyncio.run(run_harmful(options.seed, options.cases, options.kinds, options.rounds))
+        goals = harmful_goals(rows)
+    else:
+        plan = chosen_plan(FIGURE_6 if options.figure else SWEPT, options.cases, options.kinds)
+        if not plan.pairs:
+            parser.error(f"--cases: {options.cases!r} names none")
+        rows = asyncio.run(run_plan(plan, times, options.seed, swept=not options.figure))
+        goals = figures.shape_goals(rows) if options.figure else goals_of(rows)
+        if options.plot is not None:
+            options.plot.mkdir(parents=True, exist_ok=True)
+            figures.draw_figures(rows, options.plot, figure_6=bool(options.figure))
+    load.append(os.getloadavg()[0])
+    return report({"seed": options.seed, "load": load, "rows": rows}, goals, as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

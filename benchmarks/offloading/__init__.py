@@ -1,0 +1,1 @@
+"""What `benchmarks.offload` consists of."""
