@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.throughput.decision.in_job import decide_in_job, waits_for_storage
+from penstock.throughput.decision.in_job import as_seen, decide_in_job, waits_for_storage
+from penstock.throughput.limits.capacity import bounds
 from penstock.throughput.observations.running_job import Interval, Making, profile_of
 from tests.throughput.programs import a_profile, profiles
 
@@ -94,6 +95,33 @@ def test_of_several_processes_the_one_that_waits_most_counts_and_numbers_are_of_
     assert decision.data_workers == 9
     assert decision.without == pytest.approx(3 * 18.17, rel=0.01)
     assert decide_in_job(profile, 7).data_workers <= 7
+
+
+def crowded(waited: float) -> Interval:
+    """One core for a step of 10.5 ms, and a worker whose batches take 7.1 ms, by themselves."""
+    made = Making(2430, 2430 * 0.0087, 2430 * 0.0071, 2430 * 0.0016, 0)
+    return interval(
+        taken=2430, waited_seconds=waited, cpu_seconds=2.0, cores=1, workers=1, local=made
+    )
+
+
+def test_a_wait_that_no_cost_explains_is_a_cost_of_its_own() -> None:
+    profile = profile_of("a", [crowded(4.4)])
+    assert profile is not None
+    assert profile.model_error > 0.1
+    found = as_seen(profile)
+    assert min(bounds(found, found.resources).values()) == pytest.approx(81, rel=0.01)
+    decision = decide_in_job(profile, 1)
+    assert decision.data_workers == 1
+    assert decision.without == pytest.approx(81, rel=0.01)
+    assert decision.promised.rate == pytest.approx(95, rel=0.03)
+
+
+def test_costs_that_explain_the_rate_are_as_measured() -> None:
+    for one in (crowded(0.5), interval()):
+        profile = profile_of("a", [one])
+        assert profile is not None
+        assert as_seen(profile) is profile
 
 
 def test_what_says_too_little_gives_no_profile() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -248,7 +249,10 @@ class BatchStream:
                 counts.add_made_here(cost)
                 if made and counts.made_here % SIZED == 1:
                     counts.batch_bytes = batch_bytes(batch)
+            # Whom this wakes may take the core: the training waits for its input here, too.
+            asked = time.perf_counter()
             self._refill()
+            self._pool.counts.waited_seconds += time.perf_counter() - asked
             if made:
                 return batch
 

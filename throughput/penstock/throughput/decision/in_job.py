@@ -21,6 +21,10 @@ STREAMS: Final = 10e6
 bytes: that is latency, which more readers hide."""
 LEAST_STALL: Final = 0.05
 """A training that waits for less of its time is not held up by its input."""
+UNEXPLAINED: Final = 0.05
+"""Of a rate: what the model may be off by where a training waits."""
+MOST_DEARER: Final = 4.0
+"""So many times what was measured is not the cost of handing over any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ def decide_in_job(profile: Profile, most: int, most_cores: int = 1) -> JobDecisi
         text = f"it waits for its input {profile.stalled:.0%} of its time: nothing to gain"
         return _none(profile, without, "accelerator", text, None)
     each = max(1, most // profile.processes) if most else 0
+    profile = as_seen(profile)
     decision = _sized(profile, alone, each, most_cores)
     chosen = decision.chosen
     if not decision.moves:
@@ -107,6 +112,39 @@ def decide_in_job(profile: Profile, most: int, most_cores: int = 1) -> JobDecisi
         why=decision.why,
         runner_up=_in_words(decision.runner_up, profile),
     )
+
+
+def as_seen(profile: Profile) -> Profile:
+    """The profile with costs of making batches that explain why its training waits.
+
+    What is measured of a batch is its making. To hand it over costs its maker something too, and on
+    a core that both share the training loses it for a while. So where a job waits, and is slower
+    than its costs have it, these are raised until the model is right where the job is now.
+    """
+    resources, seen = profile.resources, profile.rate.value
+    explained = not resources.workers or resources.data_workers or profile.stalled < LEAST_STALL
+
+    def dearer(factor: float) -> Profile:
+        stages = [
+            replace(
+                stage,
+                cpu_seconds=stage.cpu_seconds * factor,
+                blocked_seconds=stage.blocked_seconds * factor,
+            )
+            for stage in profile.stages
+        ]
+        return replace(profile, stages=tuple(stages))
+
+    def rate(factor: float) -> float:
+        return min(bounds(dearer(factor), resources).values())
+
+    if explained or rate(1.0) <= seen * (1 + UNEXPLAINED) or rate(MOST_DEARER) > seen:
+        return profile
+    low, high = 1.0, MOST_DEARER
+    for _ in range(32):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rate(middle) > seen else (low, middle)
+    return dearer(high)
 
 
 def waits_for_storage(profile: Profile) -> bool:
