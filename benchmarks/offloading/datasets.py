@@ -111,7 +111,7 @@ def _uneven(index: int) -> float:
     return 0.8 + 0.4 * ((index * 2654435761) % 4096) / 4095
 
 
-def read_cold(path: str, index: int, size: int = 1 << 18) -> None:
+def read_cold(path: str, index: int, size: int = 1 << 20) -> None:
     """Read a piece of a file from its storage, and leave nothing of it in memory."""
     with Path(path).open("rb", buffering=0) as file:
         offset = index * size % (os.fstat(file.fileno()).st_size - size)

@@ -29,7 +29,7 @@ def _of(names: str) -> list[Workload]:
     return [FASTFLOW[name] for name in names]
 
 
-_STORED: Final = replace(_SEVEN, name="7:7, storage", storage_seconds=0.015, cold=True)
+_STORED: Final = replace(_SEVEN, name="7:7, storage", storage_seconds=0.025, cold=True)
 
 
 HARMFUL: Final[list[tuple[str, Environment, list[Workload]]]] = [
@@ -41,7 +41,7 @@ HARMFUL: Final[list[tuple[str, Environment, list[Workload]]]] = [
     ("thin link", replace(_ONE, name="1:1, 32 Mb/s", link=4e6), [REAL["jpeg"], REAL["arrays"]]),
     (
         "storage",
-        replace(_SEVEN, name="7:7, storage", storage_seconds=0.015, cold=True),
+        replace(_SEVEN, name="7:7, storage", storage_seconds=0.025, cold=True),
         _of("STGR"),
     ),
     ("weak remote", replace(_SEVEN, name="7:7, weak", slowness=40.0), _of("SRTC")),
