@@ -93,8 +93,15 @@ def server_changes(history: History) -> int:
 
 def servers_rested(history: History, interval_seconds: float) -> bool:
     """Whether the servers may change again: so long after the last change of them took effect."""
+    return seconds_with_servers(history) >= interval_seconds
+
+
+def seconds_with_servers(history: History) -> float:
+    """Since the last change of servers took effect; infinite where there was none, negative where
+    it has not taken effect yet.
+    """
     for plan in reversed(history.plans):
         if plan.stage is not Stage.CREATE and Role.PS in plan.roles:
             since = plan.settled_seconds
-            return since is not None and history.now_seconds - since >= interval_seconds
-    return True
+            return -1.0 if since is None else max(0.0, history.now_seconds - since)
+    return math.inf

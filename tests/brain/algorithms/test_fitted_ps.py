@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.base.enums import Role, Stage
@@ -111,8 +113,20 @@ def test_servers_rest_between_changes_and_workers_do_not() -> None:
     rested = plan(misfit(settled=NOW - 400), ps_job(), LIMITS, FittedPsParams())
     assert rested is not None
     assert Role.PS in rested.roles
-    restless = plan(misfit(settled=NOW - 150), ps_job(), LIMITS, FittedPsParams())
+    dear = FittedPsParams(change_seconds=10_000)
+    restless = plan(misfit(settled=NOW - 150), ps_job(), LIMITS, dear)
     assert restless is None or Role.PS not in restless.roles
+
+
+def test_servers_do_not_wait_where_waiting_loses_more_than_a_change() -> None:
+    at_once = plan(misfit(settled=NOW - 150), ps_job(), LIMITS, FittedPsParams())
+    assert at_once is not None
+    assert Role.PS in at_once.roles
+    in_effect_soon = misfit(settled=NOW - 150)
+    *before, last = in_effect_soon.plans
+    unsettled = replace(in_effect_soon, plans=(*before, replace(last, settled_seconds=None)))
+    made = plan(unsettled, ps_job(), LIMITS, FittedPsParams())
+    assert made is None or Role.PS not in made.roles
 
 
 def test_servers_change_only_so_often() -> None:

@@ -55,6 +55,7 @@ from penstock.brain.sizes import (
     CORE,
     in_force,
     pod_memory_bytes,
+    seconds_with_servers,
     server_changes,
     servers_rested,
 )
@@ -80,7 +81,11 @@ class FittedPsParams(Params):
     told_gain: Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Least predicted gain for which a number of servers is chosen whose spread was inferred."""
     server_interval_seconds: Annotated[float, Field(ge=0)] = 300.0
-    """Least time from one change of servers to the next."""
+    """Least time from one change of servers to the next, unless waiting loses more."""
+    change_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """Of training that a change of servers is taken to cost. Where what is lost by waiting for the
+    end of `server_interval_seconds` is more, as after a trial that made the job slower, they change
+    at once."""
     most_server_changes: Annotated[int, Field(ge=1)] = 3
     """Changes of servers over the life of a job."""
     most_servers: Annotated[int, Field(ge=1, le=256)] = 32
@@ -141,15 +146,21 @@ def plan(
         worker_sizes(situation.fitted, situation.bounds),
     )
     floor = max(present, kept.steps_per_second if kept else 0.0)
-    if changes < params.most_server_changes and servers_rested(
-        history, params.server_interval_seconds
-    ):
+    if changes < params.most_server_changes:
         found = _servers(situation)
-        if found is not None and found.steps_per_second > floor * (1 + params.server_gain):
+        gain = found.steps_per_second / floor - 1 if found is not None and floor > 0 else 0.0
+        if found is not None and gain > params.server_gain and _may_change(history, params, gain):
             return _plan(history, situation, found, keep_servers=False)
     if kept is not None and kept.steps_per_second > present * (1 + params.worker_gain):
         return _plan(history, situation, kept, keep_servers=True)
     return None
+
+
+def _may_change(history: History, params: FittedPsParams, gain: float) -> bool:
+    """Whether servers may change for a gain, as a share of the speed that there is."""
+    since = seconds_with_servers(history)
+    wait = params.server_interval_seconds - since
+    return wait <= 0 or (since >= 0 and gain * wait >= params.change_seconds)
 
 
 def _at_rest(history: History, now: Measurement, params: FittedPsParams) -> bool:
