@@ -108,7 +108,7 @@ def tokens(text: str) -> torch.Tensor:
 class Files(Dataset):
     """Samples in files."""
 
-    def __init__(self, folder: Path, kind: str, cached: float) -> None:
+    def __init__(self, folder: Path, kind: str, cached: float = 1.0) -> None:
         self.paths = sorted(folder.glob(f"*.{kind}"))
         self.kept = round(cached * len(self.paths))
         self.kind = kind
