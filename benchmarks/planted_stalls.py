@@ -8,7 +8,9 @@ same batches of the same run: ``--batches 20`` is how many it measures after the
 filled twice, so that a difference is one of attribution. ``planted`` and ``found`` are shares of
 the wall time of these batches; ``sum`` is all shares that were found and the training's own by the
 program's clock, which is 1. The causes ``dataset`` and ``hand-over`` are compared together with
-what the program calls the rest: nothing was planted there.
+what the program calls the rest: nothing was planted there. Where it has more workers than cores,
+or a hog beside it, a batch that is made and not there yet has no core to be handed over on: what is
+more than where cores are free (`CALM`) was planted as ``too few cores``.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ SHARE_GOAL: Final = 0.03
 SUM_GOAL: Final = 0.02
 G_GOAL: Final = 0.03
 RUN_SECONDS: Final = 180.0
+CALM: Final = "training"
+"""The case with cores to spare."""
 _REST: Final = ("dataset", "hand-over", "rest")
 _HOG: Final = "while True: pass"
 
@@ -122,6 +126,14 @@ def planted_shares(case: Case, batches: Sequence[Mapping[str, Any]]) -> dict[str
     return found
 
 
+def without_cores(planted: Mapping[str, float], usual: float) -> dict[str, float]:
+    """Where cores are short, what a batch that is made takes beyond the ``usual`` had no core."""
+    rest = planted.get("rest", 0.0)
+    late = max(0.0, rest - usual)
+    cores = planted.get("too few cores", 0.0) + late
+    return {**planted, "rest": rest - late, "too few cores": cores}
+
+
 def compared(case: Case, beside: str, profile: Profile, planted: Mapping[str, float]) -> list[Any]:
     """A row for every cause that there is."""
     found = {**profile.causes, "training": 1 - profile.stalled}
@@ -152,16 +164,23 @@ def main(seed: int, *, as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
     sums: list[dict[str, Any]] = []
     order = [(case, hog) for case in CASES for hog in (False, True)]
+    runs: dict[tuple[str, bool], tuple[Case, Profile, dict[str, float], float]] = {}
     for case, hog in random.Random(seed).sample(order, len(order)):
         cores = allowed[: case.cores]
-        beside = "hog" if hog else "nobody"
         with hogs(cores if hog else ()):
             profile, batches = profiled(case, cores)
-        planted = planted_shares(case, batches)
+        seconds = profile.batch_size / profile.rate.value
+        runs[case.name, hog] = case, profile, planted_shares(case, batches), seconds
+    _, _, calm, seconds = runs[CALM, False]
+    usual = calm.get("rest", 0.0) * seconds
+    for (name, hog), (case, profile, seen, seconds) in runs.items():
+        short = hog or case.workers > case.cores
+        planted = without_cores(seen, usual / seconds) if short else seen
+        beside = "hog" if hog else "nobody"
         rows += compared(case, beside, profile, planted)
         sums.append(
             {
-                "case": case.name,
+                "case": name,
                 "beside": beside,
                 "sum": round(sum(profile.causes.values()) + planted["training"], 4),
                 "G": round(1 / profile.step.value, 2),

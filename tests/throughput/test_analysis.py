@@ -95,6 +95,43 @@ def test_waiting_for_a_core_is_told_from_working_and_from_reading() -> None:
     assert found.causes["fetch"] == pytest.approx(0.05 / 0.351)
 
 
+def of_a_worker(**of: float) -> Seen:
+    """A worker needs 0.09 s for samples, 0.1 s to collate them; a step takes 0.15 s."""
+    made, deliveries, now = [], [], 0.0
+    fields = {"cpu": 0.19, "collate_cpu": 0.1, "collate_seconds": 0.1, **of}
+    for index in range(30):
+        begin = 0.2 * index
+        made.append(Made(0, begin, begin + 0.19, samples=10, **fields))
+        called, returned = now, max(now, begin + 0.2)
+        deliveries.append(
+            Delivery(0, called, returned, 0.0, 0.0, Phase.NORMAL, first=index == 0, nbytes=4000)
+        )
+        now = returned + 0.15
+    return Seen("train.py", replace(LOADER, workers=1), 2.0, deliveries, made)
+
+
+def test_a_wait_at_the_end_of_a_batch_is_for_its_collating_and_not_for_the_next_one() -> None:
+    # The training is back 0.04 s before the next batch is done, which comes 0.01 s after that.
+    found = profile_of(of_a_worker())
+    assert found.causes["collate"] == pytest.approx(0.04 / 0.2, rel=1e-6)
+    assert found.causes[HAND_OVER] == pytest.approx(0.01 / 0.2, rel=1e-6)
+    assert found.causes.keys() == {"collate", HAND_OVER}
+
+
+def test_what_is_made_and_comes_late_beside_crowded_makers_had_no_core() -> None:
+    found = profile_of(of_a_worker(cpu=0.11, collate_cpu=0.07, queued=0.08))
+    assert HAND_OVER not in found.causes
+    assert found.causes[TOO_FEW_CORES] == pytest.approx((0.3 * 0.04 + 0.01) / 0.2, rel=1e-6)
+
+
+def test_batches_that_were_left_in_an_epoch_are_not_taken_for_those_of_the_next() -> None:
+    seen = of_a_worker()
+    left = [Made(0, -0.5 + 0.01 * n, -0.49 + 0.01 * n, 0.01, samples=10) for n in range(3)]
+    before = Delivery(0, -0.4, -0.3, 0.0, 0.0, Phase.WARM_UP, first=True)
+    again = replace(seen, made=[*left, *seen.made], deliveries=[before, *seen.deliveries])
+    assert profile_of(again).causes == pytest.approx(profile_of(seen).causes)
+
+
 def test_other_programs_on_the_machine_are_told_of() -> None:
     found = profile_of(replace(in_line(), busy=1.9))
     assert found.others > 0.5

@@ -8,6 +8,7 @@ in which the training waits is laid over what the maker of the awaited batch did
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,16 +21,20 @@ TOO_FEW_CORES: Final = "too few cores"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The training waited from ``begin`` to ``end`` for a batch of ``maker``."""
+    """The training waited from ``begin`` to ``end`` for a batch of ``maker``.
+
+    What its maker begins from ``made`` on is for later batches, which nobody waits for yet.
+    """
 
     begin: float
     end: float
     maker: int
+    made: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A maker made one batch; ``shares`` of the time by cause, which sum to 1."""
+    """A maker made one batch, or a part of one; ``shares`` of the time by cause, which sum to 1."""
 
     begin: float
     end: float
@@ -37,8 +42,20 @@ class Span:
     shares: Mapping[str, float]
 
 
-def attribute(windows: Iterable[Window], spans: Sequence[Span]) -> dict[str, float]:
-    """Seconds of waiting by cause; their sum is that of the windows."""
+def attribute(
+    windows: Iterable[Window],
+    spans: Sequence[Span],
+    hand_over: float = math.inf,
+    late: str = HAND_OVER,
+) -> dict[str, float]:
+    """Seconds of waiting by cause; their sum is that of the windows.
+
+    Args:
+        windows: in which the training waited.
+        spans: in which batches were made.
+        hand_over: seconds that a batch is on its way when nobody has anything else to do.
+        late: the cause of what a batch that is made takes beyond that.
+    """
     by_maker: dict[int, list[Span]] = {}
     for span in sorted(spans, key=lambda one: one.begin):
         by_maker.setdefault(span.maker, []).append(span)
@@ -51,7 +68,7 @@ def attribute(windows: Iterable[Window], spans: Sequence[Span]) -> dict[str, flo
         own = by_maker.get(window.maker, [])
         at = max(0, bisect.bisect_right(begins.get(window.maker, []), window.begin) - 1)
         for span in own[at:]:
-            if span.begin >= window.end:
+            if span.begin >= window.end or span.begin >= window.made:
                 break
             common = min(span.end, window.end) - max(span.begin, window.begin)
             if common <= 0:
@@ -59,5 +76,8 @@ def attribute(windows: Iterable[Window], spans: Sequence[Span]) -> dict[str, flo
             rest -= common
             for cause, share in span.shares.items():
                 causes[cause] = causes.get(cause, 0.0) + common * share
-        causes[HAND_OVER] = causes.get(HAND_OVER, 0.0) + max(0.0, rest)
+        rest = max(0.0, rest)
+        usual = min(rest, hand_over)
+        causes[HAND_OVER] = causes.get(HAND_OVER, 0.0) + usual
+        causes[late] = causes.get(late, 0.0) + rest - usual
     return causes

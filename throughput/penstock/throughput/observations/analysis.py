@@ -9,6 +9,7 @@ the closed loop computes by itself.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,7 +18,13 @@ from typing import Final
 
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.prediction import at_measured
-from penstock.throughput.loop.stalls import TOO_FEW_CORES, Span, Window, attribute
+from penstock.throughput.loop.stalls import (
+    HAND_OVER,
+    TOO_FEW_CORES,
+    Span,
+    Window,
+    attribute,
+)
 from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.measured import Measured
@@ -38,6 +45,8 @@ READS_NOTHING: Final = 512.0
 MISMATCH: Final = 0.1
 HELD_UP: Final = 2.0
 """So many times the usual step no step takes by itself."""
+CROWDED: Final = 0.1
+"""Of the time that makers want a core: who waits for one that long hands over late for it, too."""
 FOREIGN: Final = 0.1
 """Of the cores; less of other programs is always there."""
 
@@ -129,7 +138,7 @@ def profile_of(seen: Seen) -> Profile:
         others=others,
         in_turn=loader.in_turn,
         storage=_storage(seen, made),
-        causes=_causes(normal, made, sum(periods)),
+        causes=_causes(seen, normal, made, sum(periods), _hand_over(drained)),
         keys=dict(seen.keys or {}),
         notes=tuple(notes),
     )
@@ -307,17 +316,52 @@ def _storage(seen: Seen, made: Sequence[Made]) -> Storage | None:
 
 
 def _causes(
-    normal: Sequence[tuple[Delivery, Delivery]], made: Sequence[Made], time: float
+    seen: Seen,
+    normal: Sequence[tuple[Delivery, Delivery]],
+    made: Sequence[Made],
+    time: float,
+    hand_over: float,
 ) -> dict[str, float]:
-    windows = [Window(later.called, later.returned, later.maker) for _, later in normal]
-    spans = [Span(one.begin, one.end, one.maker, _shares(one)) for one in made]
-    found = attribute(windows, spans)
+    awaited = _awaited(seen.deliveries, made)
+    windows = [
+        Window(later.called, later.returned, later.maker, awaited.get(id(later), math.inf))
+        for _, later in normal
+    ]
+    spans = [span for one in made for span in _spans(one)]
+    on_core, queued = sum(one.cpu for one in made), sum(one.queued for one in made)
+    crowded = seen.loader.workers > 0 and queued > CROWDED * (on_core + queued)
+    late = TOO_FEW_CORES if crowded else HAND_OVER
+    found = attribute(windows, spans, hand_over, late)
     return {cause: seconds / time for cause, seconds in found.items() if seconds > 0}
 
 
-def _shares(one: Made) -> dict[str, float]:
-    """Of the time that a batch took, by cause."""
-    wall = max(one.end - one.begin, 1e-12)
+def _awaited(deliveries: Sequence[Delivery], made: Sequence[Made]) -> dict[int, float]:
+    """When each delivered batch was done, by the identity of its delivery.
+
+    The batches of a maker come in the order in which it makes them. Those of an epoch that was left
+    early never come: what was begun before the epoch before ended is not of this one.
+    """
+    waiting: dict[int, deque[Made]] = {}
+    for one in sorted(made, key=lambda one: one.begin):
+        waiting.setdefault(one.maker, deque()).append(one)
+    found: dict[int, float] = {}
+    before = -math.inf
+    for delivery in deliveries:
+        if delivery.first:
+            for own in waiting.values():
+                while own and own[0].begin < before:
+                    own.popleft()
+        own = waiting.get(delivery.maker, deque())
+        if own and own[0].end <= delivery.returned:
+            found[id(delivery)] = own.popleft().end
+        before = delivery.returned
+    return found
+
+
+def _spans(one: Made) -> tuple[Span, Span]:
+    """Making samples, and collating them, which comes last."""
+    collate = min(one.collate_cpu, one.cpu)
+    between = max(one.begin, one.end - max(one.collate_seconds, collate))
     cpu = max(0.0, one.cpu - one.collate_cpu)
     parts = {name: seconds * one.samples for name, seconds in one.stages.items()}
     known = sum(parts.values())
@@ -325,11 +369,19 @@ def _shares(one: Made) -> dict[str, float]:
         parts = {name: seconds * cpu / known for name, seconds in parts.items()}
         known = cpu
     parts["dataset"] = cpu - known
-    parts[COLLATE] = min(one.collate_cpu, one.cpu)
-    parts[FETCH] = one.blocked
-    parts[TOO_FEW_CORES] = one.queued
-    total = sum(parts.values())
-    return {name: seconds / max(total, wall) for name, seconds in parts.items() if seconds > 0}
+    queued = min(one.queued, max(0.0, one.end - between - collate))
+    parts[TOO_FEW_CORES] = one.queued - queued
+    parts[FETCH] = max(0.0, between - one.begin - cpu - parts[TOO_FEW_CORES])
+    last = {COLLATE: collate, TOO_FEW_CORES: queued}
+    last[FETCH] = max(0.0, one.end - between - collate - queued)
+    return _span(one.begin, between, one.maker, parts), _span(between, one.end, one.maker, last)
+
+
+def _span(begin: float, end: float, maker: int, parts: Mapping[str, float]) -> Span:
+    total = max(sum(parts.values()), end - begin, 1e-12)
+    least = 1e-9 * total
+    shares = {name: seconds / total for name, seconds in parts.items() if seconds > least}
+    return Span(begin, end, maker, shares)
 
 
 def _checked(profile: Profile) -> Profile:
