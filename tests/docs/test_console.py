@@ -47,6 +47,7 @@ NOT_TYPED: Final = {
     ("docs/controller.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/input-stalls.md", "penstock"): EXAMPLE + "test_images_profiled.py",
+    ("docs/input-stalls.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",

@@ -64,12 +64,14 @@ if __name__ == "__main__":
         more["multiprocessing_context"] = options["context"]
     torch.manual_seed(3)
     dataset = Stream() if kind == "stream" else Numbers(int(options.get("size", 400)))
-    loader = DataLoader(
-        dataset, batch_size=8, num_workers=workers, shuffle=kind != "stream", **more
-    )
+    def make():
+        return DataLoader(
+            dataset, batch_size=8, num_workers=workers, shuffle=kind != "stream", **more
+        )
+    loader = None if "anew" in options else make()
     digest = hashlib.sha256()
     for epoch in range(int(options.get("epochs", 4))):
-        for step, batch in enumerate(loader):
+        for step, batch in enumerate(make() if loader is None else loader):
             time.sleep(0.004)
             digest.update(batch.numpy().tobytes())
             digest.update(torch.rand(2).numpy().tobytes())
@@ -131,6 +133,18 @@ def test_the_output_is_that_of_the_program_alone_and_a_profile_is_there(
     if len(arguments) > 1:
         assert found.resources.workers == 2
         assert not any("G is that" in note for note in found.notes), found.notes
+
+
+@pytest.mark.slow
+def test_a_loader_that_is_made_anew_for_each_epoch_is_one_loader(tmp_path: Path) -> None:
+    # Of 20 batches of an epoch 10 are in a window that was filled before: three epochs are needed.
+    arguments = ["map", "workers=2", "anew=1", "size=160", "epochs=10"]
+    alone, profiled = run(tmp_path, *arguments), run(tmp_path, *arguments, options=[])
+    assert profiled.returncode == 0, profiled.stderr
+    assert profiled.stdout == alone.stdout
+    found = profile_in(tmp_path)
+    assert not any("other loaders" in note or "G is that" in note for note in found.notes)
+    assert found.step.value > 0.004
 
 
 @pytest.mark.slow

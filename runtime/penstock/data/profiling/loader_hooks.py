@@ -37,6 +37,8 @@ LOADER: Final = "PENSTOCK_PROFILE_LOADER"
 """The variable that tells a worker whose it is: PROCESS:LOADER."""
 BATCHES: Final = "PENSTOCK_PROFILE_BATCHES"
 _LOOK_SECONDS: Final = 1.0
+_MOST_KINDS: Final = 1000
+_DEEPEST: Final = 30
 
 
 def install(module: Any) -> None:
@@ -167,11 +169,15 @@ class Makers:
 
 
 class _Watched:
-    """One loader of the program and the session that measures it."""
+    """One loader of the program and the session that measures it.
+
+    One that is made anew for each epoch, in the same place and as the one before, is the same.
+    """
 
     def __init__(self, number: int, session: Session) -> None:
         self.number = number
         self.session = session
+        self.loader: weakref.ref[Any] = lambda: None  # type: ignore[assignment]  # none yet
         self.iterator: weakref.ref[Any] = lambda: None  # type: ignore[assignment]  # none yet
         self.held: HeldWindow | None = None
         self.returned: float | None = None
@@ -189,6 +195,7 @@ class Loaders:
         self._out = RecordFile(folder, self._process)
         self._watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._plain: list[tuple[Any, str, Any]] = []
+        self._by_kind: dict[tuple[Any, ...], _Watched] = {}
         self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._count = 0
         self._over = False
@@ -251,16 +258,27 @@ class Loaders:
         """An iterator is made; its workers begin soon."""
         watched = self._watched.get(loader)
         if watched is None:
-            self._count += 1
-            workers = int(loader.num_workers)
-            window = workers * int(loader.prefetch_factor or 2) if workers else 0
-            if sys.platform != "linux":
-                window = 0
-            watched = _Watched(self._count, begin(window, self._budget))
+            watched = self._same_or_new(loader)
+            watched.loader = weakref.ref(loader)
             self._watched[loader] = watched
-            self._out.write({"k": "loader", **self._described(loader, watched.number)})
         self._by_iterator[iterator] = watched
         self._epoch(watched, iterator)
+
+    def _same_or_new(self, loader: Any) -> _Watched:
+        kind = (*self._described(loader, 0).values(), _iterated_at())
+        earlier = self._by_kind.get(kind)
+        if earlier is not None and earlier.loader() is None:
+            return earlier
+        self._count += 1
+        workers = int(loader.num_workers)
+        window = workers * int(loader.prefetch_factor or 2) if workers else 0
+        if sys.platform != "linux":
+            window = 0
+        watched = _Watched(self._count, begin(window, self._budget))
+        if len(self._by_kind) < _MOST_KINDS:
+            self._by_kind[kind] = watched
+        self._out.write({"k": "loader", **self._described(loader, watched.number)})
+        return watched
 
     def _described(self, loader: Any, number: int) -> dict[str, Any]:
         try:
@@ -355,6 +373,19 @@ class Loaders:
         self._out.write({"k": "end", "why": why})
         self._out.close()
         record_files.finish(self._folder)
+
+
+def _iterated_at() -> tuple[str, int]:
+    """Where the program iterates a loader: the first frame that is neither PyTorch's nor ours."""
+    frame = sys._getframe(1)
+    for _ in range(_DEEPEST):
+        name = frame.f_globals.get("__name__", "")
+        if not name.startswith(("torch.utils.data", "penstock.")):
+            break
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _maker(iterator: Any) -> int:
