@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,6 +112,18 @@ def test_a_job_that_needs_none_any_more_may_have_some_again() -> None:
     assert (fresh.stage, fresh.data_workers) == (Stage.PROFILING, 0)
     again = step(fresh, Measured(10, 10, 50), LIMITS, SIX)
     assert (again.stage, again.data_workers) == (Stage.PREDICTED, 6)
+
+
+def test_no_fewer_are_kept_than_the_job_wants() -> None:
+    limits = replace(LIMITS, least_data_workers=4)
+    tuning = tuned()
+    for _ in range(3):
+        tuning = step(tuning, Measured(38, 38, 38), limits, Predicted(1, 1, 4.0))
+    assert (tuning.stage, tuning.data_workers) == (Stage.FEWER, 4)
+    held = step(tuning, Measured(38, 38, 38), limits)
+    for _ in range(9):
+        held = step(held, Measured(38, 38, 38), limits, Predicted(0, 1, 1.0))
+    assert (held.stage, held.data_workers) == (Stage.TUNED, 4)
 
 
 def test_no_model_gives_nothing_back() -> None:

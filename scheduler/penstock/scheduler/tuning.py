@@ -85,6 +85,7 @@ class Limits:
     training_cores: int = 8
     data_worker_cores: int = 8
     data_workers: int = 64
+    least_data_workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class Tuning:
     roomy_intervals: int = 0
     """Of a tuned job: intervals in a row in which a model found fewer data workers to do."""
     needed: int = 0
-    """Data workers that it had when fewer were tried, or that were found to be needed then."""
+    """So many data workers it keeps: fewer were tried, or somebody has asked for them."""
     surplus_cores: int = 0
     """Cores of the training worker that it does not need, lent until somebody asks."""
     why: str = "profile without data workers"
@@ -221,19 +222,22 @@ def _watch_over(
     behind = measured.is_sound and measured.throughput < BASELINE_RATIO * tuning.baseline
     if not behind or measured.is_ideal or not tuning.data_workers:
         settled = replace(tuning, behind_intervals=0) if tuning.behind_intervals else tuning
-        return _look_for_fewer(settled, measured, predicted)
+        return _look_for_fewer(settled, measured, limits, predicted)
     count = tuning.behind_intervals + 1
     if count >= FALLBACK_INTERVALS:
         return _fall_back(tuning, measured, limits)
     return replace(tuning, behind_intervals=count, roomy_intervals=0)
 
 
-def _look_for_fewer(tuning: Tuning, measured: Measured, predicted: Predicted | None) -> Tuning:
+def _look_for_fewer(
+    tuning: Tuning, measured: Measured, limits: Limits, predicted: Predicted | None
+) -> Tuning:
     """Give back what a model has found for some time not to be needed, if it was not before."""
     number = tuning.data_workers
     fewer = number
     if predicted is not None and number and measured.is_sound and measured.throughput > 0:
-        fewer = math.ceil(predicted.data_workers * predicted.cores / tuning.data_worker_cores)
+        cores = predicted.data_workers * predicted.cores
+        fewer = max(limits.least_data_workers, math.ceil(cores / tuning.data_worker_cores))
     if fewer >= number or number <= tuning.needed:
         return replace(tuning, roomy_intervals=0) if tuning.roomy_intervals else tuning
     count = tuning.roomy_intervals + 1

@@ -255,6 +255,22 @@ def test_a_number_that_somebody_else_asked_for_is_respected(life: Life) -> None:
     assert len(life.scales) == before, "it rests for five minutes"
 
 
+def test_what_somebody_asked_for_is_not_given_back_on_the_word_of_a_model(life: Life) -> None:
+    life.add("a", ideal=20.0, per_core=10.0, roles={"dataWorker": _role("1")})
+    for _ in range(4):
+        life.interval()
+    assert life.data["a"] == (2, 1)
+    life.jobs["a"]["status"] = {"replicas": {"dataWorker": {"desired": 3}}}
+    life.planner.state.put_job(life.jobs["a"])
+    life.now += 60
+    before = len(life.scales)
+    for _ in range(8):
+        enough = replace(life.report("a"), predicted=Predicted(1, 1, 2.0, why="one does"))
+        life.interval(a=replace(enough, time_seconds=life.now + INTERVAL))
+    assert life.tuning("a").data_workers == 3
+    assert len(life.scales) == before
+
+
 def test_the_training_worker_is_resized_only_where_that_was_chosen() -> None:
     life = Life(node("cpu", "64"), tunes_training=True)
     life.add("a", ideal=10.0, per_core=10.0, input={"offload": "Always"})

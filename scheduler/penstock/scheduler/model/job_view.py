@@ -48,6 +48,7 @@ class JobView:
     states_memory: bool
     """Whether a Scale has to say the memory: the training worker's own would be too much."""
     desired_data_workers: int = 0
+    least_data_workers: int = 0
 
     def request(self, cores: int) -> Request:
         """What a data worker of that many cores asks for."""
@@ -86,6 +87,7 @@ def read_job(document: Json) -> JobView:
         ),
         states_memory=not own,
         desired_data_workers=int(counts.get("desired") or 0),
+        least_data_workers=int(own.get("minReplicas") or 0),
     )
 
 

@@ -228,13 +228,23 @@ class Interval:
         why = f"somebody asked for {wanted} data workers"
         cores = max(1, tuning.data_worker_cores)
         taken_over = replace(
-            tuning, stage=Stage.TUNED, data_workers=wanted, data_worker_cores=cores, why=why
+            tuning,
+            stage=Stage.TUNED,
+            data_workers=wanted,
+            data_worker_cores=cores,
+            needed=wanted,
+            why=why,
         )
         return replace(memory, tuning=taken_over, grown_seconds=now)
 
     @staticmethod
     def _limits(job: JobView) -> Limits:
-        return Limits(job.training_cores, job.data_worker_cores, job.most_data_workers)
+        return Limits(
+            job.training_cores,
+            job.data_worker_cores,
+            job.most_data_workers,
+            job.least_data_workers,
+        )
 
     def _step(self, job: JobView, memory: Memory, found: QueueSignals, have: Running) -> _Step:
         tuning = memory.tuning
