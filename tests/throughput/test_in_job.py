@@ -35,7 +35,7 @@ def test_a_job_whose_workers_are_too_few_is_promised_what_the_step_allows() -> N
     assert profile is not None
     assert profile.step.value == pytest.approx(0.022, rel=0.01)
     assert abs(profile.model_error) < 0.1
-    decision = decide_in_job(profile, 8, 4)
+    decision = decide_in_job(profile, 8)
     assert decision.data_workers == 3
     assert decision.promised.rate == pytest.approx(45.4, rel=0.03)
     assert decision.promised.low < 45 < decision.promised.high
@@ -57,7 +57,7 @@ def test_a_job_that_waits_for_storage_is_not_helped_by_more_that_wait() -> None:
     profile = profile_of("a", [interval(local=reads)])
     assert profile is not None
     assert waits_for_storage(profile)
-    decision = decide_in_job(profile, 8, 4)
+    decision = decide_in_job(profile, 8)
     assert (decision.data_workers, decision.waits_for_storage) == (0, True)
     assert "storage, not for CPU" in decision.why
 
@@ -66,7 +66,7 @@ def test_waiting_for_a_service_that_reads_no_storage_is_hidden_by_more_makers() 
     profile = profile_of("a", [interval(local=Making(545, 60.0, 12.0, 0.0, 0))])
     assert profile is not None
     assert not waits_for_storage(profile)
-    assert decide_in_job(profile, 8, 4).data_workers > 0
+    assert decide_in_job(profile, 8).data_workers > 0
 
 
 def test_few_bytes_in_a_long_time_are_latency_and_not_a_full_storage() -> None:
@@ -75,13 +75,13 @@ def test_few_bytes_in_a_long_time_are_latency_and_not_a_full_storage() -> None:
     assert profile is not None
     assert profile.storage is not None
     assert not waits_for_storage(profile)
-    assert decide_in_job(profile, 8, 4).data_workers > 0
+    assert decide_in_job(profile, 8).data_workers > 0
 
 
 def test_a_job_that_does_not_wait_gets_none() -> None:
     profile = profile_of("a", [interval(waited_seconds=0.3)])
     assert profile is not None
-    decision = decide_in_job(profile, 8, 4)
+    decision = decide_in_job(profile, 8)
     assert decision.data_workers == 0
     assert "nothing to gain" in decision.why
 
@@ -139,11 +139,11 @@ def test_it_is_known_how_fast_data_workers_are_where_both_make_batches() -> None
 
 
 @settings(max_examples=60, deadline=None)
-@given(profiles(), st.integers(0, 16), st.sampled_from((1, 2, 4)))
-def test_a_decision_keeps_within_what_it_may_have_and_promises_no_less(profile, most, cores):
-    decision = decide_in_job(profile, most, cores)
+@given(profiles(), st.integers(0, 16))
+def test_a_decision_keeps_within_what_it_may_have_and_promises_no_less(profile, most):
+    decision = decide_in_job(profile, most)
     assert 0 <= decision.data_workers <= most
-    assert 1 <= decision.cores <= cores
+    assert decision.cores == 1
     if decision.data_workers:
         assert decision.gain >= 0.0999
     assert decision.promised.low <= decision.promised.rate * (1 + 1e-9)

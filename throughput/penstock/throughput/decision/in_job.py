@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.throughput.decision.offload import LEAST_GAIN, Candidate, Decision, decide, unit
+from penstock.throughput.decision.offload import LEAST_GAIN, Candidate, decide, unit
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.loop.prediction import Prediction, predict
 from penstock.throughput.profiles.profile import Profile
-from penstock.throughput.profiles.resources import Resources
 
+CORES: Final = 1
+"""Of a data worker: it makes one batch at a time, and is small, so that it fits where other pods
+leave room (GoldMiner, section 3.4.1)."""
 STREAMS: Final = 10e6
 """Bytes a second of one reader. Who gets less while it is blocked waits for answers and not for
 bytes: that is latency, which more readers hide."""
@@ -61,15 +63,12 @@ class JobDecision:
         return self.promised.rate / self.without - 1 if self.without > 0 else 0.0
 
 
-def decide_in_job(profile: Profile, most: int, most_cores: int = 1) -> JobDecision:
+def decide_in_job(profile: Profile, most: int) -> JobDecision:
     """Choose.
 
     Args:
         profile: of one training process.
         most: data workers that the job may have.
-        most_cores: that a data worker may have, if it makes a batch on each of them at a time;
-            Penstock's make one, so that they are small and fit where other pods leave room
-            (GoldMiner, section 3.4.1).
     """
     alone = replace(profile.resources, data_workers=0)
     without = predict(profile, alone)
@@ -88,12 +87,11 @@ def decide_in_job(profile: Profile, most: int, most_cores: int = 1) -> JobDecisi
         return _none(profile, without, "accelerator", text, None)
     each = max(1, most // profile.processes) if most else 0
     profile = as_seen(profile)
-    decision = _sized(profile, alone, each, most_cores)
+    decision = decide(profile, replace(alone, data_workers=each, data_worker_cores=CORES))
     chosen = decision.chosen
     if not decision.moves:
         return _none(profile, without, decision.binding, decision.why, decision.runner_up)
-    cores = round(_cores(profile, chosen, most_cores))
-    there = replace(alone, data_workers=chosen.data_workers, data_worker_cores=cores)
+    there = replace(alone, data_workers=chosen.data_workers, data_worker_cores=CORES)
     found = predict(profile, there, chosen.placement)
     if found.rate < (1 + LEAST_GAIN) * without.rate:
         gain = found.rate / without.rate - 1
@@ -102,7 +100,7 @@ def decide_in_job(profile: Profile, most: int, most_cores: int = 1) -> JobDecisi
     number = min(most, chosen.data_workers * profile.processes)
     return JobDecision(
         data_workers=number,
-        cores=cores,
+        cores=CORES,
         promised=_times(found, profile.processes),
         without=without.rate * profile.processes,
         share=chosen.placement.share,
@@ -159,27 +157,6 @@ def waits_for_storage(profile: Profile) -> bool:
     return streams and profile.blocked_seconds > profile.cpu_seconds
 
 
-def _sized(profile: Profile, alone: Resources, most: int, most_cores: int) -> Decision:
-    """With the smallest data workers with which as many as may be do."""
-    cores, found = 1, None
-    while True:
-        limits = replace(alone, data_workers=most, data_worker_cores=cores)
-        found = decide(profile, limits)
-        bounded = found.moves and found.binding == "data workers"
-        if cores >= most_cores or not bounded:
-            return found
-        cores = min(most_cores, 2 * cores)
-
-
-def _cores(profile: Profile, chosen: Candidate, most_cores: int) -> float:
-    """Of each data worker, from what all of them are busy with."""
-    needed = chosen.remote_cores / profile.resources.data_worker_speed
-    each = 1
-    while each < most_cores and each * chosen.data_workers < needed:
-        each *= 2
-    return min(each, most_cores)
-
-
 def _none(
     profile: Profile,
     without: Prediction,
@@ -192,7 +169,7 @@ def _none(
     times = profile.processes
     return JobDecision(
         data_workers=0,
-        cores=1,
+        cores=CORES,
         promised=_times(without, times),
         without=without.rate * times,
         share=0.0,
