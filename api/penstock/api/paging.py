@@ -6,10 +6,15 @@ import base64
 import binascii
 import json
 import math
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 
+from penstock.wire.base import ListResource
+
+Row = TypeVar("Row")
+Item = TypeVar("Item")
 Limit = Annotated[int, Query(ge=1, le=500, description="Most items of one page.")]
 Continue = Annotated[
     str | None,
@@ -29,6 +34,25 @@ class CursorError(Exception):
 def encode(*position: float | str) -> str:
     """A cursor for the position after the last item of a page."""
     return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+
+
+def page(
+    rows: Sequence[Row],
+    limit: int,
+    read: Callable[[Row], Item],
+    position: Callable[[Row], Sequence[float | str]],
+) -> ListResource[Item]:
+    """At most ``limit`` of the rows, and a cursor where there are more.
+
+    Args:
+        rows: one more than the limit, if there are so many.
+        limit: most items.
+        read: an item of a row.
+        position: of a row, as the cursor has it.
+    """
+    shown = rows[:limit]
+    following = encode(*position(shown[-1])) if len(rows) > limit else None
+    return ListResource(items=[read(row) for row in shown], continue_=following)
 
 
 def decode(cursor: str | None, *kinds: type) -> tuple[Any, ...] | None:

@@ -12,6 +12,7 @@ from penstock.api.auth.caller import require
 from penstock.api.paging import Continue, Limit
 from penstock.api.state import BrainDep, CallerDep, problems
 from penstock.brain.store.audit import Audit
+from penstock.brain.store.tables import AuditRow
 from penstock.wire.base import ListResource
 from penstock.wire.cluster import AuditEntry
 
@@ -29,19 +30,15 @@ async def list_changes(
         rows = await Audit(session).page(
             before=None if position is None else position[0], limit=limit + 1
         )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[
-            AuditEntry(
-                time_seconds=row.time_seconds,
-                actor=row.actor,
-                action=row.action,
-                job_uid=row.job_uid,
-                subject=row.subject,
-                detail=json.loads(row.detail),
-            )
-            for row in rows
-        ],
-        continue_=paging.encode(rows[-1].id or 0) if more else None,
+    return paging.page(rows, limit, _entry, lambda row: [row.id or 0])
+
+
+def _entry(row: AuditRow) -> AuditEntry:
+    return AuditEntry(
+        time_seconds=row.time_seconds,
+        actor=row.actor,
+        action=row.action,
+        job_uid=row.job_uid,
+        subject=row.subject,
+        detail=json.loads(row.detail),
     )

@@ -12,7 +12,8 @@ from penstock.api.auth import Permission, Verb
 from penstock.api.auth.caller import require
 from penstock.api.paging import Continue, Limit
 from penstock.api.state import BrainDep, CallerDep, problems
-from penstock.brain.service.cluster import Snapshot
+from penstock.brain.assembly import Brain
+from penstock.brain.service.cluster import Fragmentation, Snapshot
 from penstock.wire.base import ListResource, Seconds
 from penstock.wire.cluster import (
     Allocation,
@@ -90,20 +91,7 @@ async def read_fragmentation(
         after=None if position is None else position[0],
         limit=limit + 1,
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[
-            FragmentationView(
-                time=row.time_seconds,
-                stranded_gpus=row.stranded_gpus,
-                stranded_cpu_cores=row.stranded_cpu_cores,
-                nodes=dict(row.nodes),
-            )
-            for row in rows
-        ],
-        continue_=paging.encode(rows[-1].time_seconds) if more else None,
-    )
+    return paging.page(rows, limit, _averaged, lambda row: [row.time_seconds])
 
 
 @router.get("/allocations", responses=problems())
@@ -116,15 +104,39 @@ async def list_allocations(
 ) -> ListResource[Allocation]:
     """What the scheduler has decided, newest first."""
     await require(caller, Permission(Verb.LIST, _RESOURCE))
+    return await allocations(brain, limit, continue_, since=since)
+
+
+async def allocations(
+    brain: Brain,
+    limit: int,
+    continue_: str | None,
+    *,
+    since: float | None = None,
+    job_uid: str | None = None,
+) -> ListResource[Allocation]:
+    """A page of the scheduler's decisions, newest first; about one job, where it is given."""
     position = paging.decode(continue_, int)
     rows = await brain.cluster.allocations(
-        since=since, before=None if position is None else position[0], limit=limit + 1
+        since=since,
+        before=None if position is None else position[0],
+        limit=limit + 1,
+        job_uid=job_uid,
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[Allocation.model_validate(json.loads(row.content)) for row in rows],
-        continue_=paging.encode(rows[-1].id or 0) if more else None,
+    return paging.page(
+        rows,
+        limit,
+        lambda row: Allocation.model_validate(json.loads(row.content)),
+        lambda row: [row.id or 0],
+    )
+
+
+def _averaged(row: Fragmentation) -> FragmentationView:
+    return FragmentationView(
+        time=row.time_seconds,
+        stranded_gpus=row.stranded_gpus,
+        stranded_cpu_cores=row.stranded_cpu_cores,
+        nodes=dict(row.nodes),
     )
 
 

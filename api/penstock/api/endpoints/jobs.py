@@ -69,10 +69,7 @@ async def list_jobs(
         before=None if position is None else (position[0], position[1]),
         limit=limit + 1,
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    following = paging.encode(rows[-1].registered_seconds, rows[-1].uid) if more else None
-    return ListResource(items=[present(row) for row in rows], continue_=following)
+    return paging.page(rows, limit, present, lambda row: [row.registered_seconds, row.uid])
 
 
 @router.get("/{uid}", responses=problems(404))

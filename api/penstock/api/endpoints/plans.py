@@ -44,12 +44,7 @@ async def list_plans(
     rows = await brain.plans.page(
         uid, after=0 if position is None else position[0], limit=limit + 1
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[present.plan(row) for row in rows],
-        continue_=paging.encode(rows[-1].number) if more else None,
-    )
+    return paging.page(rows, limit, present.plan, lambda row: [row.number])
 
 
 @router.get(
@@ -222,12 +217,7 @@ async def list_runs(
     rows = await brain.plans.runs(
         uid, before=None if position is None else position[0], limit=limit + 1
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[present.stored_run(row) for row in rows],
-        continue_=paging.encode(rows[-1].id or 0) if more else None,
-    )
+    return paging.page(rows, limit, present.stored_run, lambda row: [row.id or 0])
 
 
 def _limited(asked: ProposalLimits) -> Callable[[Limits], Limits]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -10,6 +9,7 @@ from fastapi import APIRouter, Query
 from penstock.api import paging
 from penstock.api.auth import Permission, Verb
 from penstock.api.auth.caller import require
+from penstock.api.endpoints.cluster import allocations
 from penstock.api.paging import Continue, Limit
 from penstock.api.present.profiles import input_view, profile_line, profile_view, what_if_view
 from penstock.api.state import BrainDep, CallerDep, JobReader, JobWriter, problems
@@ -67,19 +67,7 @@ async def list_job_allocations(
     continue_: Continue = None,
 ) -> ListResource[Allocation]:
     """What the scheduler has decided about the job, newest first."""
-    position = paging.decode(continue_, int)
-    rows = await brain.cluster.allocations(
-        since=None,
-        before=None if position is None else position[0],
-        limit=limit + 1,
-        job_uid=uid,
-    )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[Allocation.model_validate(json.loads(row.content)) for row in rows],
-        continue_=paging.encode(rows[-1].id or 0) if more else None,
-    )
+    return await allocations(brain, limit, continue_, job_uid=uid)
 
 
 @store.get("", responses=problems())
@@ -100,9 +88,4 @@ async def list_profiles(
         None if position is None else position[0],
         limit + 1,
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[profile_line(row) for row in rows],
-        continue_=paging.encode(rows[-1].id or 0) if more else None,
-    )
+    return paging.page(rows, limit, profile_line, lambda row: [row.id or 0])

@@ -56,10 +56,7 @@ async def read_samples(
             after=None if position is None else position[0],
             limit=limit + 1,
         )
-        return ListResource(
-            items=[rollup_view(row) for row in sums[:limit]],
-            continue_=paging.encode(sums[limit - 1].start_seconds) if len(sums) > limit else None,
-        )
+        return paging.page(sums, limit, rollup_view, lambda row: [row.start_seconds])
     rows = await brain.samples.page(
         uid,
         start=start,
@@ -67,9 +64,6 @@ async def read_samples(
         after=None if position is None else position[0],
         limit=limit + 1,
     )
-    more = len(rows) > limit
-    rows = rows[:limit]
-    return ListResource(
-        items=[sample_view(row, ranks) for row in rows],
-        continue_=paging.encode(rows[-1].time_seconds) if more else None,
+    return paging.page(
+        rows, limit, lambda row: sample_view(row, ranks), lambda row: [row.time_seconds]
     )
