@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.throughput.profiles.measured import Measured
-from tests.api.jobs import STARVING
 from tests.api.service import Api, api, run
 from tests.brain.brains import Clock
+from tests.throughput.programs import STARVING
 
 
 def with_api(url: str, work: Callable[[Api], Awaitable[None]]) -> None:

@@ -19,9 +19,9 @@ from penstock.api.page.input_panel import WIDTH, segments
 from penstock.api.page.node_map import NodeState, heat_map, node_map, shade
 from penstock.api.page.timeline import PlanMark, Point, thinned, timeline
 from penstock.brain.configuration import ApiToken
-from tests.api.jobs import STARVING
 from tests.api.service import Api, api, run, sample, server
 from tests.brain.brains import START, Clock
+from tests.throughput.programs import STARVING
 
 
 class Page(HTMLParser):

@@ -122,3 +122,16 @@ def out_of_memory(role: Role, rank: int, limit: int | None, at: float = NOW - 30
         rank=rank,
         memory_limit_bytes=limit,
     )
+
+
+def waiting(share: float | None) -> tuple[Sample, ...]:
+    """Four workers that use 2 cores each, and wait for input for a share of their time."""
+    return run_of(
+        5,
+        speed=10.0,
+        workers=4,
+        worker_cores=3.0,
+        worker_used=2.0,
+        servers=[(8.0, 2.0)],
+        wait_share=share,
+    )

@@ -32,6 +32,17 @@ def a_profile(**changes: Any) -> Profile:
     return replace(plain, **changes)
 
 
+STARVING = a_profile(
+    batch_size=1,
+    stages=(StageCost("dataset", "opaque", 0.11, bytes_out=1e6),),
+    step=Measured(0.02, 0.019, 0.021, 1),
+    rate=Measured(18.0, 17.0, 19.0, 1),
+    stalled=0.6,
+    causes={"preparation": 0.6},
+    resources=Resources(cores=4, workers=2),
+)
+"""Of a running job that waits for its input."""
+
 costs = st.floats(1e-5, 0.05)
 sizes = st.floats(1e3, 2e6)
 

@@ -101,6 +101,10 @@ class RoleSpec:
         _positive("milli_cpu", self.milli_cpu)
         _positive("memory_bytes", self.memory_bytes)
 
+    def most(self, unsaid: int) -> int:
+        """The most replicas that a plan may choose; ``unsaid`` where the spec says nothing."""
+        return self.fixed or (unsaid if self.maximum is None else self.maximum)
+
     def clamp(self, replicas: int) -> int:
         """The count nearest to `replicas` that the spec allows."""
         if self.fixed is not None:

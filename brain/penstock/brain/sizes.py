@@ -84,6 +84,12 @@ def granted_milli_cpu(history: History, job: JobDescription, role: Role) -> int 
     return job.role(role).milli_cpu
 
 
+def next_stage(history: History) -> Stage:
+    """Of a plan that sizes a job by its own samples: the first of them is Optimize."""
+    last = history.plans[-1].stage
+    return Stage.OPTIMIZE if last in (Stage.CREATE, Stage.SAMPLE) else Stage.ADJUST
+
+
 def server_changes(history: History) -> int:
     """How often the servers of a running job have been changed: each time stopped the training."""
     return sum(

@@ -8,22 +8,13 @@ from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.data_workers import DataWorkersParams, plan
 from penstock.brain.planning import AppliedPlan, Limits, Plan
 from tests.brain.jobs import NOW
-from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
+from tests.brain.psjobs import in_force_plan, ps_history, ps_job, waiting
 
 
 def ask(wait: float | None, *plans: AppliedPlan, quota: int | None = None) -> Plan | None:
     """Four workers that use 2 cores each."""
-    samples = run_of(
-        5,
-        speed=10.0,
-        workers=4,
-        worker_cores=3.0,
-        worker_used=2.0,
-        servers=[(8.0, 2.0)],
-        wait_share=wait,
-    )
     limits = Limits(milli_cpu=None if quota is None else quota * 1000)
-    history = ps_history(samples, in_force_plan(4, 3, 1, 8), *plans)
+    history = ps_history(waiting(wait), in_force_plan(4, 3, 1, 8), *plans)
     return plan(history, ps_job(), limits, DataWorkersParams())
 
 

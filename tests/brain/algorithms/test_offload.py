@@ -11,33 +11,14 @@ from penstock.brain.algorithms import data_workers, offload
 from penstock.brain.planning import AppliedPlan, History, Limits, Plan
 from penstock.throughput.profiles.measured import Measured
 from penstock.throughput.profiles.profile import Profile, Storage
-from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
 from tests.brain.jobs import NOW
-from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
-from tests.throughput.programs import a_profile
-
-STARVING = a_profile(
-    batch_size=1,
-    stages=(StageCost("dataset", "opaque", 0.11, bytes_out=1e6),),
-    step=Measured(0.02, 0.019, 0.021, 1),
-    rate=Measured(18.0, 17.0, 19.0, 1),
-    stalled=0.6,
-    resources=Resources(cores=4, workers=2),
-)
+from tests.brain.psjobs import in_force_plan, ps_history, ps_job, waiting
+from tests.throughput.programs import STARVING
 
 
 def history(profile: Profile | None, *plans: AppliedPlan) -> History:
-    samples = run_of(
-        5,
-        speed=10.0,
-        workers=4,
-        worker_cores=3.0,
-        worker_used=2.0,
-        servers=[(8.0, 2.0)],
-        wait_share=0.6,
-    )
-    return replace(ps_history(samples, in_force_plan(4, 3, 1, 8), *plans), profile=profile)
+    return replace(ps_history(waiting(0.6), in_force_plan(4, 3, 1, 8), *plans), profile=profile)
 
 
 def ask(profile: Profile | None, *plans: AppliedPlan, limits: Limits | None = None) -> Plan | None:

@@ -28,16 +28,19 @@ from penstock.brain.planning import (
     PlanReason,
     Sample,
 )
-from penstock.brain.sizes import CORE, GIB, in_force, pod_memory_bytes, pod_milli_cpu
+from penstock.brain.sizes import (
+    CORE,
+    GIB,
+    in_force,
+    next_stage,
+    pod_memory_bytes,
+    pod_milli_cpu,
+)
 
 
-class DataWorkersParams(Params):
-    """When input is short, and what a data worker is."""
+class DataWorkerParams(Params):
+    """What a data worker is, and how many there may be, where the job does not say."""
 
-    short: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """Share of the time spent waiting above which input is short."""
-    most_wait: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """A share above this is taken for this: how much faster a job would be is not known."""
     milli_cpu: Annotated[int, Field(ge=100)] = CORE
     """CPU of a data worker, where its template does not say."""
     memory_bytes: Annotated[int, Field(ge=64 * 1024**2)] = 2 * GIB
@@ -46,6 +49,15 @@ class DataWorkersParams(Params):
     """Share added to the memory seen in use."""
     most: Annotated[int, Field(ge=1, le=4096)] = 64
     """The most data workers where the job does not say."""
+
+
+class DataWorkersParams(DataWorkerParams):
+    """When input is short."""
+
+    short: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Share of the time spent waiting above which input is short."""
+    most_wait: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    """A share above this is taken for this: how much faster a job would be is not known."""
     enough_samples: Annotated[int, Field(ge=2)] = 4
     """Latest samples whose median decides."""
     model_decides: bool = True
@@ -83,13 +95,12 @@ def plan(
     demand = DataWorkerDemand(
         replicas=wanted,
         milli_cpu=size,
-        memory_bytes=memory_of(latest, job, limits, params.memory_bytes, params.memory_margin),
+        memory_bytes=memory_of(latest, job, limits, params),
     )
     if last_demand(history) == (demand.replicas, demand.milli_cpu):
         return None
-    last = history.plans[-1].stage
     return Plan(
-        stage=Stage.OPTIMIZE if last in (Stage.CREATE, Stage.SAMPLE) else Stage.ADJUST,
+        stage=next_stage(history),
         algorithm="data_workers",
         roles={},
         reason=PlanReason.DATA_STALL,
@@ -139,15 +150,15 @@ def room(history: History, job: JobDescription, limits: Limits, size: int) -> in
 
 
 def memory_of(
-    latest: tuple[Sample, ...], job: JobDescription, limits: Limits, usual: int, margin: float
+    latest: tuple[Sample, ...], job: JobDescription, limits: Limits, params: DataWorkerParams
 ) -> int:
-    """Bytes for a data worker: its template's, or what was seen in use and a margin, or `usual`."""
+    """Bytes for a data worker: its template's, or what was seen in use and a margin, or usual."""
     requested = job.role(Role.DATA_WORKER).memory_bytes
     if requested is not None:
         return pod_memory_bytes(requested, limits)
     rows = [row for sample in latest for row in sample.ranks(Role.DATA_WORKER).values()]
     used = max((row.memory_bytes for row in rows), default=0)
-    return pod_memory_bytes(used * (1 + margin) or usual, limits)
+    return pod_memory_bytes(used * (1 + params.memory_margin) or params.memory_bytes, limits)
 
 
 def last_demand(history: History) -> tuple[int, int] | None:

@@ -54,6 +54,7 @@ from penstock.brain.planning import (
 from penstock.brain.sizes import (
     CORE,
     in_force,
+    next_stage,
     pod_memory_bytes,
     seconds_with_servers,
     server_changes,
@@ -246,16 +247,13 @@ def _plan(history: History, of: _Situation, choice: Choice, *, keep_servers: boo
     speed, error = of.fitted.predict(
         choice.workers, float(choice.worker_cores), [float(core) for core in choice.server_cores]
     )
-    stage = (
-        Stage.OPTIMIZE if history.plans[-1].stage in (Stage.CREATE, Stage.SAMPLE) else Stage.ADJUST
-    )
     servers = (
         "the servers stay"
         if keep_servers
         else f"{len(choice.server_cores)} servers of {_range(choice.server_cores)} cores"
     )
     return Plan(
-        stage=stage,
+        stage=next_stage(history),
         algorithm="fitted_ps",
         roles=roles,
         reason=PlanReason.THROUGHPUT_MODEL,

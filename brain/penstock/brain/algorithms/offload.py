@@ -14,7 +14,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.algorithms.data_workers import last_demand, memory_of, room
+from penstock.brain.algorithms.data_workers import DataWorkerParams, last_demand, memory_of, room
 from penstock.brain.planning import (
     MAX_MESSAGE,
     Algorithm,
@@ -23,30 +23,21 @@ from penstock.brain.planning import (
     History,
     JobDescription,
     Limits,
-    Params,
     Plan,
     PlanReason,
     Prediction,
 )
-from penstock.brain.sizes import CORE, GIB, pod_milli_cpu
+from penstock.brain.sizes import next_stage, pod_milli_cpu
 from penstock.throughput.decision.in_job import decide_in_job
 
 
-class OffloadParams(Params):
-    """What a data worker is where the job does not say."""
+class OffloadParams(DataWorkerParams):
+    """When a demand is changed."""
 
-    most: Annotated[int, Field(ge=1, le=4096)] = 64
-    """The most data workers where the job does not say."""
-    milli_cpu: Annotated[int, Field(ge=100)] = CORE
-    """CPU of one, where its template does not say: it makes one batch at a time."""
-    memory_bytes: Annotated[int, Field(ge=64 * 1024**2)] = 2 * GIB
-    """Memory of one, where neither its template nor a running one says."""
     least_gain: Annotated[float, Field(ge=0, le=1)] = 0.05
     """Of the rate: more data workers than were demanded must promise that much more."""
     pause_seconds: Annotated[float, Field(ge=0)] = 120.0
     """A demand is not lowered sooner after it was planned, and so does not follow every epoch."""
-    memory_margin: Annotated[float, Field(ge=0, le=4)] = 0.2
-    """Share added to the memory seen in use."""
 
 
 def plan(
@@ -57,8 +48,7 @@ def plan(
     if profile is None or not history.plans:
         return None
     spec = job.role(Role.DATA_WORKER)
-    most = spec.fixed or (params.most if spec.maximum is None else spec.maximum)
-    decision = decide_in_job(profile, most)
+    decision = decide_in_job(profile, spec.most(params.most))
     size = pod_milli_cpu(spec.milli_cpu or params.milli_cpu, limits)
     wanted = min(decision.data_workers, room(history, job, limits, size))
     before = last_demand(history)
@@ -70,13 +60,12 @@ def plan(
     demand = DataWorkerDemand(
         replicas=wanted,
         milli_cpu=size,
-        memory_bytes=memory_of(latest, job, limits, params.memory_bytes, params.memory_margin),
+        memory_bytes=memory_of(latest, job, limits, params),
     )
-    last = history.plans[-1].stage
     steps = profile.batch_size * profile.processes
     expected = decision.promised if wanted == decision.data_workers else None
     return Plan(
-        stage=Stage.OPTIMIZE if last in (Stage.CREATE, Stage.SAMPLE) else Stage.ADJUST,
+        stage=next_stage(history),
         algorithm="offload",
         roles={},
         reason=PlanReason.PREDICTED_GAIN if wanted else PlanReason.DATA_STALL,

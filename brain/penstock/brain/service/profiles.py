@@ -18,23 +18,20 @@ from typing import Any, Final
 from penstock.base.enums import JobPhase, Role
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.errors import JobFinishedError, NoProfileError
-from penstock.brain.planning import JobDescription
 from penstock.brain.registration import Registration
 from penstock.brain.service.input_gauges import InputGauges
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import Jobs
 from penstock.brain.store.profiles import Profiles, kind_of, read
-from penstock.brain.store.tables import ProfileRow
+from penstock.brain.store.tables import JobRow, ProfileRow
 from penstock.throughput.decision.in_job import JobDecision, decide_in_job
 from penstock.throughput.decision.what_if import Point, what_if
 from penstock.throughput.loop.prediction import predict
 from penstock.throughput.profiles.profile import Profile
-from penstock.throughput.profiles.resources import Resources
 
 MOST_DATA_WORKERS: Final = 64
 """Of a job that does not say how many it may have."""
 _REMEMBERED: Final = 2000
-
 KEYS: Final = ("pipeline", "model", "machine")
 _MOST_NAME: Final = 253
 _MOST_KEY: Final = 128
@@ -81,7 +78,7 @@ class ProfileService:
                 raise JobFinishedError(f"job {uid} has ended ({row.phase}): no profile is taken")
             profiles = Profiles(self._database, session)
             kind = kind_of(row)
-            if kind and not await profiles.of_job(uid):
+            if kind and not await profiles.has(uid):
                 await _check_other(profiles, await profiles.of_kind(kind, but=uid), profile)
             await profiles.put(
                 {
@@ -107,16 +104,18 @@ class ProfileService:
             JobNotFoundError: No job has this uid.
             NoProfileError: nothing was measured of it yet.
         """
+        return (await self._get(uid))[1]
+
+    async def _get(self, uid: str) -> tuple[JobRow, Stored]:
         async with self._database.read() as session:
-            await Jobs(self._database, session).get(uid)
-            rows = await Profiles(self._database, session).of_job(uid)
-        found = next((Stored(row, known) for row in rows if (known := read(row))), None)
+            job = await Jobs(self._database, session).get(uid)
+            found = await Profiles(self._database, session).of_job(uid)
         if found is None:
             raise NoProfileError(
                 f"nothing has been measured of the input of job {uid}: it has to take batches "
                 "from a loader of its own for half a minute"
             )
-        return found
+        return job, Stored(*found)
 
     async def page(
         self, filters: Mapping[str, str | None], before: int | None, limit: int
@@ -146,10 +145,9 @@ class ProfileService:
             JobNotFoundError: No job has this uid.
             NoProfileError: nothing was measured of it yet.
         """
-        stored = await self.get(uid)
-        async with self._database.read() as session:
-            job = await Jobs(self._database, session).get(uid)
-        most = most_data_workers(Registration.parse(job.description).description)
+        job, stored = await self._get(uid)
+        spec = Registration.parse(job.description).description.role(Role.DATA_WORKER)
+        most = spec.most(MOST_DATA_WORKERS)
         key = (stored.row.id or 0, stored.row.measured_seconds, most)
         decision = self._decided.get(key)
         if decision is None:
@@ -160,19 +158,12 @@ class ProfileService:
         return InputState(stored, decision)
 
 
-def most_data_workers(job: JobDescription) -> int:
-    """How many data workers a job may have; each makes one batch at a time, on one core."""
-    spec = job.role(Role.DATA_WORKER)
-    return spec.fixed or (MOST_DATA_WORKERS if spec.maximum is None else spec.maximum)
-
-
 async def _check_other(profiles: Profiles, other: ProfileRow | None, own: Profile) -> None:
     """Note by how much the profile that the job began with was off."""
     if other is None or other.id is None or own.rate.value <= 0:
         return
     if (known := read(other)) is None:
         return
-    there: Resources = own.resources
     per_batch = own.batch_size / known.batch_size
-    found = predict(known, there).rate * per_batch
+    found = predict(known, own.resources).rate * per_batch
     await profiles.note_use(other.id, found / own.rate.value - 1)

@@ -36,11 +36,17 @@ class Profiles:
             )
         )
 
-    async def of_job(self, uid: str) -> Sequence[ProfileRow]:
-        """All of a job's, the newest first."""
+    async def of_job(self, uid: str) -> tuple[ProfileRow, Profile] | None:
+        """The newest of a job's own that this release can read."""
         query = select(ProfileRow).where(col(ProfileRow.job_uid) == uid)
         query = query.order_by(col(ProfileRow.measured_seconds).desc())
-        return (await self._session.scalars(query)).all()
+        rows = (await self._session.scalars(query)).all()
+        return next(((row, known) for row in rows if (known := read(row))), None)
+
+    async def has(self, uid: str) -> bool:
+        """Whether there is one of the job's own, of any release."""
+        query = select(col(ProfileRow.id)).where(col(ProfileRow.job_uid) == uid).limit(1)
+        return (await self._session.scalar(query)) is not None
 
     async def of_kind(self, signature: str, *, but: str) -> ProfileRow | None:
         """The newest of another job of the same kind."""
@@ -77,10 +83,10 @@ class Profiles:
 
 async def planned_with(profiles: Profiles, job: JobRow) -> Profile | None:
     """The profile that a plan for a job is made from: its own, or else one of its kind."""
-    rows = await profiles.of_job(job.uid)
-    own = next((known for row in rows if (known := read(row))), None)
-    if own is not None or not (kind := kind_of(job)):
-        return own
+    if (own := await profiles.of_job(job.uid)) is not None:
+        return own[1]
+    if not (kind := kind_of(job)):
+        return None
     row = await profiles.of_kind(kind, but=job.uid)
     return None if row is None else read(row)
 
