@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from penstock.base.listener import (
@@ -265,10 +266,4 @@ class Consumer:
 
 
 def _totals_of(making: Making) -> MakingTotals:
-    return MakingTotals(
-        batches=making.batches,
-        seconds=making.seconds,
-        cpu_seconds=making.cpu_seconds,
-        queued_seconds=making.queued_seconds,
-        storage_bytes=making.storage_bytes,
-    )
+    return MakingTotals(**asdict(making))

@@ -93,10 +93,7 @@ class LocalDataPlane:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stopping = True
-        for process in list(self._processes):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+        await self.end_data_workers()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await asyncio.gather(*self._tasks, return_exceptions=True)

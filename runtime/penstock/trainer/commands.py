@@ -168,11 +168,11 @@ def _run(
     if apply is not None:
         if data_workers is not None:
             raise typer.BadParameter("--apply says how many data workers there are: leave out one")
-        choice = None if address is not None else _choice(apply, command)
         if address is not None:
             typer.echo("penstock run: in a job --apply is left to the scheduler", err=True)
-        elif choice is not None and choice.data_workers:
-            data_workers = choice.data_workers
+        else:
+            choice = _choice(apply, command)
+            data_workers = choice.data_workers or None
     if data_workers is not None:
         options = ["--grace-seconds", str(grace_seconds), "--log-format", log_format]
         if trainer_address is not None:

@@ -321,13 +321,7 @@ def _verify(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
         climbing = replace(tuning, stage=Stage.DATA_WORKERS, before=0.0)
         return _tune_number(climbing, measured, limits)
     if gained < LEAST_KEPT_GAIN * tuning.baseline:
-        return replace(
-            tuning,
-            stage=Stage.FALLEN_BACK,
-            data_workers=0,
-            data_worker_cores=0,
-            why=f"{said}, less than {LEAST_KEPT_GAIN:.0%} of the baseline: no data workers",
-        )
+        return _give_up(tuning, limits, f"{said}, less than {LEAST_KEPT_GAIN:.0%} of the baseline")
     kept = max(1, math.ceil(number * gained / promised))
     return replace(
         tuning,
@@ -340,6 +334,12 @@ def _verify(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
 
 def _fall_back(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     part = measured.throughput / tuning.baseline
+    why = f"only {part:.0%} of the baseline after {tuning.intervals} intervals"
+    return _give_up(tuning, limits, why)
+
+
+def _give_up(tuning: Tuning, limits: Limits, why: str) -> Tuning:
+    """As it was submitted, for good."""
     return replace(
         tuning,
         stage=Stage.FALLEN_BACK,
@@ -347,7 +347,7 @@ def _fall_back(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
         data_worker_cores=0,
         training_cores=limits.training_cores,
         surplus_cores=0,
-        why=f"only {part:.0%} of the baseline after {tuning.intervals} intervals: no data workers",
+        why=f"{why}: no data workers",
     )
 
 
