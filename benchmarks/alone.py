@@ -38,6 +38,7 @@ from threading import Timer
 from typing import Any, Final
 
 from benchmarks.goals import Goal, Interval, at_least, equal, interval_of, report, table
+from benchmarks.programs import PENSTOCK
 from penstock.data.allocator import ALLOCATOR
 
 SCRIPT: Final = Path(__file__).with_name("alone_programs") / "train.py"
@@ -134,8 +135,7 @@ def run(data_workers: int, options: Sequence[str]) -> Run:
     """Run the program to its end; one that hangs is ended."""
     command = [sys.executable, str(SCRIPT), *options]
     if data_workers != ALONE:
-        penstock = str(Path(sys.executable).with_name("penstock"))
-        command = [penstock, "run", f"--data-workers={data_workers}", "--", *command]
+        command = [PENSTOCK, "run", f"--data-workers={data_workers}", "--", *command]
     environ = {name: value for name, value in os.environ.items() if "PENSTOCK" not in name}
     # pin_memory without an accelerator, and more workers than cores, each get a warning.
     environ |= {**ALLOCATOR, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}

@@ -28,6 +28,7 @@ import numpy as np
 import psutil
 
 from benchmarks.goals import Goal, at_least, equal, report
+from benchmarks.programs import PENSTOCK
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = Path(__file__).with_name("iterable_programs") / "train.py"
@@ -136,8 +137,7 @@ def measure(kind: str, options: argparse.Namespace) -> dict[str, Any]:
         make(Path(folder), options.files, options.samples)
         program = [str(SCRIPT), "--kind", kind, "--data", folder]
         program += ["--epochs", str(options.epochs), "--seconds", str(options.seconds)]
-        command = str(Path(sys.executable).with_name("penstock"))
-        penstock = [command, "run", "--data-workers=2", "--"]
+        penstock = [PENSTOCK, "run", "--data-workers=2", "--"]
         alone = run([sys.executable, *program], None, 0.0)
         ours = run([*penstock, sys.executable, *program], options.seed, options.pause)
     wanted = options.files * options.samples

@@ -32,6 +32,7 @@ import psutil
 
 from benchmarks.dataplane import consuming
 from benchmarks.dataplane.systems import ROOT, interpreter
+from benchmarks.programs import PENSTOCK
 from penstock.crds import environment as names
 
 TOKEN = "benchmark"
@@ -65,11 +66,10 @@ class Scenario:
             names.DATA_ADDRESS: f"127.0.0.1:{self._port}",
             "PYTHONPATH": str(ROOT),
         }
-        penstock = str(Path(sys.executable).with_name("penstock"))
         python = sys.executable
         consumer = [python, "-m", "benchmarks.dataplane.consuming", str(folder), str(seed)]
         self.commands = {
-            "dispatcher": [penstock, "trainer", "--port", str(self._port)],
+            "dispatcher": [PENSTOCK, "trainer", "--port", str(self._port)],
             "data-worker-0": [python, "-m", "penstock.data.worker_process"],
             "data-worker-1": [python, "-m", "penstock.data.worker_process"],
             "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS), str(local_workers)],

@@ -15,7 +15,6 @@ more than where cores are free (`CALM`) was planted as ``too few cores``.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -28,6 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_most, report
+from benchmarks.programs import HOG, answer_of, profiling
 from penstock.throughput.profiles.profile import Profile, loads
 
 PROGRAM: Final = Path(__file__).with_name("stalls_programs") / "planted.py"
@@ -40,7 +40,6 @@ RUN_SECONDS: Final = 180.0
 CALM: Final = "training"
 """The case with cores to spare."""
 _REST: Final = ("dataset", "hand-over", "rest")
-_HOG: Final = "while True: pass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,7 @@ def hogs(cores: Sequence[int]) -> Iterator[None]:
     """Something else that always wants each of these cores."""
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for core in cores:
-            command = ["taskset", "-c", str(core), sys.executable, "-c", _HOG]
-            running.append(subprocess.Popen(command))
+        running.extend(subprocess.Popen(["taskset", "-c", str(core), *HOG]) for core in cores)
         yield
     finally:
         for one in running:
@@ -99,18 +96,12 @@ def hogs(cores: Sequence[int]) -> Iterator[None]:
 def profiled(case: Case, cores: Sequence[int]) -> tuple[Profile, list[dict[str, Any]]]:
     """What the profiler found in a run, and what the program wrote down of all its batches."""
     place = ["taskset", "-c", ",".join(str(core) for core in cores)]
-    penstock = str(Path(sys.executable).with_name("penstock"))
     with TemporaryDirectory() as name:
         path = Path(name) / "profile.json"
-        command = [*place, penstock, "profile", "--batches", str(MEASURED), "-o", str(path), "--"]
-        done = subprocess.run(
-            [*command, sys.executable, str(PROGRAM), *case.arguments()],
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=True,
-        )
-        return loads(path.read_text()), json.loads(done.stdout)
+        program = [sys.executable, str(PROGRAM), *case.arguments()]
+        command = [*place, *profiling(path, program, "--batches", str(MEASURED))]
+        batches: list[dict[str, Any]] = answer_of(command, RUN_SECONDS)
+        return loads(path.read_text()), batches
 
 
 def planted_shares(case: Case, batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:

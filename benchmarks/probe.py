@@ -14,10 +14,8 @@ the trained weights has to be the same in all of them. ``lost`` is by how much l
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -26,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.goals import Goal, at_most, report
 from benchmarks.profile_cost import RUN
+from benchmarks.programs import answer_of, profiling
 from penstock.throughput.profiles.profile import loads
 
 PROGRAM: Final = Path(__file__).with_name("probe_programs") / "train.py"
@@ -60,10 +59,8 @@ def run(case: Case, way: str, batches: int, profile: Path) -> dict[str, Any]:
     if way == REPLAYED:
         program.append("--replay")
     if way == PROFILED:
-        penstock = str(Path(sys.executable).with_name("penstock"))
-        program = [penstock, "profile", "--no-storage", "-o", str(profile), "--", *program]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=RUN_SECONDS, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
+        program = profiling(profile, program, "--no-storage")
+    found: dict[str, Any] = answer_of(program, RUN_SECONDS)
     return found
 
 

@@ -13,10 +13,8 @@ training, its stored profiles 0.002 to 0.53 % (PVLDB 16(5), Table 4).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_most, report
+from benchmarks.programs import answer_of, profiling
 from benchmarks.stalls import KINDS, PROGRAM, RUN_SECONDS
 from penstock.data.making import MakingClock
 from penstock.throughput.decision.in_job import decide_in_job
@@ -56,12 +55,10 @@ def run(folder: Path, kind: str, profile: Path | None) -> tuple[float, dict[str,
     """Seconds of the program, alone or profiled, and what it says of itself."""
     program = [sys.executable, str(PROGRAM), "--folder", str(folder / kind), "--kind", kind]
     program += ["--workers", "1", "--step-ms", str(KINDS[kind])]
-    penstock = str(Path(sys.executable).with_name("penstock"))
-    wanted = ["--batches", str(BATCHES), "--no-storage", "-o", str(profile)]
-    command = program if profile is None else [penstock, "profile", *wanted, "--", *program]
+    if profile is not None:
+        program = profiling(profile, program, "--batches", str(BATCHES), "--no-storage")
     begun = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, float] = answer_of(program, RUN_SECONDS)
     return time.perf_counter() - begun, found
 
 

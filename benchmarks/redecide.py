@@ -31,6 +31,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_most, report
+from benchmarks.programs import PENSTOCK
 from penstock.data.protocol import WorkerReply, WorkerReport
 from penstock.data.standalone import LocalDataPlane
 from penstock.throughput.decision.in_job import decide_in_job
@@ -175,10 +176,9 @@ async def running(compute: float, read: float, folder: Path) -> AsyncIterator[Ru
 
     dispatcher.worker = worker  # type: ignore[method-assign,assignment]  # a link for one of them
     program = [sys.executable, str(PROGRAM), "--compute-ms", str(compute), "--read-ms", str(read)]
-    penstock = str(Path(sys.executable).with_name("penstock"))
     async with contextlib.aclosing(run.link), run.plane:
         process = await asyncio.create_subprocess_exec(
-            *(penstock, "run", "--", *program, "--warm", str(run.warm)),
+            *(PENSTOCK, "run", "--", *program, "--warm", str(run.warm)),
             env=run.plane.environ(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -16,10 +16,8 @@ measured rate is in the predicted interval. Programs take turns, and figures are
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +27,7 @@ from typing import Any, Final
 
 from benchmarks import planted_stalls
 from benchmarks.goals import Goal, at_least, at_most, report
+from benchmarks.programs import answer_of, profiling
 from penstock.throughput.loop.prediction import predict
 from penstock.throughput.profiles.profile import Profile, loads
 
@@ -56,30 +55,16 @@ def command(folder: Path, kind: str, cores: int, workers: int, cached: float) ->
 
 def run(folder: Path, kind: str, cores: int, workers: int, cached: float) -> dict[str, float]:
     """What the program says of itself."""
-    done = subprocess.run(
-        command(folder, kind, cores, workers, cached),
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=True,
-    )
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, float] = answer_of(command(folder, kind, cores, workers, cached), RUN_SECONDS)
     return found
 
 
 def profiled(folder: Path, kind: str, cores: int, workers: int, cached: float) -> Profile:
     """The profile of one run."""
     path = folder / f"{kind}.json"
-    penstock = str(Path(sys.executable).with_name("penstock"))
     program = command(folder, kind, cores, workers, cached)
     place, program = program[:3], program[3:]
-    subprocess.run(
-        [*place, penstock, "profile", "--batches", "120", "-o", str(path), "--", *program],
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-        check=True,
-    )
+    answer_of([*place, *profiling(path, program, "--batches", "120")], RUN_SECONDS)
     return loads(path.read_text())
 
 

@@ -16,6 +16,7 @@ from typing import IO, Any, Final
 
 from benchmarks.feeding.charged_memory import ChargedMemory, charged_memory
 from benchmarks.feeding.process_tree import ProcessTree
+from benchmarks.programs import PENSTOCK
 from penstock.data.allocator import ALLOCATOR
 
 ROOT: Final = Path(__file__).parents[2]
@@ -117,9 +118,8 @@ def running(system: str, load: Load) -> Iterator[Feeder]:
     program = [sys.executable, "-m", "benchmarks.feeding.program", *load.options]
     program.append(f"--workers={0 if elsewhere else load.workers}")
     if system != "torch":
-        penstock = str(Path(sys.executable).with_name("penstock"))
         count = load.workers if elsewhere else 0
-        program = [penstock, "run", f"--data-workers={count}", "--", *program]
+        program = [PENSTOCK, "run", f"--data-workers={count}", "--", *program]
     environ = {name: value for name, value in os.environ.items() if "PENSTOCK" not in name}
     environ |= {
         **ALLOCATOR,

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from benchmarks.offloading.cases import Environment, Workload
+from benchmarks.programs import HOG
 from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.job_input import JobInput
@@ -32,7 +33,6 @@ SCRIPT: Final = ROOT / "benchmarks" / "offload_programs" / "train.py"
 DATA_WORKER: Final = (
     "from penstock.data.worker_process import run; run(None, share_memory=False, log_format='text')"
 )
-HOG: Final = "while True: pass"
 BEGIN_SECONDS: Final = 60.0
 EXTRA_SECONDS: Final = 30.0
 """A run may take so much longer than it says."""
@@ -126,7 +126,7 @@ class Machine:
         if self._beside_alone:
             self._alone = await self._start(command, self._environ, 0, asked=True)
         if self.environment.neighbour:
-            await self._start([sys.executable, "-c", HOG], self._environ, 1)
+            await self._start([*HOG], self._environ, 1)
         for program in (self._program, self._alone):
             if program is not None:
                 await _answer(program, BEGIN_SECONDS)
