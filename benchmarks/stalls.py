@@ -4,10 +4,11 @@
     python -m benchmarks.stalls --planted --json
 
 Three programs with real input work (`stalls_programs/train.py`: JPEG files, arrays, text) on real
-cores, under a real DataLoader. Each is profiled in one configuration of cores and workers, which
-``--seed`` draws, and asked what it would do with other cores and workers, and with other shares of
-its files in memory (the rest is read from this machine's disk each time); then it runs so, without
-the profiler. ``error`` is the predicted rate by the measured one, less one; ``inside`` whether the
+cores, under a real DataLoader. Each is profiled in one configuration of cores, workers and share of
+its files in memory (the others are read from this machine's disk each time), which ``--seed``
+draws, and asked what it would do in others, also with a disk that the kernel slows down; then it
+runs so, without the profiler.
+``error`` is the predicted rate by the measured one, less one; ``inside`` whether the
 measured rate is in the predicted interval. Programs take turns, and figures are medians over
 ``--rounds``. DS-Analyzer has an error of at most 4 % for one program and one dimension (PVLDB
 14(5), Fig. 11). ``--planted`` is `planted_stalls`.
@@ -19,17 +20,21 @@ import argparse
 import os
 import random
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks import planted_stalls
 from benchmarks.goals import Goal, at_least, at_most, report
 from benchmarks.programs import answer_of, profiling
+from benchmarks.slowed_disk import can_slow, slowed_disk
 from penstock.throughput.loop.prediction import predict
 from penstock.throughput.profiles.profile import Profile, loads
+from penstock.throughput.profiles.resources import Resources
 
 PROGRAM: Final = Path(__file__).with_name("stalls_programs") / "train.py"
 KINDS: Final = {"jpeg": 12.0, "arrays": 25.0, "text": 20.0}
@@ -39,41 +44,68 @@ CONFIGURATIONS: Final = ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (2, 4))
 CALIBRATED_IN: Final = ((2, 1), (2, 2))
 CACHED: Final = (0.25, 0.5, 0.75, 1.0)
 """Share of the files that stay in memory."""
+STORAGES: Final = (4e6, 16e6)
+"""Bytes a second of the slowed disk."""
 MEDIAN_GOAL: Final = 0.03
 WORST_GOAL: Final = 0.08
 RUN_SECONDS: Final = 120.0
 
 
-def command(folder: Path, kind: str, cores: int, workers: int, cached: float) -> list[str]:
+class Configuration(NamedTuple):
+    """What a program runs with; ``storage``: bytes a second, 0: as fast as it is."""
+
+    cores: int
+    workers: int
+    cached: float
+    storage: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.cores} cores, {self.workers} workers, {self.cached:.0%} cached"
+
+
+def command(folder: Path, kind: str, there: Configuration) -> list[str]:
     """The program, kept to some of the cores."""
-    allowed = ",".join(str(one) for one in sorted(os.sched_getaffinity(0))[:cores])
+    allowed = ",".join(str(one) for one in sorted(os.sched_getaffinity(0))[: there.cores])
     program = [sys.executable, str(PROGRAM), "--folder", str(folder / kind), "--kind", kind]
-    program += ["--workers", str(workers), "--step-ms", str(KINDS[kind])]
-    program += ["--cached", str(cached)]
+    program += ["--workers", str(there.workers), "--step-ms", str(KINDS[kind])]
+    program += ["--cached", str(there.cached)]
     return ["taskset", "-c", allowed, *program]
 
 
-def run(folder: Path, kind: str, cores: int, workers: int, cached: float) -> dict[str, float]:
+def run(folder: Path, kind: str, there: Configuration) -> dict[str, float]:
     """What the program says of itself."""
-    found: dict[str, float] = answer_of(command(folder, kind, cores, workers, cached), RUN_SECONDS)
+    program = command(folder, kind, there)
+    with ExitStack() as stack:
+        if there.storage:
+            program = [*stack.enter_context(slowed_disk(folder, there.storage)), *program]
+        found: dict[str, float] = answer_of(program, RUN_SECONDS)
     return found
 
 
-def profiled(folder: Path, kind: str, cores: int, workers: int, cached: float) -> Profile:
+def profiled(folder: Path, kind: str, there: Configuration) -> Profile:
     """The profile of one run."""
     path = folder / f"{kind}.json"
-    program = command(folder, kind, cores, workers, cached)
+    program = command(folder, kind, there)
     place, program = program[:3], program[3:]
     answer_of([*place, *profiling(path, program, "--batches", "120")], RUN_SECONDS)
     return loads(path.read_text())
 
 
-def held_out(calibrated: tuple[int, int, float]) -> list[tuple[int, int, float]]:
-    """All that differs from the profiled configuration in cores and workers, or in the cache."""
-    cores, workers, cached = calibrated
-    places = [(*one, cached) for one in CONFIGURATIONS]
-    caches = [(cores, workers, one) for one in CACHED]
-    return [one for one in (*places, *caches) if one != calibrated]
+def held_out(calibrated: Configuration, storages: Sequence[float]) -> list[Configuration]:
+    """All that differs from the profiled one in cores and workers, the cache, or the disk."""
+    places = [calibrated._replace(cores=one, workers=two) for one, two in CONFIGURATIONS]
+    caches = [calibrated._replace(cached=one) for one in CACHED]
+    least = min(calibrated.cached, max(one for one in CACHED if one < 1))
+    disks = [calibrated._replace(cached=least, storage=one) for one in storages]
+    return [one for one in (*places, *caches, *disks) if one != calibrated]
+
+
+def asked(profile: Profile, calibrated: Configuration, there: Configuration) -> Resources:
+    """The resources to ask the profile about."""
+    found = replace(profile.resources, cores=there.cores, workers=there.workers)
+    if there.cached != calibrated.cached and profile.storage is not None:
+        found = replace(found, cache_bytes=there.cached * profile.storage.total_bytes)
+    return replace(found, storage_bytes_per_second=there.storage or None)
 
 
 def main() -> int:
@@ -94,28 +126,29 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
         folder = Path(name)
+        storages = STORAGES if can_slow(folder) else ()
+        if not storages:
+            print("no rows of slower disks: that takes root and cgroup blkio", file=sys.stderr)
         for kind in options.kinds.split(","):
-            calibrated = (*source.choice(CALIBRATED_IN), source.choice(CACHED))
-            run(folder, kind, *calibrated)  # the files are written, and in memory
-            profile = profiled(folder, kind, *calibrated)
-            asked = held_out(calibrated)
-            measured: dict[tuple[int, int, float], list[float]] = {one: [] for one in asked}
+            calibrated = Configuration(*source.choice(CALIBRATED_IN), source.choice(CACHED))
+            run(folder, kind, calibrated)  # the files are written, and in memory
+            profile = profiled(folder, kind, calibrated)
+            others = held_out(calibrated, storages)
+            measured: dict[Configuration, list[float]] = {one: [] for one in others}
             for _ in range(options.rounds):
-                for one in source.sample(asked, len(asked)):
-                    measured[one].append(run(folder, kind, *one)["rate"])
-            for (cores, workers, cached), rates in measured.items():
-                there = replace(profile.resources, cores=cores, workers=workers)
-                if cached != calibrated[2] and profile.storage is not None:
-                    there = replace(there, cache_bytes=cached * profile.storage.total_bytes)
-                found = predict(profile, there)
+                for one in source.sample(others, len(others)):
+                    measured[one].append(run(folder, kind, one)["rate"])
+            for there, rates in measured.items():
+                found = predict(profile, asked(profile, calibrated, there))
                 rate = median(rates)
                 rows.append(
                     {
                         "program": kind,
-                        "profiled": "{} cores, {} workers, {:.0%} cached".format(*calibrated),
-                        "cores": cores,
-                        "workers": workers,
-                        "cached": cached,
+                        "profiled": str(calibrated),
+                        "cores": there.cores,
+                        "workers": there.workers,
+                        "cached": there.cached,
+                        "storage_mb_s": there.storage / 1e6 or None,
                         "predicted": round(found.rate, 1),
                         "low": round(found.low, 1),
                         "high": round(found.high, 1),

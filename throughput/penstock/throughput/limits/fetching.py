@@ -24,10 +24,7 @@ def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
     if storage is None:
         return profile.stages
     misses = 1 - hits_with(storage, resources)
-    faster = 1.0
-    if resources.storage_bytes_per_second and storage.cold_bytes_per_second:
-        faster = storage.cold_bytes_per_second / resources.storage_bytes_per_second
-    extra = misses * storage.cold_seconds * faster - (1 - storage.hits) * storage.cold_seconds
+    extra = misses * _cold_seconds(storage, resources) - (1 - storage.hits) * storage.cold_seconds
     reading = next(
         (i for i, stage in enumerate(profile.stages) if stage.kind in ("fetch", "opaque")), None
     )
@@ -37,6 +34,15 @@ def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
     blocked = max(0.0, stages[reading].blocked_seconds + extra)
     stages[reading] = replace(stages[reading], blocked_seconds=blocked)
     return tuple(stages)
+
+
+def _cold_seconds(storage: Storage, resources: Resources) -> float:
+    """Of one sample: its bytes take as long as the storage says, the latency stays."""
+    before, now = storage.cold_bytes_per_second, resources.storage_bytes_per_second
+    if not before or not now:
+        return storage.cold_seconds
+    transfer = min(storage.cold_seconds, storage.bytes_per_sample / before)
+    return storage.cold_seconds - transfer + storage.bytes_per_sample / now
 
 
 def storage_rate(profile: Profile, resources: Resources) -> float | None:
