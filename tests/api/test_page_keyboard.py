@@ -58,12 +58,13 @@ class Tab:
         down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
         await self.call("Input.dispatchKeyEvent", **common, **down)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **common)
-        return dict(await self.value(FOCUSED))
+        return dict(await self.until(FOCUSED))  # nothing, while the page is on its way elsewhere
 
-    async def until(self, expression: str) -> None:
+    async def until(self, expression: str) -> Any:
         async with asyncio.timeout(patient(15)):
-            while not await self.value(expression):  # noqa: ASYNC110 - the page has no event
+            while not (found := await self.value(expression)):  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.05)
+        return found
 
 
 @asynccontextmanager
