@@ -13,6 +13,7 @@ from penstock.throughput.limits.cache_hits import cache_for, fetch_rate, lru_hit
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
 from penstock.throughput.limits.cut import cuts_of, split
 from penstock.throughput.limits.fetching import hits_with, with_cache
+from penstock.throughput.limits.making import stages_at
 from penstock.throughput.profiles.profile import Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from tests.throughput.programs import a_profile, profiles, resources
@@ -131,8 +132,8 @@ def test_reading_blocks_by_what_is_not_in_memory() -> None:
     assert blocked() == plain
     assert blocked(cache_bytes=10e9) == pytest.approx(max(0.0, plain - 0.002))
     assert blocked(cache_bytes=2.5e9) == pytest.approx(plain + 0.001)
-    # Of 4 ms for a miss 2 are the bytes; half of the samples miss.
-    assert blocked(storage_bytes_per_second=25e6) == pytest.approx(plain + 0.001)
+    # A lower limit makes no single read longer; of 4 ms for a miss 2 are the bytes, half miss.
+    assert blocked(storage_bytes_per_second=25e6) == plain
     assert blocked(storage_bytes_per_second=100e6) == pytest.approx(max(0.0, plain - 0.0005))
     assert hits_with(STORAGE, replace(profile.resources, cache_bytes=5e9)) == 0.5
 
@@ -142,3 +143,20 @@ def test_storage_binds_where_it_is_slower_than_everything() -> None:
     found = bounds(profile, replace(profile.resources, cache_bytes=0.0, workers=400, cores=100))
     assert found["storage"] == pytest.approx(500.0)
     assert "storage" not in bounds(profile, replace(profile.resources, cache_bytes=10e9), HERE)
+
+
+def test_who_makes_his_own_batches_fills_no_shared_memory() -> None:
+    profile = a_profile(sharing_cpu_seconds=0.0004)
+    by_workers = sum(stage.cpu_seconds for stage in profile.stages)
+    in_line = replace(profile.resources, workers=0)
+
+    def cost(profile: Profile, resources: Resources) -> float:
+        return sum(stage.cpu_seconds for stage in stages_at(profile, resources))
+
+    assert cost(profile, profile.resources) == by_workers
+    assert cost(profile, in_line) == pytest.approx(by_workers - 0.0004)
+    alone = replace(profile, resources=in_line)
+    assert cost(alone, in_line) == by_workers
+    assert cost(alone, profile.resources) == pytest.approx(by_workers + 0.0004)
+    much = replace(profile, sharing_cpu_seconds=1.0)
+    assert cost(much, in_line) == 0.0

@@ -23,6 +23,7 @@ from penstock.data.machine import machine
 from penstock.data.profiling import record_files
 from penstock.data.profiling.cold_reads import read_cold
 from penstock.data.profiling.loader_hooks import BATCHES, LOADER
+from penstock.data.profiling.new_memory import shared_byte_seconds
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.observations.analysis import Seen, profile_of
 from penstock.throughput.observations.records import Delivery, Loader, Made
@@ -161,6 +162,7 @@ def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
         deliveries=chosen.deliveries,
         made=chosen.made,
         busy=chosen.busy if os.cpu_count() == cores else 0.0,
+        sharing=shared_byte_seconds(),
         keys={"dataset": chosen.loader.dataset, "machine": machine()},
     )
     if wanted.storage and chosen.files:

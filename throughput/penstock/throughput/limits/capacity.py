@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.throughput.limits.cut import NOTHING, Cut, Split, split
-from penstock.throughput.limits.fetching import storage_rate, with_cache
+from penstock.throughput.limits.fetching import storage_rate
+from penstock.throughput.limits.making import stages_at
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
@@ -35,7 +36,7 @@ def bounds(
     profile: Profile, resources: Resources, placement: Placement = HERE
 ) -> Mapping[str, float]:
     """The rate that each resource allows by itself; without those that are not used."""
-    stages = with_cache(profile, resources)
+    stages = stages_at(profile, resources)
     share = placement.share if placement.cut.moves and resources.data_workers else 0.0
     parts = split(stages, placement.cut)
     cpu = sum(stage.cpu_seconds for stage in stages)

@@ -37,12 +37,16 @@ def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
 
 
 def _cold_seconds(storage: Storage, resources: Resources) -> float:
-    """Of one sample: its bytes take as long as the storage says, the latency stays."""
+    """Of one sample. With a faster storage its bytes take less time, and the latency stays.
+
+    A slower one is taken to be a volume with a lower limit: below it, reading is as fast as it was,
+    and at it `storage_rate` binds.
+    """
     before, now = storage.cold_bytes_per_second, resources.storage_bytes_per_second
-    if not before or not now:
+    if not before or not now or now <= before:
         return storage.cold_seconds
     transfer = min(storage.cold_seconds, storage.bytes_per_sample / before)
-    return storage.cold_seconds - transfer + storage.bytes_per_sample / now
+    return storage.cold_seconds - transfer * (1 - before / now)
 
 
 def storage_rate(profile: Profile, resources: Resources) -> float | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
 from penstock.throughput.limits.cut import Cut, split
-from penstock.throughput.limits.fetching import with_cache
+from penstock.throughput.limits.making import stages_at
 from penstock.throughput.loop.closed_loop import Loop, simulate
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
@@ -19,9 +19,9 @@ WIDENED: Final = 0.1
 """Of the rate, for each further doubling."""
 CROWDED: Final = 0.5
 """Of the rate, the low end where several threads of the training may have to wait for a core."""
-UNLIKE: Final = 0.25
+UNLIKE: Final = 0.15
 """Of the rate, either way, where batches were made by workers and are to be made in line, or the
-other way round: a worker has shared memory to fill, and a machine's idle states differ."""
+other way round: a machine's caches and idle states differ, and shared memory is only estimated."""
 SQUEEZED: Final = 0.8
 """Of the rate, the low end where workers and training want more cores than there are, and did not
 when they were measured."""
@@ -55,7 +55,7 @@ class Prediction:
 
 def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE) -> Loop:
     """The closed loop of a profile under other resources."""
-    stages = with_cache(profile, resources)
+    stages = stages_at(profile, resources)
     size = profile.batch_size
     makers = resources.data_workers if placement.cut.moves and placement.share > 0 else 0
     parts = split(stages, placement.cut)

@@ -62,6 +62,7 @@ class Seen:
         deliveries, made: in the order of time.
         busy: cores of the machine that were busy while the program ran as alone; 0: not known.
         reading: what cold reads cost; None: not known.
+        sharing: CPU seconds of a byte of new shared memory; 0: not known.
         keys: of the profile.
     """
 
@@ -72,6 +73,7 @@ class Seen:
     made: Sequence[Made]
     busy: float = 0.0
     reading: ColdReads | None = None
+    sharing: float = 0.0
     keys: Mapping[str, str] | None = None
 
 
@@ -133,6 +135,7 @@ def profile_of(seen: Seen) -> Profile:
         resources=Resources(seen.cores, loader.workers, max(1, loader.prefetch)),
         step_cores=min(step_cores, seen.cores),
         hand_over_seconds=_hand_over(drained),
+        sharing_cpu_seconds=_sharing(seen, stages, size),
         spread=_spread(made),
         contention=contention,
         others=others,
@@ -286,6 +289,16 @@ def _sized(
         replace(stage, bytes_out=each) if index >= done else stage
         for index, stage in enumerate(stages)
     )
+
+
+def _sharing(seen: Seen, stages: Sequence[StageCost], size: int) -> float:
+    """What a sample costs more if a worker makes it: new shared memory, and handing over."""
+    sizes = [one.nbytes for one in seen.deliveries if one.nbytes]
+    filling = fmean(sizes) / size * seen.sharing if sizes else 0.0
+    if not seen.loader.workers:
+        return filling
+    cost = {stage.name: stage.cpu_seconds for stage in stages}
+    return min(filling, cost[COLLATE]) + cost.get(HAND_OVER_WORK, 0.0)
 
 
 def _spread(made: Sequence[Made]) -> tuple[float, ...]:

@@ -74,6 +74,8 @@ class Profile:
         hand_over_seconds: of the training thread, to take a batch that is there.
         spread: batch-making times as shares of their mean, sorted: an empirical distribution.
         others: threads of other programs on these cores that wanted one meanwhile, on average.
+        sharing_cpu_seconds: what a sample costs more where a worker makes it, of shared memory and
+            handing over; the stages have it where workers were measured.
         contention: growth of CPU costs per further busy core (memory, caches, hyperthreads).
         in_turn: the batches go to the workers in turn, as PyTorch deals them; else to who is free.
         storage: what it reads; None: it reads nothing, or that is not known.
@@ -95,6 +97,7 @@ class Profile:
     step_cores: float = 0.0
     hand_over_seconds: float = 0.0
     spread: tuple[float, ...] = (1.0,)
+    sharing_cpu_seconds: float = 0.0
     contention: float = 0.0
     others: float = 0.0
     in_turn: bool = True
@@ -122,7 +125,13 @@ class Profile:
             raise ProfileError(f"stalled: {self.stalled} must be between 0 and 1")
         if not abs(self.model_error) < math.inf:
             raise ProfileError(f"model_error: {self.model_error} must be a number")
-        for name in ("step_cores", "hand_over_seconds", "contention", "others"):
+        for name in (
+            "step_cores",
+            "hand_over_seconds",
+            "sharing_cpu_seconds",
+            "contention",
+            "others",
+        ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ProfileError(f"{name}: {getattr(self, name)} must be 0 or more")
 
