@@ -31,6 +31,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.goals import Goal, at_most, report
+from benchmarks.links import Link
 from benchmarks.programs import PENSTOCK
 from penstock.data.protocol import WorkerReply, WorkerReport
 from penstock.data.standalone import LocalDataPlane
@@ -46,48 +47,6 @@ START_SECONDS: Final = 60.0
 SECONDS_GOAL: Final = 30.0
 CHANGES_GOAL: Final = 2
 _PERIOD: Final = 0.06
-_CHUNK: Final = 1 << 16
-
-
-class Link:
-    """A proxy between one data worker and the program, which can be made slow."""
-
-    def __init__(self) -> None:
-        self.bytes_per_second = float("inf")
-        self.passed = 0
-        self._to = ("", 0)
-        self._server: asyncio.Server | None = None
-
-    async def listen(self) -> None:
-        """At `address` from then on."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-
-    async def aclose(self) -> None:
-        """Listen no more."""
-        if self._server is not None:
-            self._server.close()
-
-    def address(self, to: str) -> str:
-        """Where this proxy is, for who wants to reach ``to``."""
-        host, _, port = to.rpartition(":")
-        self._to = (host.strip("[]"), int(port))
-        assert self._server is not None, "it listens"
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection(*self._to)
-        with contextlib.suppress(OSError):
-            await asyncio.gather(self._pump(reader, there_writer), self._pump(there_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        free = time.monotonic()
-        while content := await reader.read(_CHUNK):
-            self.passed += len(content)
-            free = max(free, time.monotonic()) + len(content) / self.bytes_per_second
-            await asyncio.sleep(max(0.0, free - time.monotonic()))
-            writer.write(content)
-            await writer.drain()
-        writer.close()
 
 
 @dataclass

@@ -29,6 +29,7 @@ CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script kee
 PINNED_WRITES: Final = "PENSTOCK_PINNED_WRITES"  # set by users: 1: workers write there
 STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
 DATA_SHARE: Final = "PENSTOCK_DATA_SHARE"  # for measurements: share of batches, 0 to 1
+LINK_CODING: Final = "PENSTOCK_LINK_CODING"  # set by users: 0: batches are sent as they are
 ENCRYPT_FRAMES: Final = "PENSTOCK_ENCRYPT_FRAMES"  # set by users: 1 hides what data connections say
 
 BRAIN_AUDIENCE: Final = "penstock-brain"

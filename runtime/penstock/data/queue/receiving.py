@@ -130,7 +130,7 @@ class _Receiver:
         pickled: bool,
     ) -> None:
         link, makers = self._link, self._makers
-        cost = Cost.read(made)
+        cost, wire_bytes = Cost.read(made), link.wire_bytes
         with makers.lock:
             root = link.arrays_of(block, size)
             queue = makers.queues.get(number)
@@ -158,7 +158,7 @@ class _Receiver:
             return
         link.took(cost.seconds)
         with makers.lock:
-            makers.counts.add_received(0 if link.local else size)
+            makers.counts.add_received(0 if link.local else wire_bytes or size)
             if queue is None or not queue.note_arrived(link.name, step, batch, digest):
                 makers.counts.duplicates += 1
                 return

@@ -23,6 +23,7 @@ from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.lent_blocks import LentBlocks
 from penstock.data.transport import frame, messages
 from penstock.data.transport.blocks import Pool, Root, SharedPool
+from penstock.data.transport.dictionary_coding import decode
 from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import FIRST_PINNED, NO_BLOCK
 from penstock.data.transport.seal import Seals
@@ -67,6 +68,7 @@ class WorkerConnection:
         self.leaving = False
         self.dead = False
         self.batch_seconds: float | None = None  # smoothed
+        self.wire_bytes = 0  # of the arrays that came last, as they came
         self.pipelines: OrderedDict[bytes, Opened] = OrderedDict()
         if local is not None:
             self.pipelines[local] = Opened.OPEN
@@ -196,13 +198,27 @@ class WorkerConnection:
             TimeoutError: it was silent.
         """
         received = self._reader.receive(self._allocate)
+        kind = received.kind
+        self.wire_bytes = len(received.body)
         try:
-            header = messages.fields(received.kind, received.header)
+            header = messages.fields(kind, received.header)
+            if kind == messages.CODED:
+                header, kind = self._decoded(header, received.body), messages.BATCH
         except FrameError:
             for descriptor in received.descriptors:
                 os.close(descriptor)
             raise
-        return received.kind, header, received.descriptors
+        return kind, header, received.descriptors
+
+    def _decoded(self, header: list[Any], body: memoryview) -> list[Any]:
+        """A batch that came coded, as if it had come as it is."""
+        stream, step, structure, size, coding, cost = header
+        if not isinstance(size, int) or not 0 < size <= frame.MAX_BODY_BYTES:
+            raise FrameError(f"a batch of {str(size)[:20]} bytes")
+        root = self._pool.allocate(size)
+        decode(coding, body, root.data[:size])
+        self._root = root
+        return [stream, step, structure, size, NO_BLOCK, cost]
 
     def _allocate(self, size: int) -> memoryview:
         self._root = self._pool.allocate(size)

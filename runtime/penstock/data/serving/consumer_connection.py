@@ -19,11 +19,14 @@ from typing import Any, Final
 from penstock.data.dataset_watch import DatasetWatch
 from penstock.data.pipeline import AnyPipeline
 from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
+from penstock.data.serving.link_coding import LinkCoding
 from penstock.data.serving.pinned_memory import PinnedMemory, Place
 from penstock.data.streams.pipeline import StreamHost
 from penstock.data.transport import frame, messages
 from penstock.data.transport.batch_codec import Packed
 from penstock.data.transport.blocks import create_shared
+from penstock.data.transport.dictionary_coding import Coded
+from penstock.data.transport.link_use import link_use
 from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
 from penstock.data.transport.seal import Seals
 
@@ -63,6 +66,7 @@ class ConsumerConnection:
     pinned: PinnedMemory = field(default_factory=PinnedMemory)
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
+    _coding: LinkCoding | None = None
 
     def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
         """Send one message; any thread may."""
@@ -70,6 +74,20 @@ class ConsumerConnection:
             seal = self.seals.sending if self.seals else None
             frame.send(self.sock, kind, header, body, (), size, seal)
             self.sent_at = time.monotonic()
+
+    def send_batch(self, head: list[Any], packed: Packed, cost: list[Any]) -> None:
+        """Send a batch for which there is no memory that both ends have."""
+        if (coded := self._coded(packed, cost)) is None:
+            self.send(messages.BATCH, [*head, NO_BLOCK, cost], packed.parts, packed.size)
+        else:
+            self.send(messages.CODED, [*head, coded.coding, cost], coded.parts, coded.size)
+
+    def _coded(self, packed: Packed, cost: list[Any]) -> Coded | None:
+        if self.seals is None:
+            return None  # it is no network that lies between
+        if self._coding is None:
+            self._coding = LinkCoding(lambda: link_use(self.sock))
+        return self._coding.code(packed, cost[0])
 
     def borrow(self, size: int) -> int:
         """The number of a block that the other end lends; `NO_BLOCK` if it does not."""

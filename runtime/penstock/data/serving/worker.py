@@ -223,6 +223,8 @@ class DataWorker:
                 request.block = NO_BLOCK  # it may be another request's by now
             if line.offer(packed, self.memory):
                 line.send(kind, [*head, OWN_BLOCK, cost])
+            elif kind == messages.BATCH:
+                line.send_batch(head, packed, cost)
             else:
                 line.send(kind, [*head, NO_BLOCK, cost], packed.parts, packed.size)
         except TooLargeError as error:

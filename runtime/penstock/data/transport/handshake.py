@@ -32,7 +32,7 @@ from penstock.data.signature import same
 from penstock.data.transport import frame
 from penstock.data.transport.seal import Seals, chosen, make_seals, offered
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
 MAX_HEADER_BYTES: Final = 4096

@@ -17,6 +17,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | OPENED   | worker   | digest, error or ""                               |                  |
 | BATCH    | worker   | stream, step, structure, bytes, block, cost       | arrays, or none  |
 | PICKLED  | worker   | as BATCH; only from a local worker                |                  |
+| CODED    | worker   | stream, step, structure, bytes, coding, cost      | coded arrays     |
 | FAILED   | worker   | stream, step, block, message, trace, error        |                  |
 | DROPPED  | worker   | stream, step, block                               |                  |
 | ENDED    | worker   | stream, step, block, problem                      |                  |
@@ -34,6 +35,8 @@ answers as if it had been given none.
 ``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
 (`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
 where it could not be gone on with.
+``coding`` says how the arrays of ``bytes`` bytes are in the body, which has fewer
+(`penstock.data.transport.dictionary_coding`).
 ``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
@@ -47,7 +50,7 @@ import numpy as np
 from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
-UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN = range(12, 18)
+UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN, CODED = range(12, 19)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
@@ -71,6 +74,7 @@ _FIELDS: Final = {
     OPENED: 2,
     BATCH: 6,
     PICKLED: 6,
+    CODED: 6,
     FAILED: 6,
     DROPPED: 3,
     ENDED: 4,
