@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Final
 
 from penstock.throughput.errors import ProfileError
@@ -39,6 +39,8 @@ LEAST_BATCHES: Final = 5
 BLOCKS: Final = 10
 """Neighbouring batches are not independent: intervals are of the means of so many runs of them."""
 QUANTILES: Final = 64
+SURE: Final = 2.0
+"""Standard errors by which making a batch has to be dearer beside the training, to be so."""
 MOST_CONTENTION: Final = 0.3
 READS_NOTHING: Final = 512.0
 """Bytes a sample below which no dataset reads files; queues and pipes are counted too."""
@@ -220,13 +222,20 @@ def _contention(
     length = sum(b - a for a, b in fills)
     quiet = min(sum(one.cpu + one.other_cpu for one in alone) / length, seen.cores)
     ratio = _cpu_of(beside) / max(_cpu_of(alone), 1e-12)
-    if busy - quiet < 0.25 or ratio <= 1:
-        return 0.0, ratio if ratio > 1 else 1.0
+    if busy - quiet < 0.25 or ratio <= 1 + SURE * math.hypot(_spread_of(beside), _spread_of(alone)):
+        return 0.0, 1.0
     # ratio = (1 + k (busy - 1)) / (1 + k (quiet - 1)), never below one core
     over, under = max(0.0, busy - 1), max(0.0, quiet - 1)
     k = (ratio - 1) / max(over - ratio * under, 1e-9) if over > ratio * under else MOST_CONTENTION
     k = min(MOST_CONTENTION, max(0.0, k))
     return k, 1 + k * over
+
+
+def _spread_of(made: Sequence[Made]) -> float:
+    """Standard error of the mean CPU cost of a sample, as a share of it."""
+    costs = [one.cpu / one.samples for one in made]
+    mean = fmean(costs)
+    return stdev(costs) / math.sqrt(len(costs)) / mean if mean > 0 else 0.0
 
 
 def _others(seen: Seen, normal: Sequence[tuple[Delivery, Delivery]]) -> tuple[float, float]:
