@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from typing import Final
 
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 17
 _SHORTEST_SLEEP: Final = 0.002
 """Each takes a little longer than was asked for."""
 
@@ -23,7 +24,11 @@ class Link:
 
     async def listen(self) -> None:
         """At `address` from then on."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2 * _CHUNK)
+        sock = socket.socket()
+        # What lies in the proxy has arrived, for the sender: so that must not be much.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK)
+        sock.bind(("127.0.0.1", 0))
+        self._server = await asyncio.start_server(self._connected, sock=sock, limit=_CHUNK)
 
     async def aclose(self) -> None:
         """Listen no more."""
@@ -38,7 +43,7 @@ class Link:
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection(*self._to, limit=2 * _CHUNK)
+        there_reader, there_writer = await asyncio.open_connection(*self._to, limit=_CHUNK)
         with contextlib.suppress(OSError):
             await asyncio.gather(self._pump(reader, there_writer), self._pump(there_reader, writer))
 
@@ -46,9 +51,8 @@ class Link:
         free = time.monotonic()
         while content := await reader.read(_CHUNK):
             self.passed += len(content)
-            free = (
-                max(free, time.monotonic() - _SHORTEST_SLEEP) + len(content) / self.bytes_per_second
-            )
+            free = max(free, time.monotonic() - _SHORTEST_SLEEP)
+            free += len(content) / self.bytes_per_second
             if (ahead := free - time.monotonic()) > _SHORTEST_SLEEP:
                 await asyncio.sleep(ahead)
             writer.write(content)

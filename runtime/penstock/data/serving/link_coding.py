@@ -18,8 +18,8 @@ from penstock.data.transport.batch_codec import Packed
 from penstock.data.transport.dictionary_coding import Coded, Encoder
 from penstock.data.transport.link_use import LinkUse
 
-SLOW_SECONDS: Final = 3e-9
-"""A byte, over a link of 2.7 Gb/s; coding takes about half of that."""
+SLOW_SECONDS: Final = 2e-9
+"""A byte, over a link of 4 Gb/s; coding takes about a third of that."""
 GAIN: Final = 0.7
 """Of the time that a batch takes as it is; coded it has to be below."""
 SEEN_BYTES: Final = 4 << 20

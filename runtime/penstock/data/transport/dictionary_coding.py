@@ -39,8 +39,9 @@ _CHUNK_ROWS: Final = (1 << 12, 1 << 18)
 _DEFAULT_ROWS: Final = 1 << 16
 _TABLE_BITS: Final = 16
 _MULTIPLIERS: Final = tuple(
-    0x9E3779B97F4A7C15 * odd & (1 << 64) - 1 | 1 for odd in (1, 3, 5, 7, 11, 13, 17, 19, 23, 29)
+    0x9E3779B1 * odd & 0xFFFFFFFF | 1 for odd in (1, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 )
+_OTHER_HALF: Final = np.uint32(0x85EBCA6B)
 _WORDS: Final[dict[int, Any]] = {4: np.dtype("<u4"), 8: np.dtype("<u8")}
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +62,7 @@ class _Dictionary:
     def __init__(self, words: Array, multiplier: int) -> None:
         """Raises ValueError where two of the words have one hash."""
         self.words = words
-        self._multiplier = np.uint64(multiplier)
+        self._multiplier = np.uint32(multiplier)
         slots = self._slots(words)
         if len(np.unique(slots)) < len(words):
             raise ValueError("two words in one place")
@@ -78,9 +79,12 @@ class _Dictionary:
         return self._codes.take(slots)
 
     def _slots(self, words: Array) -> Array:
-        with np.errstate(over="ignore"):
-            hashed = words.astype(np.uint64) * self._multiplier
-        hashed >>= np.uint64(64 - _TABLE_BITS)
+        """Of contiguous words. 32 bits suffice, and larger arrays are new pages each time."""
+        halves = words.view(np.uint32).reshape(len(words), -1)
+        hashed = halves[:, 0] * self._multiplier
+        if halves.shape[1] > 1:
+            hashed ^= halves[:, 1] * self._multiplier * _OTHER_HALF
+        hashed >>= np.uint32(32 - _TABLE_BITS)
         return hashed.astype(np.intp)
 
 
@@ -123,7 +127,7 @@ class Encoder:
         used: list[_Dictionary] = []
         which, codes = [], []
         for rows, column in _chunks(len(words), columns, length):
-            found = self._chunk(words[rows, column], len(used))
+            found = self._chunk(np.ascontiguousarray(words[rows, column]), len(used))
             if found is None:
                 return None
             dictionary, coded = found
