@@ -43,6 +43,7 @@ NOT_TYPED: Final = {
     ("docs/algorithms.md", ".venv/bin/pip install"): "tests/sim/ps/test_own_algorithm installs it",
     ("docs/algorithms.md", "penstock sim"): "tests/sim/ps/test_own_algorithm compares with it",
     ("docs/brain.md", "penstock brain"): "stays, on the usual port; tests/api/test_command has it",
+    ("docs/buckets.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/controller.md", "penstock controller --brain-url"): "stays; tests/controller has it",
     ("docs/controller.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",

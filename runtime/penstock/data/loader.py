@@ -27,7 +27,14 @@ from penstock.data.batch_stream import (
 )
 from penstock.data.collate import stack
 from penstock.data.consumer import Consumer
-from penstock.data.ledger import Permutation, SampleOrder, Slot, derive_seed
+from penstock.data.ledger import (
+    BucketOrder,
+    Buckets,
+    Permutation,
+    SampleOrder,
+    Slot,
+    derive_seed,
+)
 from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
 from penstock.data.process import consumer_of_process
 
@@ -58,9 +65,12 @@ class Loader:
         count: int = 1,
         guarantee: Guarantee | None = None,
         skip_bad: bool | None = None,
+        buckets: Buckets | None = None,
         consumer: Consumer | None = None,
     ) -> None:
-        """``guarantee`` and ``skip_bad``: as the job says, unless they are given.
+        """``buckets``: steps are of samples of like length, on all consumers of the group.
+
+        ``guarantee`` and ``skip_bad``: as the job says, unless they are given.
 
         ``consumer``: instead of the process's own, which is there under ``penstock run``.
 
@@ -81,18 +91,12 @@ class Loader:
             if stage.device != "cpu":
                 raise ValueError(f"stages: device {stage.device!r}; data workers have cpu only")
         self._pipeline = Pipeline(dataset, collate, staged)
-        self._order = SampleOrder(
-            dataset_size=len(dataset),
-            global_batch=batch_size * count,
-            slots_per_step=count,
-            epochs=1,
-            seed=seed,
-            shuffle=shuffle,
-        )
+        shape = (len(dataset), batch_size * count, count, 1, seed, shuffle)
+        self._order = BucketOrder(*shape, buckets=buckets) if buckets else SampleOrder(*shape)
         self._seed = seed
         self._steps = self._order.steps_per_epoch
-        rest = len(dataset) % (batch_size * count)
-        if 0 < rest < count or (rest and drop_last):
+        rest = self._order.step_size(self._steps - 1)
+        if rest < count or (rest < batch_size * count and drop_last):
             self._steps -= 1
         self._group, self._index = group, index
         self._options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
@@ -132,6 +136,10 @@ class Loader:
 
     def _indices(self, epoch: int, start: int) -> Iterator[list[int]]:
         """What `SampleOrder.samples` gives for each step, looked up many steps at a time."""
+        if isinstance(self._order, BucketOrder):
+            for step in range(start, self._steps):
+                yield self._order.samples(Slot(epoch, step, self._index)).tolist()
+            return
         order, together = self._order, max(1, LOOKED_UP // self._order.global_batch)
         shuffled = Permutation(order.dataset_size, derive_seed(self._seed, epoch))
         for first in range(start, self._steps, together):

@@ -7,6 +7,7 @@ clock.
 
 from __future__ import annotations
 
+from penstock.data.ledger.buckets import BucketOrder, Buckets
 from penstock.data.ledger.errors import (
     LedgerError,
     QuarantineError,
@@ -21,6 +22,8 @@ from penstock.data.ledger.sizing import lease_slots
 from penstock.data.ledger.state import LedgerOptions, LedgerState
 
 __all__ = [
+    "BucketOrder",
+    "Buckets",
     "Lease",
     "Ledger",
     "LedgerError",

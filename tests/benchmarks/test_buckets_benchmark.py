@@ -1,0 +1,31 @@
+"""The benchmark of steps of like length: it trains real ranks, and judges what it finds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import buckets
+
+
+@pytest.mark.slow
+def test_two_ranks_train_on_every_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "TRAINED", 101)
+    row = buckets.real_row(1, 1)
+    assert row["epochs_with_lost_or_repeated"] == 0
+    assert row["seconds"] >= 0
+
+
+@pytest.mark.parametrize(("speedup", "code"), [(1.6, 0), (1.4, 1)])
+def test_a_missed_goal_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], speedup: float, code: int
+) -> None:
+    monkeypatch.setattr(buckets, "SAMPLES", 20_000)
+    real = {"speedup": speedup, "epochs_with_lost_or_repeated": 0}
+    monkeypatch.setattr(buckets, "real_row", lambda *_: real)
+    monkeypatch.setattr("sys.argv", ["buckets", "--json"])
+    assert buckets.main() == code
+    printed = json.loads(capsys.readouterr().out)
+    assert {"seed", "load", "rows", "goals"} <= printed.keys()
+    assert [one["ok"] for one in printed["goals"]].count(False) == code
