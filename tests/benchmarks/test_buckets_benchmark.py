@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,7 @@ def test_a_missed_goal_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], speedup: float, code: int
 ) -> None:
     monkeypatch.setattr(buckets, "SAMPLES", 20_000)
+    monkeypatch.setattr(buckets, "MODELS", [replace(one, ranks=4) for one in buckets.MODELS])
     real = {"speedup": speedup, "epochs_with_lost_or_repeated": 0}
     monkeypatch.setattr(buckets, "real_row", lambda *_: real)
     monkeypatch.setattr("sys.argv", ["buckets", "--json"])
