@@ -67,7 +67,8 @@ def ask(
     if {"cache", "storage"} & set(axes) and (storage is None or not storage.cold_bytes_per_second):
         raise ProfileError(
             "--cache and --storage need what reading costs out of memory, which the profile does "
-            "not have: profile again without --no-storage, on files that are not mapped"
+            "not have: profile again without --no-storage, on files that are neither mapped nor "
+            "just written"
         )
     values = {name: _values(name, text) for name, text in axes.items()}
     if math.prod(len(one) for one in values.values()) > MOST_POINTS:
