@@ -7,6 +7,7 @@ person reads the message that the model gives.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -100,12 +101,9 @@ def text(keyword: str, limit: int, schema: dict[str, Any]) -> tuple[str, str, st
 
 def sample(schema: dict[str, Any], length: int) -> str:
     """A text of that length that breaks none of the schema's other bounds."""
-    pattern = schema.get("pattern", "")
-    if pattern.startswith("^[+-]"):
-        return "1" * length
-    if pattern.startswith("^[A-Z]"):
-        return "A" * length
-    return "a/" + "b" * max(length - 2, 1) if "/" in pattern else "a" * length
+    texts = ("1" * length, "A" * length, "a/" + "b" * max(length - 2, 1), "/" + "b" * (length - 1))
+    fitting = (one for one in ("a" * length, *texts) if re.search(schema.get("pattern", ""), one))
+    return next(fitting, "a" * length)
 
 
 def items(keyword: str, limit: int, path: tuple[Any, ...]) -> tuple[list[Any], list[Any], str]:
@@ -114,6 +112,10 @@ def items(keyword: str, limit: int, path: tuple[Any, ...]) -> tuple[list[Any], l
             return [{**CONDITION, "type": f"Type{index}"} for index in range(count)]
         if path[-1] in ("containers", "volumes"):
             return [{"name": f"n{index}"} for index in range(count)]
+        if path[-1] == "boundaries":
+            return list(range(1, count + 1))
+        if path[-1] == "paths":
+            return [f"/data/{index}" for index in range(count)]
         return [f"n-{index}" for index in range(count)]
 
     if keyword == "minItems":

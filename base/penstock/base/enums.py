@@ -73,6 +73,51 @@ class Offload(StrEnum):
     NEVER = "Never"
 
 
+class ShareOrder(StrEnum):
+    """In which order jobs that share batches get them."""
+
+    FREE = "Free"
+    COMMON = "Common"
+
+
+class ShareJoin(StrEnum):
+    """Where a job begins that comes to a group later than others."""
+
+    NOW = "Now"
+    EPOCH = "Epoch"
+
+
+class CacheScope(StrEnum):
+    """Who has a cache together."""
+
+    POD = "Pod"
+    NODE = "Node"
+    NODES = "Nodes"
+
+
+class CacheForm(StrEnum):
+    """What of a sample a cache keeps."""
+
+    RAW = "Raw"
+    DECODED = "Decoded"
+    AUTO = "Auto"
+
+
+class Compression(StrEnum):
+    """Whether batches are sent in fewer bytes than they have."""
+
+    NONE = "None"
+    AUTO = "Auto"
+    ZSTD = "Zstd"
+
+
+class Sharding(StrEnum):
+    """Whether a sample has a data worker that is to make it."""
+
+    DYNAMIC = "Dynamic"
+    STATIC = "Static"
+
+
 class JobState(StrEnum):
     """The one-word summary of a job's conditions: for display only, never read back."""
 

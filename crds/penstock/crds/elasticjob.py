@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from penstock.base.enums import Guarantee, Offload, Optimize, Strategy
+from penstock.base.enums import Optimize, Strategy
 from penstock.base.fields import (
     INT32_MAX,
     JOB_NAME,
@@ -25,6 +25,7 @@ from penstock.base.fields import (
 )
 from penstock.base.structural import Keywords, Model, Rule
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL
+from penstock.crds.input import Input, immutable
 from penstock.crds.job_status import ElasticJobStatus
 from penstock.crds.meta import ObjectMeta
 from penstock.crds.replica_spec import ReplicaSpecs
@@ -38,16 +39,6 @@ _MANAGER: Final = (
 _RESOURCE_NAME: Final = (
     "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 )
-
-
-def _immutable(field: str) -> Rule:
-    """An optional field that may be neither set, changed nor removed after creation."""
-    return Rule(
-        cel=f"has(self.{field}) == has(oldSelf.{field}) && "
-        f"(!has(self.{field}) || self.{field} == oldSelf.{field})",
-        message=f"{field} is immutable: after creation it can be neither set, changed nor removed",
-        field_path=f".{field}",
-    )
 
 
 _SignatureText = Annotated[str, Field(min_length=1, max_length=253)]
@@ -88,40 +79,6 @@ class Trainer(Model):
     )
 
 
-class Input(Model):
-    """The input pipeline: who gets which samples, and where they are prepared."""
-
-    guarantee: Annotated[
-        Guarantee,
-        Keywords(
-            Rule(
-                cel="self == oldSelf",
-                message="input.guarantee is immutable: create a new job to change it",
-            )
-        ),
-    ] = Field(
-        default=Guarantee.EXACTLY_ONCE,
-        description="What is promised about each sample of an epoch; immutable. ExactlyOnce: it is"
-        " consumed once, whatever fails. AtMostOnce: once handed out, it counts as consumed."
-        " Unsharded: every worker sees all samples, in an order of its own.",
-    )
-    offload: Offload = Field(
-        default=Offload.AUTO,
-        description="Whether data workers prepare the batches. Auto: when that is what the training"
-        " waits for. Always: from the start. Never: in the training processes only.",
-    )
-    skip_bad: Flag = Field(
-        default=False,
-        description="Whether an epoch goes on without the samples that failed three times on"
-        " different holders; if not, it ends with an error that names them.",
-    )
-    lease_seconds: Annotated[Int32, Field(ge=1, le=3600)] = Field(
-        default=20,
-        description="Seconds for which a worker holds samples that were handed to it, unless it"
-        " renews; after that they go to another.",
-    )
-
-
 _RESOURCE_KEYS: Final = Rule(
     cel=f"self.all(name, name.matches('{_RESOURCE_NAME}'))",
     message="each key must be the name of a resource, such as cpu, memory or nvidia.com/gpu",
@@ -158,8 +115,8 @@ class ElasticJobSpec(Model):
     """What the job should be; written by its owner."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        _immutable("managedBy"),
-        _immutable("stateVolume"),
+        immutable("managedBy"),
+        immutable("stateVolume"),
         _SERVERS_NEEDED,
         _SERVERS_REFUSED,
         _LOCAL_HAS_ONE_WORKER,

@@ -58,7 +58,17 @@ class EventReason(StrEnum):
         "Warning",
         "No planner is alive: data workers are scheduled without it.",
     )
+    CACHE_NOT_MOUNTED = (
+        "CacheNotMounted",
+        "Warning",
+        "The namespace forbids the node's file cache: the job runs without; the message says why.",
+    )
     SUSPENDED = ("Suspended", "Normal", "The job is suspended and its pods are gone.")
+    NOT_SHARED = (
+        "NotShared",
+        "Warning",
+        "An object of the share group is somebody else's: the job runs, and shares nothing.",
+    )
     STORAGE_FAILING = (
         "StorageFailing",
         "Warning",

@@ -14,6 +14,9 @@ JOB_UID: Final = f"{GROUP}/job-uid"
 ROLE: Final = f"{GROUP}/role"
 RANK: Final = f"{GROUP}/rank"
 INCARNATION: Final = f"{GROUP}/incarnation"
+SHARE_GROUP: Final = f"{GROUP}/share-group"
+"""Of trainers, and of what their share group has: the group's name."""
+
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY_VALUE: Final = "penstock"
 

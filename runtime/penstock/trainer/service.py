@@ -119,7 +119,11 @@ class TrainerService:
         if self._settings.workers is not None:
             self._coordinator.expect_workers(range(self._settings.workers))
         endpoints = Endpoints(
-            self._coordinator, self._changes, self._identity.token, self._dispatcher
+            self._coordinator,
+            self._changes,
+            self._identity.token,
+            self._dispatcher,
+            self._identity.share_token,
         )
         server = make_server(endpoints.app())
         async with asyncio.TaskGroup() as tasks:
@@ -234,7 +238,10 @@ class TrainerService:
 
     def _input_options(self) -> InputOptions:
         facts = self._coordinator.state.facts
-        return InputOptions(guarantee=facts.guarantee, skip_bad=facts.skip_bad)
+        said: dict[str, object] = {"guarantee": facts.guarantee, "skip_bad": facts.skip_bad}
+        if not self._identity.share_token:  # its pods are in no group, whatever the spec says
+            said["share"] = None
+        return facts.input.model_copy(update=said)
 
     def _describe(self) -> JobRegistration | None:
         if self._job is None:

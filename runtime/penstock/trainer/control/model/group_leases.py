@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.data.ledger import Ledger, LedgerError, SampleOrder
+from penstock.data.ledger import Ledger, LedgerError, SampleOrder, SizedOrder
 from penstock.job.protocol import Group
 from penstock.trainer.control.model.events import Say
 
@@ -113,5 +113,7 @@ def unusable(ledger: Ledger, order: SampleOrder) -> str:
 
 
 def _samples(order: SampleOrder, slot: int) -> str:
+    if isinstance(order, SizedOrder):
+        return f"of step {slot // order.slots_per_step}, by length"
     samples = order.samples(order.slot(slot)).tolist()
     return ", ".join(map(str, samples[:_NAMED])) + (", ..." if len(samples) > _NAMED else "")
