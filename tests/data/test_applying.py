@@ -57,6 +57,14 @@ def test_the_fewest_that_come_near_the_best_are_chosen() -> None:
     assert "promise" in choice.text
 
 
+def test_a_profile_that_explains_nothing_starts_nothing() -> None:
+    choice = choose(replace(IN_LINE, model_error=1.67), 2.0)
+    assert choice.data_workers == 0
+    assert "its costs explain 267% of the rate that it had" in choice.text
+    assert "profile it again" in choice.text
+    assert choose(IN_LINE, 2.0).data_workers > 0
+
+
 def test_none_is_started_where_they_would_not_help() -> None:
     bound = replace(IN_LINE, step=Measured(0.2, 0.2, 0.2, 30), rate=Measured(37, 36, 38, 30))
     choice = choose(bound, 2)

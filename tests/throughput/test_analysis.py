@@ -139,6 +139,25 @@ def test_other_programs_on_the_machine_are_told_of() -> None:
     assert profile_of(in_line()).others == 0.0
 
 
+def test_what_a_worker_makes_while_it_warms_up_is_no_cost_of_a_batch() -> None:
+    seen = of_a_worker()
+    warm = [replace(one, phase=Phase.WARM_UP) for one in seen.deliveries[:3]]
+    cold = [replace(one, cpu=0.9, end=one.begin + 0.9, missed=10**9) for one in seen.made[:3]]
+    plain = replace(seen, deliveries=[*warm, *seen.deliveries[3:]])
+    found = profile_of(replace(plain, made=[*cold, *seen.made[3:]]))
+    assert found.cpu_seconds == pytest.approx(0.019)
+    assert found.stages == profile_of(plain).stages
+    assert found.spread == (1.0,) * len(found.spread)
+
+
+def test_where_all_was_made_in_warm_up_it_is_better_than_nothing() -> None:
+    seen = in_line()
+    early = [replace(one, begin=-1.0 + 0.01 * n) for n, one in enumerate(seen.made)]
+    warm = replace(seen.deliveries[0], phase=Phase.WARM_UP)
+    found = profile_of(replace(seen, deliveries=[warm, *seen.deliveries[1:]], made=early))
+    assert found.cpu_seconds == pytest.approx(0.02)
+
+
 def test_a_drain_says_what_the_training_takes() -> None:
     seen = in_line()
     now, drained = seen.deliveries[-1].returned + 5.0, []

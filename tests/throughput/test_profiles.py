@@ -53,8 +53,8 @@ def test_a_stage_that_is_none_is_an_error(at: int, name: str, value: object) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "a profile is JSON"),
-        ("[" * 100_000, "a profile is JSON"),
+        ("", "it is no profile, or a part of one"),
+        ("[" * 100_000, "it is no profile, or a part of one"),
         ("[]", "a JSON object"),
         ("{}", "version: None; this release reads 1: profile again"),
         (" " * (LARGEST_BYTES + 1), "is no profile"),

@@ -74,6 +74,13 @@ def choose(profile: Profile, cores: float) -> Choice:
     best = max(one.rate for _, one in found)
     number, promised = next((n, one) for n, one in found if one.rate >= NEAR * best)
     each = unit(profile)
+    if promised.low <= 0:
+        text = (
+            f"its costs explain {1 + profile.model_error:.0%} of the rate that it had, so that "
+            "nothing can be promised: no data worker is started; profile it again, on a machine "
+            "with nothing else to do"
+        )
+        return Choice(0, now, rate, text, profile.batch_size)
     if promised.rate < (1 + LEAST_GAIN) * rate:
         gain = promised.rate / rate - 1
         text = f"data workers would bring {max(0.0, gain):.0%} on {cores:g} cores: none is started"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import typer
 from typer.testing import CliRunner
 
 from penstock.data.profiling.commands import whatif
+from penstock.data.profiling.launching import program_name
+from penstock.data.profiling.record_files import RecordFile, read_records
+from penstock.data.profiling.record_folder import record_folder
 from penstock.throughput.profiles.profile import Profile, loads
 from tests.data.planes import eventually
 
@@ -87,8 +91,15 @@ PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 
 
 def run(folder: Path, *arguments: str, options: list[str] | None = None) -> Any:
+    return run_program(folder, PROGRAM, *arguments, options=options)
+
+
+def run_program(
+    folder: Path, program: str, *arguments: str, options: list[str] | None = None
+) -> Any:
+    """Alone, or profiled with these options."""
     script = folder / "train.py"
-    script.write_text(PROGRAM)
+    script.write_text(program)
     command = [sys.executable, str(script), *arguments]
     if options is not None:
         command = [PENSTOCK, "profile", "-o", str(folder / "p.json"), *options, "--", *command]
@@ -269,7 +280,9 @@ def test_a_picture_is_drawn(file: str, tmp_path: Path) -> None:
     [
         (["--cores", "many"], "--cores many: must be as in 8 or 2..32"),
         (["--cores", "8..2"], "the range ends before it begins"),
-        (["--cores", "0"], "cores: 0.0 must be more than 0"),
+        (["--cores", "0"], "--cores 0: must be more than 0"),
+        (["--cores", "nan"], "--cores nan: must be 0 or more"),
+        (["--data-workers", "4096", "--data-worker-cores", "8"], "are 32772 makers of batches"),
         (["--workers", "2.5"], "--workers 2.5"),
         (["--workers", "100000"], "at most"),
         (["--storage", "fast"], "the profile does"),
@@ -277,6 +290,7 @@ def test_a_picture_is_drawn(file: str, tmp_path: Path) -> None:
         (["--cores", "1..64", "--workers", "1..64", "--data-workers", "0..64"], "combinations"),
         (["--cores", "2", "--cache-policy", "fifo"], "must be minio or lru"),
         (["--plot", "x.png"], "one range over one axis"),
+        (["--overlap-copies"], "no copy to a device held the program up"),
     ],
 )
 def test_questions_that_cannot_be_answered_are_named(
@@ -291,3 +305,120 @@ def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text("{}")
     assert "version: None" in ask(str(tmp_path / "p.json")).output
     assert "No such file" in ask(str(tmp_path / "none.json")).output
+
+
+def profile_command(folder: Path, *arguments: str, **variables: str) -> Any:
+    return subprocess.run(
+        [PENSTOCK, "profile", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        env={**environ(), **variables},
+        cwd=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("none/p.json", "there is no folder none"),
+        (".", "is a folder: name a file"),
+    ],
+)
+def test_where_no_profile_can_be_written_no_program_is_run_for_it(
+    tmp_path: Path, output: str, said: str
+) -> None:
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    done = profile_command(tmp_path, "-o", output, "--", sys.executable, "train.py")
+    assert done.returncode == 2
+    assert f"--output {output}: {said}" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_script_without_its_interpreter_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    done = profile_command(tmp_path, "--", "./train.py")
+    assert done.returncode == 127
+    assert "say: penstock profile -- python ./train.py" in done.stderr
+
+
+def test_a_profile_of_an_earlier_run_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    (tmp_path / "penstock-profile.json").write_text("{}")
+    done = profile_command(tmp_path, "--", sys.executable, "train.py")
+    assert done.returncode == 1
+    assert "penstock-profile.json is of an earlier run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "a/train.py", "--config", "b.py"], "train.py"),
+        (["python", "-m", "pkg.train", "--lr", "1"], "pkg.train"),
+        (["python", "-m", "torch.distributed.run", "train.py"], "train.py"),
+        (["/bin/bash", "train.sh"], "bash"),
+    ],
+)
+def test_a_program_is_called_as_people_call_it(command: list[str], name: str) -> None:
+    assert program_name(command) == name
+
+
+def test_a_profile_that_is_cut_is_named(tmp_path: Path) -> None:
+    from tests.throughput.programs import a_profile
+
+    (tmp_path / "p.json").write_text(a_profile().dumps()[:200])
+    answer = ask(str(tmp_path / "p.json"))
+    assert answer.exit_code == 2
+    assert "make it again with penstock profile" in " ".join(answer.output.split())
+
+
+def test_more_cores_than_workers_can_be_simulated_for_are_named(file: str) -> None:
+    answer = ask(file, "--cores", "5000")
+    assert answer.exit_code == 2
+    assert "--cores 5000: as many workers go with them" in " ".join(answer.output.split())
+
+
+def test_a_program_goes_on_when_its_profiler_is_killed_and_nothing_stays(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    variables = {**environ(), "TMPDIR": str(folders)}
+    program = [sys.executable, "train.py", "map", "workers=1", "epochs=3", "wait=1"]
+    process = subprocess.Popen(
+        [PENSTOCK, "profile", "--", *program],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=variables,
+        cwd=tmp_path,
+    )
+    try:
+        eventually((tmp_path / "began").exists, 40)
+    finally:
+        process.kill()
+    output, _ = process.communicate(timeout=50)  # the program has it too: until it has ended
+    alone = subprocess.run(
+        [*program[:-1]], capture_output=True, text=True, timeout=50, env=environ(), cwd=tmp_path
+    )
+    assert output == alone.stdout
+    assert len(list(folders.glob("penstock-profile-*"))) == 1
+    profile_command(tmp_path, "--", sys.executable, "-c", "1", TMPDIR=str(folders))
+    assert not list(folders.glob("penstock-profile-*"))
+
+
+def test_a_folder_of_a_session_that_lives_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "penstock-profile-mine").mkdir()
+    with record_folder() as first, record_folder() as second:
+        assert first.is_dir()
+        assert second.is_dir()
+        assert first != second
+    assert {path.name for path in tmp_path.iterdir()} == {"penstock-profile-mine"}
+
+
+def test_a_program_whose_records_cannot_be_written_runs(tmp_path: Path) -> None:
+    record = RecordFile(tmp_path / "gone", 1)
+    record.write({"k": "made"})
+    record.close()
+    assert not list(read_records(tmp_path / "gone"))

@@ -44,12 +44,17 @@ def _profile(
     from penstock.data.profiling.report import report
     from penstock.throughput.errors import ProfileError
 
+    if (why_not := _unwritable(output)) is not None:
+        typer.echo(f"penstock profile: --output {output}: {why_not}", err=True)
+        raise typer.Exit(2)
     failed: list[ProfileError] = []
 
     def tell(found: Profile | ProfileError) -> None:
         if isinstance(found, ProfileError):
             failed.append(found)
             sys.stderr.write(f"penstock profile: {found}\n")
+            if output.exists():
+                sys.stderr.write(f"penstock profile: {output} is of an earlier run\n")
             return
         sys.stderr.write(f"\n{report(found)}")
         try:
@@ -65,8 +70,23 @@ def _profile(
         code = run_profiled(command, Wanted(batches, stop, storage), tell, os.environ)
     except OSError as error:
         typer.echo(f"penstock profile: {command[0]} cannot be started: {error.strerror}", err=True)
+        if command[0].endswith(".py"):
+            typer.echo(f"penstock profile: say: penstock profile -- python {command[0]}", err=True)
         raise typer.Exit(127) from None
     raise typer.Exit(code or (1 if failed else 0))
+
+
+def _unwritable(output: Path) -> str | None:
+    """Why a profile cannot be written there, before a program has run for it."""
+    import os
+
+    if output.is_dir():
+        return "is a folder: name a file"
+    if not output.parent.is_dir():
+        return f"there is no folder {output.parent}"
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        return "cannot be written: name another file"
+    return None
 
 
 def whatif(
@@ -93,6 +113,13 @@ def whatif(
     data_worker_cores: Annotated[
         float, typer.Option(min=0.1, max=1024, help="Cores of each of them.")
     ] = 1.0,
+    overlap_copies: Annotated[
+        bool,
+        typer.Option(
+            "--overlap-copies",
+            help="As if copies to a device ran beside the training: pinned, non_blocking.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the rates (.png, .svg, .pdf).")] = None,
 ) -> None:
@@ -110,7 +137,9 @@ def whatif(
     try:
         found = questions.read(file)
         asked = {name: text for name, text in axes.items() if text is not None}
-        points = questions.ask(found, asked, cache_policy, data_worker_cores)
+        points = questions.ask(
+            found, asked, cache_policy, data_worker_cores, overlap_copies=overlap_copies
+        )
         questions.show(found, list(asked), points, as_json=as_json)
         if plot is not None:
             questions.draw(found, list(asked), points, plot)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from penstock.data.cores import usable_cores
@@ -22,10 +22,13 @@ from penstock.data.hooked import hooked
 from penstock.data.machine import machine
 from penstock.data.profiling import record_files
 from penstock.data.profiling.cold_reads import read_cold
-from penstock.data.profiling.loader_hooks import BATCHES, LOADER
+from penstock.data.profiling.loader_hooks import BATCHES
+from penstock.data.profiling.maker_hooks import LOADER
 from penstock.data.profiling.new_memory import shared_byte_seconds
+from penstock.data.profiling.record_folder import record_folder
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.observations.analysis import Seen, profile_of
+from penstock.throughput.observations.copies import Copies
 from penstock.throughput.observations.records import Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.profile import Profile
@@ -33,6 +36,8 @@ from penstock.throughput.profiles.profile import Profile
 POLL_SECONDS: Final = 0.1
 STOP_SECONDS: Final = 20.0
 _UNEQUAL: Final = 0.1
+_LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
+"""Modules that start a program which is named behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +69,10 @@ def run_profiled(
     Raises:
         OSError: the program cannot be started.
     """
-    with TemporaryDirectory(prefix="penstock-profile-") as name:
-        folder = Path(name)
+    with record_folder() as folder:
         environment = {
             **{key: value for key, value in environ.items() if key != LOADER},
-            record_files.FOLDER: name,
+            record_files.FOLDER: str(folder),
             BATCHES: str(wanted.batches),
         }
         began = time.monotonic()
@@ -130,6 +134,7 @@ class _Observed:
     made: list[Made]
     files: list[str]
     busy: float
+    pinning: list[tuple[float, float]]
 
     @property
     def normal(self) -> list[Delivery]:
@@ -156,13 +161,14 @@ def _profile(folder: Path, command: Sequence[str], wanted: Wanted) -> Profile:
     )
     cores = usable_cores()
     seen = Seen(
-        program=_name_of(command),
+        program=program_name(command),
         loader=chosen.loader,
         cores=cores,
         deliveries=chosen.deliveries,
         made=chosen.made,
         busy=chosen.busy if os.cpu_count() == cores else 0.0,
         sharing=shared_byte_seconds(),
+        pinning=chosen.pinning,
         keys={"dataset": chosen.loader.dataset, "machine": machine()},
     )
     if wanted.storage and chosen.files:
@@ -223,6 +229,9 @@ def _observed(folder: Path) -> Iterator[_Observed]:
                 world=record["world"],
             ),
             deliveries=deliveries,
+            pinning=sorted(
+                (begin, end) for one in got.get((process, number), []) for begin, end in one["i"]
+            ),
             busy=_busy_cores(busy.get((process, number), []), deliveries),
             made=[_made(one) for one in own if one["k"] == "made"],
             files=list(
@@ -251,6 +260,10 @@ def _delivery(record: Mapping[str, Any]) -> Delivery:
         first=record["f"],
         held=record["h"],
         nbytes=record["z"],
+        copies=tuple(
+            Copies(bool(blocking), bool(pinned), bool(idle), number, seconds, nbytes)
+            for blocking, pinned, idle, number, seconds, nbytes in record["y"]
+        ),
     )
 
 
@@ -271,9 +284,11 @@ def _made(record: Mapping[str, Any]) -> Made:
     )
 
 
-def _name_of(command: Sequence[str]) -> str:
-    """The script, as people call it."""
-    for argument in command:
+def program_name(command: Sequence[str]) -> str:
+    """The script or module, as people call it."""
+    for before, argument in pairwise(["", *command]):
         if argument.endswith(".py"):
             return Path(argument).name
+        if before == "-m" and argument not in _LAUNCHERS:
+            return argument
     return Path(command[0]).name

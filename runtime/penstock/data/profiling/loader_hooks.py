@@ -15,12 +15,12 @@ import weakref
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.data.clocks import BytesRead, ThreadClock, busy_seconds
+from penstock.data.clocks import busy_seconds
 from penstock.data.profiling import record_files
-from penstock.data.profiling.file_reads import FilesOpened
+from penstock.data.profiling.device_copies import DeviceCopies, InitialisedDevices
 from penstock.data.profiling.held_window import HeldWindow
+from penstock.data.profiling.maker_hooks import LOADER, Makers
 from penstock.data.profiling.record_files import RecordFile
-from penstock.data.profiling.timed_stages import StageTimes, time_stages
 from penstock.data.sizes import batch_bytes
 from penstock.throughput.observations.records import IN_LINE
 from penstock.throughput.observations.session import (
@@ -33,10 +33,7 @@ from penstock.throughput.observations.session import (
     taken,
 )
 
-LOADER: Final = "PENSTOCK_PROFILE_LOADER"
-"""The variable that tells a worker whose it is: PROCESS:LOADER."""
 BATCHES: Final = "PENSTOCK_PROFILE_BATCHES"
-_LOOK_SECONDS: Final = 1.0
 _MOST_KINDS: Final = 1000
 _DEEPEST: Final = 30
 
@@ -50,122 +47,6 @@ def install(module: Any) -> None:
     fetchers = module._utils.fetch
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
         makers.install(fetcher, module.get_worker_info)
-
-
-class Makers:
-    """What the makers of batches write down, each in its own process."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process = 0
-        self._over = False
-        self.loader = 0
-
-    def install(self, fetcher: Any, worker_info: Any) -> None:
-        """Wrap ``fetch`` of one class of fetchers."""
-        plain = fetcher.fetch
-
-        def fetch(this: Any, indices: Any) -> Any:
-            if self._over:
-                return plain(this, indices)
-            return self._fetch(plain, this, indices, worker_info)
-
-        fetcher.fetch = fetch
-
-    def end(self) -> None:
-        """In this process nothing more is written down."""
-        self._over = True
-        if self._process == os.getpid():
-            self._files.look(False)
-
-    def _begin(self, fetcher: Any, worker_info: Any) -> None:
-        """The first batch of this process: it may have been forked from one with all of this."""
-        self._process = os.getpid()
-        self._out = RecordFile(self._folder, self._process)
-        self._clock = ThreadClock()
-        self._bytes = BytesRead()
-        self._files = FilesOpened()
-        self._reported = 0
-        self._fetchers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._datasets: set[int] = set()
-        self._times = StageTimes()
-        self._others = 0.0
-        self._looked = 0.0
-        info = worker_info()
-        self._maker = IN_LINE if info is None else int(info.id)
-        self._trainer = str(self._process)
-        if info is not None:
-            self._trainer, _, number = os.environ.get(LOADER, "0:0").partition(":")
-            self.loader = int(number)
-        self._collate = [0.0, 0.0]
-
-    def _fetch(self, plain: Any, fetcher: Any, indices: Any, worker_info: Any) -> Any:
-        if self._process != os.getpid():
-            self._begin(fetcher, worker_info)
-        if fetcher not in self._fetchers:
-            self._fetchers[fetcher] = None
-            fetcher.collate_fn = self._timed(fetcher.collate_fn)
-            if id(fetcher.dataset) not in self._datasets:
-                self._datasets.add(id(fetcher.dataset))
-                time_stages(fetcher.dataset, self._times)
-        self._collate[:] = [0.0, 0.0]
-        self._files.look(True)
-        # Where the training makes its batches itself, the other threads are the training's.
-        others = 0.0 if self._maker == IN_LINE else time.process_time() - time.thread_time()
-        read, missed = self._bytes.read()
-        before = self._clock.read()
-        try:
-            return plain(fetcher, indices)
-        finally:
-            after = self._clock.read()
-            self._files.look(False)
-            now_read, now_missed = self._bytes.read()
-            self._out.write(
-                {
-                    "k": "made",
-                    "t": self._trainer,
-                    "l": self.loader,
-                    "m": self._maker,
-                    "b": before.wall,
-                    "e": after.wall,
-                    "c": after.cpu - before.cpu,
-                    "q": after.queued - before.queued,
-                    "n": len(indices) if hasattr(indices, "__len__") else 1,
-                    "cc": self._collate[0],
-                    "cs": self._collate[1],
-                    "s": self._times.take(),
-                    "o": max(0.0, others - self._others),
-                    "r": now_read - read,
-                    "x": now_missed - missed,
-                }
-            )
-            self._others = others
-            self._tell_files()
-            if self._maker != IN_LINE:
-                self._look_for_end(after.wall)
-
-    def _timed(self, collate: Any) -> Any:
-        def timed(samples: Any) -> Any:
-            cpu, wall = time.thread_time(), time.monotonic()
-            try:
-                return collate(samples)
-            finally:
-                self._collate[0] += time.thread_time() - cpu
-                self._collate[1] += time.monotonic() - wall
-
-        return timed
-
-    def _tell_files(self) -> None:
-        paths = list(self._files.paths)[self._reported :]
-        if paths:
-            self._reported += len(paths)
-            self._out.write({"k": "files", "t": self._trainer, "l": self.loader, "paths": paths})
-
-    def _look_for_end(self, now: float) -> None:
-        if now - self._looked > _LOOK_SECONDS:
-            self._looked = now
-            if record_files.is_finished(self._folder):
-                self.end()
 
 
 class _Watched:
@@ -206,9 +87,12 @@ class Loaders:
 
     def install(self, module: Any) -> None:
         """Wrap the iterators of PyTorch's loaders."""
-        from torch import is_grad_enabled
+        import torch
 
-        self._trains = is_grad_enabled  # else it is a validation loop that is done first
+        self._torch = torch
+        self._trains = torch.is_grad_enabled  # else it is a validation loop that is done first
+        self._copies = DeviceCopies(torch)
+        self._pin_module = module._utils.pin_memory
         single = module.dataloader._SingleProcessDataLoaderIter
         several = module.dataloader._MultiProcessingDataLoaderIter
         replaced = (
@@ -309,6 +193,7 @@ class Loaders:
         if watched.iterator() is not iterator:  # two iterators of one loader at once
             return plain(iterator)
         self._makers.loader = watched.number
+        copies, _ = self._copies.take()
         called, cpu_called = time.monotonic(), time.process_time()
         held = watched.held
         assert held is not None
@@ -337,6 +222,7 @@ class Loaders:
             watched.session = taken(watched.session, None, returned - asked)
         if phase is Phase.DRAIN and not watched.session.defers:
             held.release()
+        _, pinned = self._copies.take()
         size = 0
         if watched.sized < 8 and phase is Phase.NORMAL:
             watched.sized += 1
@@ -354,10 +240,14 @@ class Loaders:
                 "p": phase.value,
                 "f": first,
                 "z": size,
+                "y": copies,
+                "i": pinned,
             }
         )
         if watched.session.phase is not phase and Phase.NORMAL in (phase, watched.session.phase):
             self._out.write({"k": "machine", "l": watched.number, "b": busy_seconds()})
+        if not self._copies.begun and watched.session.phase is not Phase.WARM_UP:
+            self._copies.begin(InitialisedDevices(self._torch), self._pin_module)
         watched.returned = time.monotonic()
         if watched.session.phase is Phase.DONE and self._trains():
             self._end("done")
@@ -369,6 +259,7 @@ class Loaders:
         self._over = True
         for owner, name, plain in self._plain:
             setattr(owner, name, plain)
+        self._copies.end()
         self._makers.end()
         self._out.write({"k": "end", "why": why})
         self._out.close()

@@ -16,6 +16,7 @@ from penstock.base.quantity import format_bytes, parse_bytes
 from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.closed_loop import MOST_WORKERS
+from penstock.throughput.observations.copies import HOST_TO_DEVICE
 from penstock.throughput.profiles.profile import LARGEST_BYTES, Profile, loads
 from penstock.throughput.profiles.resources import CachePolicy, Resources
 
@@ -42,14 +43,25 @@ def read(path: Path) -> Profile:
         if path.stat().st_size > LARGEST_BYTES:
             raise ProfileError(f"{path}: {path.stat().st_size} bytes are no profile")
         return loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except FileNotFoundError:
+        raise ProfileError(
+            f"{path}: No such file; make one with penstock profile -- python train.py"
+        ) from None
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path}: it is no profile: make one with penstock profile") from None
     except ProfileError as error:
         raise ProfileError(f"{path}: {error}") from error
 
 
 def ask(
-    profile: Profile, axes: Mapping[str, str], cache_policy: str, data_worker_cores: float
+    profile: Profile,
+    axes: Mapping[str, str],
+    cache_policy: str,
+    data_worker_cores: float,
+    *,
+    overlap_copies: bool = False,
 ) -> list[Point]:
     """A prediction for every combination of the axes.
 
@@ -58,6 +70,11 @@ def ask(
     """
     if cache_policy not in ("minio", "lru"):
         raise ProfileError(f"--cache-policy {cache_policy}: must be minio or lru")
+    if overlap_copies and not profile.copy_seconds:
+        raise ProfileError(
+            "--overlap-copies: no copy to a device held the program up while it was profiled, so "
+            "that there is nothing to gain: leave it out"
+        )
     storage = profile.storage
     if "cache" in axes and (storage is None or not storage.total_bytes):
         raise ProfileError(
@@ -78,7 +95,8 @@ def ask(
         data_worker_cores=data_worker_cores,
         cache_policy=cast("CachePolicy", cache_policy),
     )
-    return what_if(profile, (_with(base, names_values) for names_values in _all(values)))
+    configurations = (_with(base, names_values) for names_values in _all(values))
+    return what_if(profile, configurations, overlap_copies=overlap_copies)
 
 
 def _all(values: Mapping[str, Sequence[float]]) -> Iterable[dict[str, float]]:
@@ -90,12 +108,25 @@ def _with(base: Resources, chosen: Mapping[str, float]) -> Resources:
     changes: dict[str, Any] = {_FIELDS[name]: value for name, value in chosen.items()}
     if "cores" in chosen and "workers" not in chosen and base.workers:
         changes["workers"] = max(base.workers, math.ceil(chosen["cores"]))
+        if changes["workers"] > MOST_WORKERS:
+            raise ProfileError(
+                f"--cores {chosen['cores']:g}: as many workers go with them, and at most "
+                f"{MOST_WORKERS} are simulated: ask for fewer, or say --workers too"
+            )
     for name in ("workers", "data_workers"):
         if name in changes:
             changes[name] = int(changes[name])
             if changes[name] > MOST_WORKERS:
                 raise ProfileError(f"{name}: {changes[name]}; at most {MOST_WORKERS} are simulated")
-    return replace(base, **changes)
+    found = replace(base, **changes)
+    makers = found.workers + found.data_workers * max(1, round(found.data_worker_cores))
+    if makers > MOST_WORKERS:
+        raise ProfileError(
+            f"--workers {found.workers} and --data-workers {found.data_workers} with "
+            f"--data-worker-cores {found.data_worker_cores:g} each are {makers} makers of batches; "
+            f"at most {MOST_WORKERS} are simulated: ask for fewer"
+        )
+    return found
 
 
 def _values(axis: str, text: str) -> list[float]:
@@ -128,6 +159,8 @@ def _value(axis: str, text: str) -> float:
         raise ProfileError(f"{option} {text}: must be as in {form}") from None
     if not 0 <= value < math.inf:
         raise ProfileError(f"{option} {text}: must be 0 or more")
+    if axis in ("storage", "cores") and not value:
+        raise ProfileError(f"{option} {text}: must be more than 0")
     return value
 
 
@@ -144,7 +177,12 @@ def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_j
             for point in points
         ]
         measured = profile.rate.to_json()
-        answer = {"program": profile.program, "measured": measured, "points": answers}
+        answer = {
+            "program": profile.program,
+            "measured": measured,
+            "copy_seconds": profile.copy_seconds,
+            "points": answers,
+        }
         typer.echo(json.dumps(answer))
         return
     best = knee(points) if len(points) > 1 else None
@@ -154,9 +192,19 @@ def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_j
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         typer.echo("  ".join([*cells, row[-1]]))
-    typer.echo(f"\n{profile.program} as it was: {profile.rate.value:,.0f} samples/s")
+    typer.echo(
+        f"\n{profile.program} as it was: {profile.rate.value:,.0f} samples/s{_copies(profile)}"
+    )
     if any(point.prediction.extrapolated for point in points):
         typer.echo("* far from what was measured: the interval is wider for it", err=True)
+
+
+def _copies(profile: Profile) -> str:
+    if not profile.copy_seconds:
+        return ""
+    share = profile.causes.get(HOST_TO_DEVICE, 0.0)
+    each = 1e3 * profile.copy_seconds
+    return f"; copies to its device held it up for {each:.3g} ms a batch, {share:.0%} of the time"
 
 
 def _row(axes: Sequence[str], point: Point, best: bool) -> list[str]:

@@ -25,8 +25,12 @@ class RecordFile:
     """That of one process."""
 
     def __init__(self, folder: Path, process: int) -> None:
+        """A folder that is gone or full is no reason for a program to end: nothing is written."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(folder / f"{_PREFIX}{process}.jsonl", flags, 0o600)
+        try:
+            self._file = os.open(folder / f"{_PREFIX}{process}.jsonl", flags, 0o600)
+        except OSError:
+            self._file = -1
         self._left = MOST_BYTES
 
     def write(self, record: dict[str, Any]) -> None:

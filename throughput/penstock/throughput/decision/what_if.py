@@ -13,6 +13,8 @@ from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
 NEAR: Final = 0.99
+COPIES_BESIDE: Final = "pinned, non_blocking copies"
+"""Who trains on a device and holds its thread up with copies may do that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +26,44 @@ class Point:
     prediction: Prediction
 
 
-def what_if(profile: Profile, configurations: Iterable[Resources]) -> list[Point]:
-    """The prediction of each; where data workers are given, with the best use of them."""
+def what_if(
+    profile: Profile, configurations: Iterable[Resources], *, overlap_copies: bool = False
+) -> list[Point]:
+    """The prediction of each; where data workers are given, with the best use of them.
+
+    Args:
+        profile: of the program.
+        configurations: to ask about.
+        overlap_copies: as if copies to a device ran beside the training. How much of them does is
+            up to the program, so that the low end is that of a program as it is.
+    """
+    asked = list(configurations)
+    if overlap_copies:
+        as_it_is = what_if(profile, asked)
+        beside = what_if(profile.with_copies_overlapped(), asked)
+        return [_or_not(one, other) for one, other in zip(beside, as_it_is, strict=True)]
     points = []
-    for resources in configurations:
+    for resources in asked:
         placement = Placement()
         if resources.data_workers:
             chosen = decide(profile, resources, least_gain=0.0).chosen
             placement = chosen.placement
         points.append(Point(resources, placement, predict(profile, resources, placement)))
     return points
+
+
+def _or_not(beside: Point, as_it_is: Point) -> Point:
+    """With copies beside the training, by which nothing becomes slower, or as it is."""
+    found, least = beside.prediction, as_it_is.prediction
+    return replace(
+        beside,
+        prediction=replace(
+            found,
+            rate=max(found.rate, least.rate),
+            low=min(found.low, least.low),
+            high=max(found.high, least.high),
+        ),
+    )
 
 
 def knee(points: Sequence[Point]) -> Point | None:
@@ -69,4 +99,8 @@ def helps(profile: Profile) -> list[tuple[str, Point]]:
         (f"{number} data worker{'s' if number > 1 else ''}", replace(now, data_workers=number))
         for number in (1, 2, 4)
     ]
-    return [(name, what_if(profile, [resources])[0]) for name, resources in ways]
+    found = [(name, what_if(profile, [resources])[0]) for name, resources in ways]
+    if profile.copy_seconds:
+        beside = what_if(profile, [now], overlap_copies=True)[0]
+        found.insert(0, (COPIES_BESIDE, beside))
+    return found

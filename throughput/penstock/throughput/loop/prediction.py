@@ -40,7 +40,7 @@ class Prediction:
     Attributes:
         rate: samples a second.
         low, high: in 95 of 100 cases it is between them.
-        stalled: share of the time in which the training waits.
+        stalled: share of the time in which the training waits, or copies to a device hold it up.
         binding: the resource that bounds the rate.
         extrapolated: it is far beyond what was measured, and the interval is wider for it.
     """
@@ -117,7 +117,7 @@ def predict(
         rate=rate,
         low=max(0.0, rate * (1 - doubt) * lowest),
         high=max(rate, top),
-        stalled=middle.stalled,
+        stalled=min(1.0, middle.stalled + profile.copy_seconds * rate / profile.batch_size),
         binding=binds,
         extrapolated=beyond > 0 or fewer or crowded or squeezed or unlike,
     )

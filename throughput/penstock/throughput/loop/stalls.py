@@ -17,6 +17,8 @@ HAND_OVER: Final = "hand-over"
 """The batch was made, and not there yet."""
 TOO_FEW_CORES: Final = "too few cores"
 """Its maker could have worked, and had no core."""
+PIN_MEMORY: Final = "pin memory"
+"""The batch was made, and its loader copied it into memory that a device can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ def attribute(
     spans: Sequence[Span],
     hand_over: float = math.inf,
     late: str = HAND_OVER,
+    pinning: Sequence[tuple[float, float]] = (),
 ) -> dict[str, float]:
     """Seconds of waiting by cause; their sum is that of the windows.
 
@@ -55,6 +58,7 @@ def attribute(
         spans: in which batches were made.
         hand_over: seconds that a batch is on its way when nobody has anything else to do.
         late: the cause of what a batch that is made takes beyond that.
+        pinning: when the loader copied batches into pinned memory, one after the other.
     """
     by_maker: dict[int, list[Span]] = {}
     for span in sorted(spans, key=lambda one: one.begin):
@@ -77,7 +81,24 @@ def attribute(
             for cause, share in span.shares.items():
                 causes[cause] = causes.get(cause, 0.0) + common * share
         rest = max(0.0, rest)
+        if (pinned := min(rest, _pinned(window, pinning))) > 0:
+            causes[PIN_MEMORY] = causes.get(PIN_MEMORY, 0.0) + pinned
+            rest -= pinned
         usual = min(rest, hand_over)
         causes[HAND_OVER] = causes.get(HAND_OVER, 0.0) + usual
         causes[late] = causes.get(late, 0.0) + rest - usual
     return causes
+
+
+def _pinned(window: Window, pinning: Sequence[tuple[float, float]]) -> float:
+    """Of a window, after its batch was made, for which batches were being pinned."""
+    if not pinning or not math.isfinite(window.made):
+        return 0.0
+    low = max(window.begin, window.made)
+    at = max(0, bisect.bisect_right(pinning, (low, low)) - 1)
+    found = 0.0
+    for begin, end in pinning[at:]:
+        if begin >= window.end:
+            break
+        found += max(0.0, min(end, window.end) - max(begin, low))
+    return found

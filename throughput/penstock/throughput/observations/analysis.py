@@ -25,6 +25,12 @@ from penstock.throughput.loop.stalls import (
     Window,
     attribute,
 )
+from penstock.throughput.observations.copies import (
+    HOST_TO_DEVICE,
+    held_up,
+    notes_on,
+    seconds_of_byte,
+)
 from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.measured import Measured
@@ -45,6 +51,8 @@ MOST_CONTENTION: Final = 0.3
 READS_NOTHING: Final = 512.0
 """Bytes a sample below which no dataset reads files; queues and pipes are counted too."""
 MISMATCH: Final = 0.1
+MOST_COPYING: Final = 0.95
+"""Of a step: no training is copies alone."""
 HELD_UP: Final = 2.0
 """So many times the usual step no step takes by itself."""
 CROWDED: Final = 0.1
@@ -66,6 +74,7 @@ class Seen:
         reading: what cold reads cost; None: not known.
         sharing: CPU seconds of a byte of new shared memory; 0: not known.
         keys: of the profile.
+        pinning: when batches were copied into pinned memory, in the order of time.
     """
 
     program: str
@@ -77,6 +86,7 @@ class Seen:
     reading: ColdReads | None = None
     sharing: float = 0.0
     keys: Mapping[str, str] | None = None
+    pinning: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +134,30 @@ def profile_of(seen: Seen) -> Profile:
     if foreign > FOREIGN * seen.cores:
         notes.append(
             f"other programs had {foreign:.1f} of {seen.cores:g} cores meanwhile; predictions "
-            "assume that they go on"
+            "assume that they go on: profile again without them if they will not"
         )
-    stages = _stages(made, base)
+    notes += notes_on([copies for one in seen.deliveries for copies in one.copies])
+    copied = sum(_copied(seen, normal))
+    settled = _settled(seen.deliveries, made)
+    stages = _stages(settled, base)
     profile = Profile(
         program=seen.program,
         batch_size=size,
         stages=_sized(stages, seen.deliveries, size),
         step=step,
         rate=rate,
-        stalled=min(1.0, waited / sum(periods)),
+        stalled=min(1.0, (waited + copied) / sum(periods)),
         resources=Resources(seen.cores, loader.workers, max(1, loader.prefetch)),
         step_cores=min(step_cores, seen.cores),
+        copy_seconds=min(fmean(_copied(seen, drained or normal)), MOST_COPYING * step.value),
         hand_over_seconds=_hand_over(drained),
         sharing_cpu_seconds=_sharing(seen, stages, size),
-        spread=_spread(made),
+        spread=_spread(settled),
         contention=contention,
         others=others,
         in_turn=loader.in_turn,
-        storage=_storage(seen, made),
-        causes=_causes(seen, normal, made, sum(periods), _hand_over(drained)),
+        storage=_storage(seen, settled),
+        causes=_causes(seen, normal, made, sum(periods), _hand_over(drained), copied),
         keys=dict(seen.keys or {}),
         notes=tuple(notes),
     )
@@ -157,6 +171,21 @@ def _pairs(deliveries: Sequence[Delivery], phase: Phase) -> list[tuple[Delivery,
         for earlier, later in pairwise(deliveries)
         if earlier.phase is later.phase is phase and not later.first
     ]
+
+
+def _settled(deliveries: Sequence[Delivery], made: Sequence[Made]) -> Sequence[Made]:
+    """Without what was begun while a loader warmed up.
+
+    A worker's first batches load libraries and fill caches, which no later batch does; the rate
+    that was measured is without them too.
+    """
+    warm_ups, before = [], -math.inf
+    for one in deliveries:
+        if one.phase is Phase.WARM_UP:
+            warm_ups.append((before, one.returned))
+        before = one.returned
+    found = [one for one in made if not any(a <= one.begin < b for a, b in warm_ups)]
+    return found if len(found) >= LEAST_BATCHES else made
 
 
 def _batch_size(loader: Loader, made: Sequence[Made]) -> int:
@@ -190,6 +219,15 @@ def _step(
     usual = median(alone)
     found = Measured.mean_of([one for one in alone if one <= HELD_UP * usual])
     return found if found.value <= beside.value else beside
+
+
+def _copied(seen: Seen, pairs: Sequence[tuple[Delivery, Delivery]]) -> list[float]:
+    """Seconds of each step for which a copy to a device held the training up."""
+    each_byte = seconds_of_byte(copies for one in seen.deliveries for copies in one.copies)
+    return [
+        held_up(later.copies, each_byte, later.called - earlier.returned)
+        for earlier, later in pairs
+    ]
 
 
 def _busy_cores(pairs: Sequence[tuple[Delivery, Delivery]]) -> float:
@@ -343,6 +381,7 @@ def _causes(
     made: Sequence[Made],
     time: float,
     hand_over: float,
+    copied: float,
 ) -> dict[str, float]:
     awaited = _awaited(seen.deliveries, made)
     windows = [
@@ -353,7 +392,8 @@ def _causes(
     on_core, queued = sum(one.cpu for one in made), sum(one.queued for one in made)
     crowded = seen.loader.workers > 0 and queued > CROWDED * (on_core + queued)
     late = TOO_FEW_CORES if crowded else HAND_OVER
-    found = attribute(windows, spans, hand_over, late)
+    found = attribute(windows, spans, hand_over, late, seen.pinning)
+    found[HOST_TO_DEVICE] = copied
     return {cause: seconds / time for cause, seconds in found.items() if seconds > 0}
 
 

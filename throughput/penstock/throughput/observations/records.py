@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.throughput.observations.copies import Copies
 from penstock.throughput.observations.session import Phase
 
 IN_LINE = -1
@@ -49,6 +50,7 @@ class Delivery:
         phase: of the session.
         first: of an epoch.
         nbytes: of the batch; 0: not looked at.
+        copies: to a device, that the training's thread made since the batch before.
     """
 
     maker: int
@@ -60,6 +62,7 @@ class Delivery:
     first: bool = False
     held: float = 0.0
     nbytes: int = 0
+    copies: tuple[Copies, ...] = ()
 
     @property
     def waited(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from penstock.throughput.errors import ProfileError
@@ -68,9 +68,10 @@ class Profile:
         step: seconds of the training for one batch, when batches are there (its inverse is the G of
             DS-Analyzer).
         rate: samples a second as the program ran.
-        stalled: share of the time that the training waited for a batch.
+        stalled: share of the time that the training waited for a batch or its copy to a device.
         resources: that the program had.
         step_cores: busy cores of the training process while it trains, without what it receives.
+        copy_seconds: of the step, for which copies to a device hold the training's thread up.
         hand_over_seconds: of the training thread, to take a batch that is there.
         spread: batch-making times as shares of their mean, sorted: an empirical distribution.
         others: threads of other programs on these cores that wanted one meanwhile, on average.
@@ -80,7 +81,8 @@ class Profile:
         in_turn: the batches go to the workers in turn, as PyTorch deals them; else to who is free.
         storage: what it reads; None: it reads nothing, or that is not known.
         transport: of batches that come from elsewhere.
-        causes: share of the time that the training waited for each, as measured.
+        causes: share of the time that the training waited for each, or that copies held it up, as
+            measured; they sum to ``stalled``.
         model_error: of the model's rate for the resources that the program had, as a share.
         keys: by which parts are found again: ``pipeline``, ``model``, ``machine``.
         notes: what the reader of the profile should know, a sentence each.
@@ -96,6 +98,7 @@ class Profile:
     resources: Resources
     step_cores: float = 0.0
     hand_over_seconds: float = 0.0
+    copy_seconds: float = 0.0
     spread: tuple[float, ...] = (1.0,)
     sharing_cpu_seconds: float = 0.0
     contention: float = 0.0
@@ -128,12 +131,24 @@ class Profile:
         for name in (
             "step_cores",
             "hand_over_seconds",
+            "copy_seconds",
             "sharing_cpu_seconds",
             "contention",
             "others",
         ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ProfileError(f"{name}: {getattr(self, name)} must be 0 or more")
+
+        if self.copy_seconds and self.copy_seconds >= self.step.value:
+            raise ProfileError(
+                f"copy_seconds: {self.copy_seconds} must be less than the step, {self.step.value}"
+            )
+
+    def with_copies_overlapped(self) -> Profile:
+        """As if all copies to a device ran beside the training; what was measured stays."""
+        step = self.step
+        least = (step.value - self.copy_seconds) / step.value
+        return replace(self, step=step.scaled(least), copy_seconds=0.0)
 
     @property
     def cpu_seconds(self) -> float:
@@ -168,7 +183,9 @@ def loads(text: str) -> Profile:
     try:
         content = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ProfileError(f"a profile is JSON: {error}") from error
+        raise ProfileError(
+            f"it is no profile, or a part of one ({error}): make it again with penstock profile"
+        ) from error
     return from_json(content)
 
 
@@ -199,6 +216,8 @@ def from_json(content: object) -> Profile:
         for name in ("causes", "keys"):
             if not isinstance(values.get(name, {}), dict):
                 raise ProfileError(f"{name}: {str(values[name])[:80]!r} is no JSON object")
+        causes = values.get("causes", {})
+        values["causes"] = {str(name): float(share) for name, share in causes.items()}
         values["notes"] = tuple(str(one) for one in values.get("notes", ()))
         return Profile(**values)
     except KeyError as error:
