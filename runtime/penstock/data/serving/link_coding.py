@@ -1,22 +1,33 @@
-"""Whether a data worker codes its batches: where its link is what bounds it, and coding is faster.
+"""Whether and how a data worker codes its batches: as the job says, or where the link binds.
 
 The link's speed is the kernel's account of this connection, so that many data workers behind one
 link each see their part of it. Coding is tried only where the link takes far longer than coding
 could, so that with a link that is fast enough nothing is ever done; and what cannot be coded is
 tried less and less often. A data worker whose link is full has cores to spare.
+
+Where two codings are allowed each is tried, and the better one by what it took and what it left is
+kept (`penstock.data.serving.coding_choice`); the other is tried again now and then, since batches
+change.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.crds import environment as names
+from penstock.data.serving.coding_choice import Known, choose
 from penstock.data.transport.batch_codec import Packed
-from penstock.data.transport.dictionary_coding import Coded, Encoder
+from penstock.data.transport.codings import UNTOLD, Allowed, Coding
+from penstock.data.transport.dictionary_coding import WORTH, Coded, Encoder
 from penstock.data.transport.link_use import LinkUse
+from penstock.data.transport.zstd_coding import ZstdEncoder
+
+logger = logging.getLogger(__name__)
 
 SLOW_SECONDS: Final = 2e-9
 """A byte, over a link of 4 Gb/s; coding takes about a third of that."""
@@ -27,44 +38,108 @@ SEEN_BYTES: Final = 4 << 20
 FIRST_PAUSE: Final = 16
 LAST_PAUSE: Final = 4096
 """Batches that are not tried, after one that could not be coded."""
+FORGOTTEN_AFTER: Final = 512
+"""Batches that another coding was better for; then this one is tried again."""
+ALWAYS_WORTH: Final = 0.97
+"""Of its bytes: where batches are always coded, one that would have more is sent as it is."""
 _SMOOTHING: Final = 0.3
+
+
+@dataclass(slots=True)
+class _Tried:
+    """One coding, and what became of it."""
+
+    known: Known = field(default_factory=Known)
+    pause: int = FIRST_PAUSE
+    left: int = 0
+    """Batches for which it is not tried."""
+    passed_over: int = 0
 
 
 class LinkCoding:
     """What is known of one connection, and what is done with its next batch."""
 
     def __init__(
-        self, use: Callable[[], LinkUse | None], clock: Callable[[], float] = time.monotonic
+        self,
+        use: Callable[[], LinkUse | None],
+        clock: Callable[[], float] = time.monotonic,
+        name: str = "",
     ) -> None:
+        """``name``: of the training process, for the log."""
         self._use = use
         self._clock = clock
+        self._name = name
         self._off = os.environ.get(names.LINK_CODING) == "0"
         self._encoder = Encoder()
+        self._zstd: ZstdEncoder | None = None
+        self._tried = {coding: _Tried() for coding in Coding}
         self._seen = LinkUse(0.0, 0)
         self._link: float | None = None  # seconds a byte
-        self._encoding = 0.0  # seconds a byte; the best as long as unknown
-        self._share = 0.0  # of a batch's bytes, when it is coded; also
-        self._pause, self._left = FIRST_PAUSE, 0
+        self._told = False
 
-    def code(self, packed: Packed, made_seconds: float) -> Coded | None:
-        """The batch as it is to be sent, given what making it took; None: as it is."""
-        if self._off:
+    def code(self, packed: Packed, made_seconds: float, allowed: Allowed = UNTOLD) -> Coded | None:
+        """The batch as it is to be sent, given what making it took; None: as it is.
+
+        ``allowed``: what the training process says; it may change.
+        """
+        if self._off or not allowed.codings:
             return None
         self._look()
-        if self._left:
-            self._left -= 1
+        ready: dict[Coding, Known] = {}
+        for coding in allowed.codings:
+            one = self._tried[coding]
+            if one.left:
+                one.left -= 1
+            else:
+                ready[coding] = one.known
+        if not ready:
             return None
-        if not self._pays(packed.size, made_seconds):
+        chosen: Coding | None
+        if allowed.always:
+            (chosen,) = ready
+        elif self._link is None or self._link < SLOW_SECONDS:
             return None
+        else:
+            chosen = choose(packed.size, self._link, made_seconds, ready, GAIN)
+        if chosen is None:
+            return None
+        self._pass_over(ready, chosen)
+        return self._encode(chosen, packed, always=allowed.always)
+
+    def _encode(self, coding: Coding, packed: Packed, *, always: bool) -> Coded | None:
+        one = self._tried[coding]
         begun = self._clock()
-        coded = self._encoder.encode(packed)
-        self._encoding = _smoothed(self._encoding, (self._clock() - begun) / packed.size)
-        if coded is None:
-            self._left, self._pause = self._pause, min(2 * self._pause, LAST_PAUSE)
-            return None
-        self._pause = FIRST_PAUSE
-        self._share = _smoothed(self._share, coded.size / packed.size)
+        coded = self._coded(coding, packed, ALWAYS_WORTH if always else WORTH)
+        seconds = (self._clock() - begun) / max(1, packed.size)
+        share = one.known.share
+        if coded is not None:
+            one.pause = FIRST_PAUSE
+            share = _smoothed(share, coded.size / packed.size)
+        else:
+            one.left, one.pause = one.pause, min(2 * one.pause, LAST_PAUSE)
+            if always and not self._told:
+                self._told = True
+                logger.info(
+                    "batches for %s do not become smaller by %s: most are sent as they are",
+                    self._name,
+                    coding,
+                )
+        one.known = Known(_smoothed(one.known.seconds, seconds), share)
         return coded
+
+    def _coded(self, coding: Coding, packed: Packed, worth: float) -> Coded | None:
+        if coding is Coding.DICTIONARY:
+            return self._encoder.encode(packed)
+        if self._zstd is None:
+            self._zstd = ZstdEncoder()
+        return self._zstd.encode(packed, worth)
+
+    def _pass_over(self, ready: dict[Coding, Known], chosen: Coding) -> None:
+        for coding in ready:
+            one = self._tried[coding]
+            one.passed_over = 0 if coding is chosen else one.passed_over + 1
+            if one.passed_over >= FORGOTTEN_AFTER:
+                one.known, one.passed_over = Known(), 0
 
     def _look(self) -> None:
         now = self._use()
@@ -75,15 +150,6 @@ class LinkCoding:
             busy = now.busy_seconds - self._seen.busy_seconds
             self._link = _smoothed(self._link or 0.0, busy / arrived)
             self._seen = now
-
-    def _pays(self, size: int, made: float) -> bool:
-        if self._link is None or self._link < SLOW_SECONDS:
-            return False
-        link, coding = size * self._link, size * self._encoding
-        coded = self._share * link
-        # The kernel sends one batch while the next one is made; a large one it sends meanwhile.
-        one_by_one = coding + coded < GAIN * link
-        return one_by_one and max(made + coding, coded) < GAIN * max(made, link)
 
 
 def _smoothed(before: float, now: float) -> float:

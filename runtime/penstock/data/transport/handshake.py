@@ -4,9 +4,12 @@ Each side sends a nonce and answers the other's with an HMAC over all that both 
 included, and its own role, so that a proof can be used neither twice nor by the other side, and
 nothing of it can have been changed on the way: neither a name nor how frames are to be sealed. Out
 of the same come the keys of the connection's frames (`penstock.data.transport.seal`), except on a
-Unix socket, which nobody else is on. Versions are compared first, because a
-difference of versions is the likelier and the more useful thing to be told. What the listener finds
-wrong it also says to the caller, so that the clear error is on both sides.
+Unix socket, which nobody else is on. A data worker of another job of the same share group says so,
+which is under the proofs as well, and both then prove that they hold the group's token.
+
+Versions are compared first, because a difference of versions is the likelier and the more useful
+thing to be told. What the listener finds wrong it also says to the caller, so that the clear error
+is on both sides.
 
 The caller sends first. All of it is over within `HANDSHAKE_SECONDS`, or the connection is.
 """
@@ -30,9 +33,10 @@ from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.keys import Purpose, derive_key
 from penstock.data.signature import same
 from penstock.data.transport import frame
+from penstock.data.transport.codings import Coding, read_offer
 from penstock.data.transport.seal import Seals, chosen, make_seals, offered
 
-PROTOCOL_VERSION: Final = 6
+PROTOCOL_VERSION: Final = 7
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
 MAX_HEADER_BYTES: Final = 4096
@@ -50,6 +54,8 @@ class Peer:
     release: str
     same_host: bool = False
     seals: Seals | None = None  # of the connection; None on a Unix socket
+    by_group: bool = False  # the token was the share group's
+    codings: tuple[Coding, ...] = ()  # in which a caller can send batches
 
 
 def release() -> str:
@@ -60,17 +66,32 @@ def release() -> str:
         return "unknown"
 
 
-def call(sock: socket.socket, token: str, name: str, *, same_host: bool = False) -> Peer:
-    """The caller's side.
+def call(
+    sock: socket.socket,
+    token: str,
+    name: str,
+    *,
+    same_host: bool = False,
+    by_group: bool = False,
+    codings: tuple[Coding, ...] = (),
+    seconds: float = HANDSHAKE_SECONDS,
+) -> Peer:
+    """The caller's side, over within so many seconds.
+
+    ``by_group``: the token is that of the share group. ``codings``: those in which it can send
+    batches, if it is told which.
 
     Raises:
         HandshakeError: the listener refused, or failed to prove that it holds the token.
         FrameError: it went away or stalled.
     """
-    deadline = time.monotonic() + HANDSHAKE_SECONDS
-    frame.set_timeouts(sock, HANDSHAKE_SECONDS)
+    deadline = time.monotonic() + seconds
+    frame.set_timeouts(sock, seconds)
     offer = [] if _nearby(sock) else offered()
-    options = {"same_host": same_host, "seals": offer}
+    named = [str(coding) for coding in codings]
+    options = {"same_host": same_host, "seals": offer, "codings": named}
+    if by_group:
+        options["group"] = True
     hello = [PROTOCOL_VERSION, PYTHON, release(), name, secrets.token_bytes(16), options]
     frame.send(sock, HELLO, hello)
     *said, proof = _expect(sock, deadline, CHALLENGE, 7)
@@ -88,11 +109,14 @@ def call(sock: socket.socket, token: str, name: str, *, same_host: bool = False)
     seals = None
     if offer:
         seals = make_seals(chosen([kind]), token, transcript, caller=True)
-    return Peer(_text(who), _text(release_there), same_host, seals)
+    return Peer(_text(who), _text(release_there), same_host, seals, by_group)
 
 
-def answer(sock: socket.socket, token: str, name: str) -> Peer:
-    """The listener's side; raises as `call` does, and tells the caller why."""
+def answer(sock: socket.socket, token: str, name: str, group_token: str = "") -> Peer:
+    """The listener's side; raises as `call` does, and tells the caller why.
+
+    ``group_token``: with which others of the share group may call; empty: they may not.
+    """
     deadline = time.monotonic() + HANDSHAKE_SECONDS
     frame.set_timeouts(sock, HANDSHAKE_SECONDS)
     try:
@@ -101,6 +125,10 @@ def answer(sock: socket.socket, token: str, name: str) -> Peer:
         _compare(spoken, python, release_there)
         if not isinstance(theirs, bytes) or len(theirs) != 16 or not isinstance(options, dict):
             raise HandshakeError("the other end's nonce is not 16 bytes, or its options no map")
+        by_group = bool(options.get("group"))
+        if by_group and not group_token:
+            raise HandshakeError("a data worker of a share group, in which this job is not")
+        token = group_token if by_group else token
         kind = None if _nearby(sock) else chosen(options.get("seals"))
         said = [PROTOCOL_VERSION, PYTHON, release(), name, secrets.token_bytes(16), kind]
         transcript = _transcript(hello, said)
@@ -113,7 +141,8 @@ def answer(sock: socket.socket, token: str, name: str) -> Peer:
         raise
     frame.send(sock, WELCOME, [])
     seals = None if kind is None else make_seals(kind, token, transcript, caller=False)
-    return Peer(_text(who), _text(release_there), bool(options.get("same_host")), seals)
+    same_host, codings = bool(options.get("same_host")), read_offer(options.get("codings"))
+    return Peer(_text(who), _text(release_there), same_host, seals, by_group, codings)
 
 
 def _nearby(sock: socket.socket) -> bool:

@@ -14,6 +14,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | WANT     | worker   | bytes                                             |                  |
 | LEND     | training | block                                             |                  |
 | UNMAP    | training | [block ..]                                        |                  |
+| CODINGS  | training | [coding ..], always                               |                  |
 | OPENED   | worker   | digest, error or ""                               |                  |
 | BATCH    | worker   | stream, step, structure, bytes, block, cost       | arrays, or none  |
 | PICKLED  | worker   | as BATCH; only from a local worker                |                  |
@@ -22,6 +23,8 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | DROPPED  | worker   | stream, step, block                               |                  |
 | ENDED    | worker   | stream, step, block, problem                      |                  |
 | UNWRITTEN| worker   | block, problem; only from a local worker          |                  |
+| JOIN     | training | stream, digest, member, lacks                     |                  |
+| READY    | worker   | stream, batches                                   |                  |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
@@ -35,8 +38,13 @@ answers as if it had been given none.
 ``indices`` are those of the step's samples, or the address of a batch of a dataset that is iterated
 (`penstock.data.streams.pipeline`); of one that has ended the answer is ENDED, with a ``problem``
 where it could not be gone on with.
+A loader that shares in free order (`penstock.data.sharing`) JOINs with the tiles that it lacks
+(bits) of those that it is to get from this data worker. Its ``indices`` are a number of tiles;
+where there are fewer the answer is ENDED, and a batch comes with the tiles that it is of. READY
+says how many of its batches lie there.
 ``coding`` says how the arrays of ``bytes`` bytes are in the body, which has fewer
-(`penstock.data.transport.dictionary_coding`).
+(`penstock.data.transport.dictionary_coding`, `penstock.data.transport.zstd_coding`). CODINGS says
+which of them are allowed, to a data worker that named some (`penstock.data.transport.codings`).
 ``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
@@ -50,7 +58,7 @@ import numpy as np
 from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
-UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN, CODED = range(12, 19)
+UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN, CODED, JOIN, READY, CODINGS = range(12, 22)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
@@ -69,6 +77,7 @@ _FIELDS: Final = {
     FORGET: 1,
     BLOCK: 2,
     UNMAP: 1,
+    CODINGS: 2,
     WANT: 1,
     LEND: 1,
     OPENED: 2,
@@ -79,6 +88,8 @@ _FIELDS: Final = {
     DROPPED: 3,
     ENDED: 4,
     UNWRITTEN: 2,
+    JOIN: 4,
+    READY: 2,
     LEAVING: 0,
     ALIVE: 0,
 }
