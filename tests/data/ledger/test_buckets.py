@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data import Loader
-from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, Slot
+from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, SizedOrder, Slot
 
 EDGES = (8, 16, 32)
 
@@ -89,10 +89,47 @@ def test_without_tokens_steps_are_as_without_buckets_for_any_slots(
         buckets=order.buckets,
     )  # fmt: skip
     assert one.steps_per_epoch == plain.steps_per_epoch
-    if one.steps_per_epoch == order.steps_per_epoch:  # no rest that was too small for the slots
-        assert [sorted(step) for step in steps_of(one, epoch)] == [
-            sorted(step) for step in steps_of(order, epoch)
-        ]
+    alike = one.steps_per_epoch
+    if 0 < order.dataset_size % order.global_batch < order.slots_per_step:
+        alike -= 2  # a rest that was too small for the slots got some of the step before
+    ours, theirs = steps_of(order, epoch), steps_of(one, epoch)
+    if alike == one.steps_per_epoch or not order.shuffle:
+        assert [sorted(step) for step in theirs][: max(0, alike)] == [
+            sorted(step) for step in ours
+        ][: max(0, alike)]
+
+
+@given(orders())
+def test_a_small_rest_gets_some_of_the_step_before(order: BucketOrder) -> None:
+    if order.buckets.tokens is not None:
+        return
+    sizes = [order.step_size(step) for step in range(order.steps_per_epoch)]
+    if order.global_batch >= 2 * order.slots_per_step:
+        assert max(sizes) <= order.global_batch
+        assert len(sizes) == -(-order.dataset_size // order.global_batch)
+
+
+@given(orders(), st.integers(0, 3))
+def test_with_slots_left_empty_steps_are_sized_as_in_any_order(
+    order: BucketOrder, epoch: int
+) -> None:
+    if order.buckets.tokens is not None:
+        return
+    shape = (order.dataset_size, order.global_batch, order.slots_per_step, 1, order.seed)
+    plain = SampleOrder(*shape, order.shuffle)
+    ours = BucketOrder(*shape, order.shuffle, buckets=order.buckets, fills_slots=False)
+    known = SizedOrder(*shape, order.shuffle)
+    assert ours.steps_per_epoch == plain.steps_per_epoch == known.steps_per_epoch
+    for step in range(plain.steps_per_epoch):
+        for micro in range(order.slots_per_step):
+            slot = Slot(epoch, step, micro)
+            assert ours.positions(slot) == plain.positions(slot) == known.positions(slot)
+            start, stop = ours.positions(slot)
+            assert len(ours.samples(slot)) == stop - start
+    steps = steps_of(ours, epoch)
+    assert sorted(itertools.chain(*steps)) == list(range(order.dataset_size))
+    with pytest.raises(LookupError, match="lengths"):
+        known.samples(Slot(0, 0, 0))
 
 
 @given(orders())
@@ -187,6 +224,18 @@ def test_a_loader_goes_on_where_it_was() -> None:
     second.load_state_dict(first.state_dict())
     rest = [batch["index"].tolist() for batch in batches]
     assert [batch["index"].tolist() for batch in second] == rest
+
+
+def test_a_state_of_other_lengths_is_refused() -> None:
+    (first,) = loaders(1, Buckets.of(np.arange(1, 41), EDGES))
+    (other,) = loaders(1, Buckets.of(np.arange(40, 0, -1), EDGES))
+    with pytest.raises(ValueError, match=r"buckets: the state was saved with .* other lengths"):
+        other.load_state_dict(first.state_dict())
+    plain = Loader([{"index": index} for index in range(40)], 4)
+    with pytest.raises(ValueError, match="this loader has none"):
+        plain.load_state_dict(first.state_dict())
+    with pytest.raises(ValueError, match="saved with none"):
+        other.load_state_dict(plain.state_dict())
 
 
 def test_the_smaller_last_step_is_left_out_on_request() -> None:

@@ -7,7 +7,7 @@ clock.
 
 from __future__ import annotations
 
-from penstock.data.ledger.buckets import BucketOrder, Buckets
+from penstock.data.ledger.buckets import BucketOrder, Buckets, SizedOrder
 from penstock.data.ledger.errors import (
     LedgerError,
     QuarantineError,
@@ -20,6 +20,7 @@ from penstock.data.ledger.permutation import Permutation, derive_seed
 from penstock.data.ledger.ranges import Range, RangeSet
 from penstock.data.ledger.sizing import lease_slots
 from penstock.data.ledger.state import LedgerOptions, LedgerState
+from penstock.data.ledger.tiles import TileLedger
 
 __all__ = [
     "BucketOrder",
@@ -34,9 +35,11 @@ __all__ = [
     "Range",
     "RangeSet",
     "SampleOrder",
+    "SizedOrder",
     "Slot",
     "SnapshotError",
     "StaleLeaseError",
+    "TileLedger",
     "derive_seed",
     "fence_floor_at",
     "lease_slots",

@@ -8,8 +8,9 @@ nothing has to be coordinated while it runs, an epoch ends exactly, and a rank t
 back or is one of fewer changes nothing.
 
 Guarantees: each epoch has every sample once, in as many steps as without buckets; a step has
-samples of one bucket, or of neighbours where one ends; a step's samples do not depend on the number
-of slots, which share them in equal numbers (one more or less) and nearly equal lengths.
+samples of one bucket, or of neighbours where one ends; slots share a step in equal numbers (one
+more or less) and nearly equal lengths. Which samples a step has does not depend on the number of
+slots, but for the last two where the rest of all is smaller than that number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,8 @@ from penstock.data.ledger.permutation import Permutation, derive_seed
 MAX_SAMPLES: Final = 1 << 28
 """An epoch's order is held in memory, 8 bytes a sample."""
 MAX_BUCKETS: Final = 4096
+_KEPT_EPOCHS: Final = 2
+"""While the batches of one are taken those of the next are begun."""
 _STEPS: Final = 0x57E9
 """Sets the order of steps apart from that of samples."""
 
@@ -98,14 +101,33 @@ class Buckets:
 
 
 @dataclass(frozen=True)
+class SizedOrder(SampleOrder):
+    """An order by length as it is known without the lengths: the sizes of its steps, and no more.
+
+    They are those of a `BucketOrder` that leaves slots empty.
+    """
+
+    def samples(self, slot: Slot) -> NDArray[np.int64]:
+        """Raises LookupError: it takes the lengths to know them."""
+        raise LookupError(f"{slot}: which samples it holds depends on lengths, not known here")
+
+    def step_samples(self, epoch: int, step: int) -> NDArray[np.int64]:
+        """As `samples`."""
+        return self.samples(Slot(epoch, step, 0))
+
+
+@dataclass(frozen=True)
 class BucketOrder(SampleOrder):
     """As `SampleOrder`, with steps of like length; see the module's docstring.
 
-    The last step is the last of all: the rest of the longest bucket. Where that has fewer samples
-    than there are slots it goes with the step before it, so that no slot is empty.
+    The last step of an epoch is the rest of the longest bucket. Where that has fewer samples than
+    there are slots, it gets some of the step before it, so that no slot is empty (it goes with that
+    step where there are too few for both); without ``fills_slots`` some slots stay empty, and steps
+    are then numbered and sized as by `SampleOrder`.
     """
 
     buckets: Buckets = field(kw_only=True, compare=False)
+    fills_slots: bool = field(kw_only=True, default=True)
     digest: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
@@ -125,10 +147,13 @@ class BucketOrder(SampleOrder):
             found = [self.global_batch] * full
         else:
             found, left = self._sizes_by_tokens(self.buckets.tokens)
-        if found and left < self.slots_per_step:
+        wanted = max(0, self.slots_per_step - left) if self.fills_slots and found and left else 0
+        if wanted and found[-1] - wanted < self.slots_per_step:
             found[-1] += left
         elif left:
-            found.append(left)
+            if wanted:
+                found[-1] -= wanted
+            found.append(left + wanted)
         return np.array(found, np.int64)
 
     def _sizes_by_tokens(self, tokens: int) -> tuple[list[int], int]:
@@ -172,19 +197,20 @@ class BucketOrder(SampleOrder):
 
     def step_samples(self, epoch: int, step: int) -> NDArray[np.int64]:
         """The indices of all samples of a step, slot by slot."""
-        if self._epoch.get("number") != epoch:
-            self._epoch.update(
-                number=epoch, by_length=self._by_length(epoch), sequence=self._sequence(epoch)
-            )
-        at = int(self._epoch["sequence"][step])
+        if epoch not in self._epochs:
+            while len(self._epochs) >= _KEPT_EPOCHS:
+                del self._epochs[next(iter(self._epochs))]
+            self._epochs[epoch] = self._by_length(epoch), self._sequence(epoch)
+        by_length, sequence = self._epochs[epoch]
+        at = int(sequence[step])
         start = int(self._starts[at])
-        return self._balanced(self._epoch["by_length"][start : start + int(self._sizes[at])])
+        return self._balanced(by_length[start : start + int(self._sizes[at])])
 
     # ------------------------------------------------------------------ inside
 
     @cached_property
-    def _epoch(self) -> dict[str, Any]:
-        """The order of the epoch that was asked for last: it takes a sort of all samples."""
+    def _epochs(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Samples and steps of the last epochs that were asked for: each takes a sort of all."""
         return {}
 
     @cached_property
@@ -200,16 +226,18 @@ class BucketOrder(SampleOrder):
         return mixed[np.argsort(self.buckets.numbers[mixed], kind="stable")]
 
     def _sequence(self, epoch: int) -> NDArray[np.int64]:
-        """Which step, by length, comes when; the last one has the rest, and stays there.
+        """Which step, by length, comes when; those of another size stay at the end.
 
         Where steps differ in size it is the same in all epochs, so that a step has one size.
         """
-        whole = len(self._sizes) - 1
+        count = len(self._sizes)
+        last = int((self._sizes != self.global_batch).sum()) if self.buckets.tokens is None else 1
+        whole = count - last
         if not self.shuffle or not whole:
-            return np.arange(whole + 1, dtype=np.int64)
+            return np.arange(count, dtype=np.int64)
         number = epoch if self.buckets.tokens is None else 0
         mixed = Permutation(whole, derive_seed(self.seed, number, _STEPS)).take(0, whole)
-        return np.append(mixed, whole)
+        return np.append(mixed, np.arange(whole, count))
 
     def _balanced(self, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """A step's samples so that all slots get about the same lengths.

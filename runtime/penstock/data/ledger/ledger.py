@@ -72,11 +72,15 @@ class Ledger:
 
     # ------------------------------------------------------------------ what a holder may do
 
-    def lease(self, holder: str, now: float, max_slots: int, *, align: int = 1) -> Lease | None:
+    def lease(
+        self, holder: str, now: float, max_slots: int, *, align: int = 1, slot: int | None = None
+    ) -> Lease | None:
         """Hand the lowest free slots to a holder: one contiguous range of at most ``max_slots``.
 
         With ``align``, a range that continues past ``align`` slots ends on a multiple of it, so
         that whole steps stay together. None when nothing is free.
+
+        ``slot``: instead that very one, though lower ones may be free; None where it is not.
 
         Raises:
             LedgerError: ``max_slots`` is below 1, or too many leases are open.
@@ -86,7 +90,10 @@ class Ledger:
         if len(self.state.leases) >= MAX_OPEN_LEASES:
             open_ = len(self.state.leases)
             raise LedgerError(f"{open_} leases are open; complete or return some first")
-        free = self.state.next_free(max_slots)
+        if slot is None:
+            free = self.state.next_free(max_slots)
+        else:
+            free = (slot, slot + 1) if self.state.is_free(slot) else None
         if free is None:
             return None
         start, stop = free

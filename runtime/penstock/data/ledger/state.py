@@ -148,6 +148,10 @@ class LedgerState:
             return None
         return self.frontier, min(self.frontier + max_slots, self.options.total_slots)
 
+    def is_free(self, slot: int) -> bool:
+        """Whether a slot can be handed out now."""
+        return slot in self.front or self.frontier <= slot < self.options.total_slots
+
     def watermark(self) -> int:
         """All slots below it are consumed (or in quarantine, where bad ones are skipped)."""
         if not self.quarantine or not self.options.skip_bad:
@@ -166,6 +170,8 @@ class LedgerState:
             case Leased(fence, holder, start, stop, deadline):
                 self.next_fence = max(self.next_fence, fence + 1)
                 self.front.remove(start, stop)
+                if start > self.frontier:  # what was passed over is still to be handed out
+                    self.front.add(self.frontier, start)
                 self.frontier = max(self.frontier, stop)
                 if self.options.guarantee is Guarantee.AT_MOST_ONCE:
                     self.consumed.add(start, stop)

@@ -42,7 +42,8 @@ class Failure:
 
     ``error``: what the program's own code raised in a local worker, pickled: the program is to get
     it. A data worker's failure is the data worker's, and others try; what a ``local`` worker cannot
-    make or deliver no other can, and the program makes it itself.
+    make or deliver no other can, and the program makes it itself. ``tiles``: of which the batch was
+    to be, where that was the data worker's choice (int64).
     """
 
     holder: str
@@ -50,6 +51,7 @@ class Failure:
     trace: str
     error: bytes = b""
     local: bool = False
+    tiles: bytes = b""
 
     @property
     def final(self) -> bool:
@@ -202,6 +204,7 @@ class ReorderBuffer:
         *,
         retry: bool = False,
         suits: Callable[[int, bool], bool] | None = None,
+        step: int | None = None,
     ) -> tuple[int, Any] | None:
         """Lease the lowest free step to a holder: the step and its indices, if there is one.
 
@@ -210,11 +213,17 @@ class ReorderBuffer:
             now: in seconds.
             retry: also one that a data worker could not make.
             suits: says of a step, and of whether somebody could not make it, if it may be leased.
+            step: that very one of the `free_steps`, though lower ones are free.
         """
-        if not self._free:
-            return None
         limit = min(self._fed, self.position + self.ahead)
-        lease = self._ledger.lease(holder, now, 1)
+        if self._guarantee is Guarantee.AT_MOST_ONCE:
+            free = self._ledger.watermark < limit
+        else:
+            quarantined = sum(stop - start for start, stop in self._ledger.quarantine)
+            free = self._ledger.consumed + len(self._asked.by_step) + quarantined < self._fed
+        if not free:
+            return None
+        lease = self._ledger.lease(holder, now, 1, slot=step)
         if lease is None:
             return None
         refused = suits is not None and not suits(lease.start, bool(self._failures.of(lease.start)))
@@ -226,13 +235,16 @@ class ReorderBuffer:
         self._asked.add(lease.start, lease.fence, holder, now)
         return lease.start, self._indices[lease.start]
 
-    @property
-    def _free(self) -> bool:
-        if self._guarantee is Guarantee.AT_MOST_ONCE:
-            return self._ledger.watermark < min(self._fed, self.position + self.ahead)
-        quarantined = sum(stop - start for start, stop in self._ledger.quarantine)
-        known = self._ledger.consumed + len(self._asked.by_step) + quarantined
-        return known < self._fed
+    def free_steps(self) -> dict[int, Any]:
+        """Steps that nobody has and a data worker may be asked for, the lowest first; indices."""
+        taken = self._asked.by_step
+        return {
+            step: self._indices[step]
+            for step in range(self.position, min(self._fed, self.position + self.ahead))
+            if step not in taken
+            and self._ledger.state.is_free(step)
+            and self._failures.allow(step, retry=False)
+        }
 
     # ------------------------------------------------------------------ what came of it
 
@@ -249,14 +261,17 @@ class ReorderBuffer:
         if self.given_back(failure.holder, step):
             self._failures.add(step, failure)
 
-    def given_back(self, holder: str, step: int) -> bool:
-        """A holder returns a step unmade; False when the step is not its own."""
+    def given_back(self, holder: str, step: int, *, over: bool = False) -> bool:
+        """A holder returns a step unmade; False when the step is not its own.
+
+        ``over``: it had the step and has it no more; with `Guarantee.AT_MOST_ONCE` it is lost.
+        """
         asked = self._asked.outstanding(step, holder)
         if asked is None:
             return False
         self._asked.remove(step)
         if self._guarantee is Guarantee.AT_MOST_ONCE:
-            self._again.add(step)
+            (self._gone if over else self._again).add(step)
         else:
             self._ledger.give_back(asked.fence)
             self._ledger.take_events()
