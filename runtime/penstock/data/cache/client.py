@@ -1,0 +1,274 @@
+"""A program's side of the node's cache: ask for an open file, and get its bytes or a no.
+
+Whatever goes wrong the answer is no, and the program reads the file as ever: the daemon is away, is
+silent for `ANSWER_SECONDS`, speaks another version. It is then left alone for a while, so that one
+that hangs costs a moment now and then and not one for every file. One line of the log says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from penstock.data.cache import messages
+from penstock.data.cache.policy import key_of
+from penstock.data.cache.program.mapped import MappedPath
+from penstock.data.errors import FrameError
+from penstock.data.transport import frame
+
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 0.5
+STORAGE_SECONDS: Final = 2.0
+SLOWEST_STORAGE: Final = 2 << 20
+"""While the daemon reads a file it is given two seconds, and one for so many bytes."""
+PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""For how long a daemon that failed is left alone."""
+KEPT_CONNECTIONS: Final = 8
+NOTE_SECONDS: Final = 0.2
+
+
+class Answer(NamedTuple):
+    """What the cache says of a file."""
+
+    content: bytes | memoryview | None = None
+    drop: bool = False  # have the pages dropped that reading it oneself fills
+
+
+class CacheError(Exception):
+    """The cache does not do what it was told; says why."""
+
+
+NOTHING: Final = Answer()
+
+
+class CacheClient:
+    """See the module's docstring. Any thread may use it, and children that are forked."""
+
+    def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """``place``: the daemon's socket, a path, or ``@NAME`` for one without a file."""
+        self._place = place
+        self._clock = clock
+        self._idle: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._until = 0.0  # when it may be asked again
+        self._said = False
+        self._notes: dict[str, dict[str, int]] = {}
+        self._noted = clock()
+        self._mapped: dict[str, MappedPath | None] = {}  # None: the daemon does not grant it
+        os.register_at_fork(after_in_child=self._begin_in_child)
+
+    def _begin_in_child(self) -> None:
+        self._lock = threading.Lock()
+        for sock in self._idle:
+            sock.close()
+        self._idle = []
+        self._notes = {}
+        if "multiprocessing.util" in sys.modules:  # its processes end without atexit
+            from multiprocessing.util import Finalize
+
+            Finalize(None, self.send_notes, exitpriority=10)
+
+    @property
+    def away(self) -> bool:
+        """Whether the daemon is left alone for now."""
+        return self._clock() < self._until
+
+    def fetch(self, descriptor: int, path: str, file: str) -> Answer:
+        """Ask for an open file, which is called so below a path of the cache."""
+        now = self._clock()
+        if now < self._until:
+            return NOTHING
+        if now - self._noted > NOTE_SECONDS:
+            self.send_notes()
+        mapped = self._mapped_path(path)
+        if mapped is not None:
+            key = key_of(os.fstat(descriptor))
+            content = mapped.read(key)
+            if content is not None:
+                self._note(path, hits=1, hit_bytes=key.size)
+                return Answer(content)
+        return self._ask(descriptor, path, file)
+
+    def _mapped_path(self, path: str) -> MappedPath | None:
+        """What the daemon has granted of a path; asked for once, and when that is out of use."""
+        if path in self._mapped:
+            found = self._mapped[path]
+            if found is None or found.in_use:
+                return found
+        self._mapped[path] = None
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        sock = None
+        try:
+            sock = self._take()
+            self._mapped[path] = self._enter(sock, path, folder)
+            self._give_back(sock)
+        except (FrameError, TimeoutError, OSError, ValueError) as error:
+            if sock is not None:
+                sock.close()
+            self._note_failure(error)
+        finally:
+            os.close(folder)
+        return self._mapped.get(path)
+
+    def _enter(self, sock: socket.socket, path: str, folder: int) -> MappedPath | None:
+        frame.send(sock, messages.ENTER, [messages.CACHE_PROTOCOL_VERSION, path], (), (folder,))
+        answer = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
+        if answer.kind != messages.GRANTED or len(answer.descriptors) != 2:
+            for descriptor in answer.descriptors:
+                os.close(descriptor)
+            return None
+        return MappedPath(*answer.descriptors)
+
+    def _ask(self, descriptor: int, path: str, file: str) -> Answer:
+        try:
+            sock = self._take()
+        except OSError as error:
+            self._note_failure(error)
+            return NOTHING
+        try:
+            header = [messages.CACHE_PROTOCOL_VERSION, path, file]
+            frame.send(sock, messages.ASK, header, (), (descriptor,))
+            answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
+            if answer.kind == messages.READING:
+                size = os.fstat(descriptor).st_size
+                frame.set_timeouts(sock, STORAGE_SECONDS + size / SLOWEST_STORAGE)
+                answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
+                frame.set_timeouts(sock, ANSWER_SECONDS)
+            found = _answer(answer)
+        except CacheError as error:
+            sock.close()
+            self._note_failure(error, PAUSES[-1])
+            return NOTHING
+        except (FrameError, TimeoutError, OSError) as error:
+            sock.close()
+            self._note_failure(error)
+            return NOTHING
+        self._failures = 0
+        self._give_back(sock)
+        return found
+
+    def note_unseen(self, path: str) -> None:
+        """A file below a path was opened in a way that this cache has no part in."""
+        self._note(path, unseen=1)
+        if self._clock() - self._noted > NOTE_SECONDS:
+            self.send_notes()
+
+    def _note(self, path: str, **more: int) -> None:
+        with self._lock:
+            counts = self._notes.setdefault(path, {})
+            for name, number in more.items():
+                counts[name] = counts.get(name, 0) + number
+
+    def send_notes(self) -> None:
+        """Tell the daemon what it did not see, if it is there."""
+        with self._lock:
+            notes, self._notes = self._notes, {}
+        self._noted = self._clock()
+        if not notes or self.away:
+            return
+        sock = None
+        try:
+            sock = self._take()
+            frame.send(sock, messages.NOTE, [messages.CACHE_PROTOCOL_VERSION, notes])
+        except (FrameError, OSError):  # counts are lost, which nobody has to be told
+            if sock is not None:
+                sock.close()
+            self._leave_alone(PAUSES[0])
+            return
+        self._give_back(sock)
+
+    def command(self, kind: int, *values: Any) -> Any:
+        """Have the daemon do STAT or DROP; its report.
+
+        Raises:
+            CacheError: it is not there, or refuses.
+        """
+        try:
+            sock = self._connect()
+        except OSError as error:
+            raise CacheError(f"no cache at {self._place}: {error.strerror or error}") from error
+        with contextlib.closing(sock):
+            frame.set_timeouts(sock, 10 * ANSWER_SECONDS)
+            try:
+                frame.send(sock, kind, [messages.CACHE_PROTOCOL_VERSION, *values])
+                answer = frame.receive(sock, messages.no_body)
+            except (FrameError, TimeoutError) as error:
+                raise CacheError(f"the cache at {self._place}: {error}") from error
+        if answer.kind != messages.STAT:
+            raise CacheError(f"the cache at {self._place} refuses: {answer.header}")
+        return answer.header
+
+    def _take(self) -> socket.socket:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def _connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(ANSWER_SECONDS)
+            sock.connect(address(self._place))
+            frame.set_timeouts(sock, ANSWER_SECONDS)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _give_back(self, sock: socket.socket) -> None:
+        with self._lock:
+            if len(self._idle) < KEPT_CONNECTIONS:
+                self._idle.append(sock)
+                return
+        sock.close()
+
+    def _leave_alone(self, seconds: float) -> None:
+        with self._lock:
+            for sock in self._idle:
+                sock.close()
+            self._idle = []
+            self._mapped = {}  # else its memory would outlive it
+            self._until = self._clock() + seconds
+
+    def _note_failure(self, why: Exception, pause: float | None = None) -> None:
+        self._leave_alone(pause or PAUSES[min(self._failures, len(PAUSES) - 1)])
+        self._failures += 1
+        said, self._said = self._said, True
+        if not said:
+            logger.warning(
+                "the cache at %s is of no use now, files are read as without it: %s",
+                self._place,
+                why,
+            )
+
+
+def address(place: str) -> str:
+    """The address of a Unix socket: ``@NAME`` is one without a file."""
+    return f"\0{place[1:]}" if place.startswith("@") else place
+
+
+def _fresh(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def _answer(answer: frame.Frame) -> Answer:
+    values = messages.fields(answer.kind, answer.header)
+    if answer.kind == messages.CONTENT:
+        if len(answer.body) != values[0]:
+            raise FrameError(f"{len(answer.body)} bytes of a file of {values[0]}")
+        return Answer(answer.body)
+    if answer.kind == messages.OWN:
+        return Answer(None, bool(values[0]))
+    raise CacheError(str(values[0]) if values else f"a message of kind {answer.kind}")

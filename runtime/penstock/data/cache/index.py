@@ -1,0 +1,95 @@
+"""Where each file lies in an arena, in memory that programs of the node read without asking.
+
+One process writes, any number read, and none waits: an entry has a checksum, so that one that is
+just being written is not taken for one; and whoever has copied a file looks once more whether its
+entry is still the same (`penstock.data.cache.program.mapped`). An entry has one of eight places,
+which follow from the file; where all are taken the file is not in the index, and the daemon is
+asked for it. The first bytes say whether the index is still in use.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, Final
+
+from penstock.data.cache.policy import Key
+
+IN_USE: Final = b"PNSCACHE"
+HEADER_BYTES: Final = 64
+WAYS: Final = 8
+BYTES_PER_PLACE: Final = 16 << 10
+"""Of the arena: files of that mean length still find a place."""
+_ENTRY: Final = struct.Struct("<QQQqQI4x")
+_CHECKED: Final = 40
+_MIX: Final = 0x9E3779B97F4A7C15
+_MASK: Final = (1 << 64) - 1
+_NONE: Final = bytes(_ENTRY.size)
+
+
+def index_bytes(capacity: int) -> int:
+    """The length of the index of an arena of so many bytes."""
+    buckets = 1 << max(6, (capacity // (BYTES_PER_PLACE * WAYS)).bit_length())
+    return HEADER_BYTES + buckets * WAYS * _ENTRY.size
+
+
+class Index:
+    """See the module's docstring."""
+
+    def __init__(self, memory: Any) -> None:
+        """``memory``: of `index_bytes`; all zero, or what another has written."""
+        self._memory = memory
+        self._bits = ((len(memory) - HEADER_BYTES) // (WAYS * _ENTRY.size)).bit_length() - 1
+
+    @property
+    def in_use(self) -> bool:
+        """Whether whoever wrote it still does."""
+        return bytes(self._memory[: len(IN_USE)]) == IN_USE
+
+    def begin(self) -> None:
+        """The writer begins."""
+        self._memory[: len(IN_USE)] = IN_USE
+
+    def end(self) -> None:
+        """The writer will change it no more: what it says is no longer so."""
+        self._memory[: len(IN_USE)] = bytes(len(IN_USE))
+
+    def find(self, key: Key) -> tuple[int, int] | None:
+        """Where the entry of a file is, and the place of the file in the arena."""
+        device, inode, size, mtime_ns = key
+        for at in self._places(device, inode):
+            found = _ENTRY.unpack_from(self._memory, at)
+            if (
+                found[1] == inode
+                and found[2] == size
+                and found[3] == mtime_ns
+                and found[0] == device
+                and zlib.crc32(self._memory[at : at + _CHECKED]) == found[5]
+            ):
+                return at, found[4]
+        return None
+
+    def still(self, at: int, key: Key, place: int) -> bool:
+        """Whether an entry says what it said."""
+        found = _ENTRY.unpack_from(self._memory, at)
+        return found[:5] == (*key, place)
+
+    def add(self, key: Key, place: int) -> bool:
+        """Have a file found; False where all its places are taken."""
+        for at in self._places(key.device, key.inode):
+            if self._memory[at : at + _ENTRY.size] == _NONE:
+                entry = _ENTRY.pack(*key, place, 0)
+                crc = zlib.crc32(entry[:_CHECKED])
+                self._memory[at : at + _ENTRY.size] = _ENTRY.pack(*key, place, crc)
+                return True
+        return False
+
+    def remove(self, key: Key) -> None:
+        """Have a file not found any more."""
+        if (found := self.find(key)) is not None:
+            self._memory[found[0] : found[0] + _ENTRY.size] = _NONE
+
+    def _places(self, device: int, inode: int) -> range:
+        bucket = ((inode ^ (device << 17)) * _MIX & _MASK) >> (64 - self._bits)
+        start = HEADER_BYTES + bucket * WAYS * _ENTRY.size
+        return range(start, start + WAYS * _ENTRY.size, _ENTRY.size)

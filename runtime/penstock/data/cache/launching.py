@@ -1,0 +1,109 @@
+"""A cache for one program or one pod: a daemon of its own, unless the node has one already.
+
+The daemon is a process beside the program and ends with whoever started it, however that ends. Its
+socket has no file and its memory no name, so that nothing is left. A program without a cache runs
+as ever: whatever cannot be started is told in one line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from penstock.crds import environment as names
+from penstock.data.cache import messages
+from penstock.data.cache.client import CacheClient, CacheError
+from penstock.data.cache.locations import cache_socket
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.05
+END_SECONDS: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1
+_CODE: Final = "import sys; from penstock.data.cache.commands import cache; cache(sys.argv[1:])"
+
+
+def serves(place: str, paths: Sequence[str]) -> bool:
+    """Whether there is a daemon at a socket that has these paths."""
+    try:
+        report = CacheClient(place).command(messages.STAT)
+    except CacheError:
+        return False
+    return set(paths) <= set(report)
+
+
+def start_daemon(place: str, memory: int, paths: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """A daemon for this user's programs; None where it does not come up, which is logged."""
+    command = [sys.executable, "-c", _CODE, "run", "--private", "--socket", place]
+    command += ["--memory", str(memory), *(f"--paths={path}" for path in paths)]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it makes one system call
+        )
+    except OSError as error:
+        logger.warning("no cache: its process cannot be started: %s", error)
+        return None
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if serves(place, paths):
+            return process
+        if process.poll() is not None:
+            break
+        time.sleep(LOOK_SECONDS)
+    if not serves(place, paths):  # another may have been quicker, and has the socket
+        logger.warning("no cache: its process did not come up; files are read as without it")
+    end(process)
+    return None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a daemon."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def beside_program(
+    memory: int, paths: Sequence[str], environ: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """The environment of a program that reads these paths through a cache, while it is there."""
+    place, process = cache_socket(environ), None
+    if serves(place, paths):
+        logger.info("the cache of this node, at %s, is used", place)
+    else:
+        place = f"@penstock-cache-{os.getpid()}-{os.urandom(8).hex()}"
+        process = start_daemon(place, memory, paths)
+        if process is None:
+            yield dict(environ)
+            return
+    try:
+        yield {
+            **environ,
+            names.CACHE_SOCKET: place,
+            names.CACHE_PATHS: os.pathsep.join(paths),
+        }
+    finally:
+        if process is not None:
+            end(process)
+
+
+def _die_with_parent() -> None:
+    """In the child: ask Linux to kill it when who started it is no more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,58 @@
+"""What a cache is asked and answers, in frames of `penstock.data.transport.frame`.
+
+| kind    | from   | header                            | with it               |
+|---------|--------|-----------------------------------|-----------------------|
+| ASK     | client | version, path of the cache, file  | the file, open        |
+| FETCH   | daemon | path of the cache, file, size, mtime |                    |
+| CONTENT | daemon | size, crc32 or None               | the bytes             |
+| READING | daemon | (more follows: storage is read)   |                       |
+| OWN     | daemon | whether pages are to be dropped, full |                   |
+| REFUSED | daemon | why                               |                       |
+| ENTER   | client | version, path of the cache        | the folder, open      |
+| GRANTED | daemon |                                   | index and arena, open |
+| NOTE    | client | version, {path of the cache: {what: how many}} |          |
+| STAT    | client | version                           | answer: STAT, report  |
+| DROP    | client | version, path or None             | answer: STAT, report  |
+
+Clients (ASK, ENTER, NOTE, STAT, DROP) are on a Unix socket; daemons of other nodes (FETCH) on TCP,
+after the handshake of the data plane and sealed. OWN means: read it from storage yourself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.data.errors import FrameError
+
+NOTED: Final = frozenset({"unseen", "hits", "hit_bytes"})
+"""What clients count by themselves."""
+CACHE_PROTOCOL_VERSION: Final = 1
+ASK, FETCH, CONTENT, READING, OWN, REFUSED, NOTE, STAT, DROP, ENTER, GRANTED = range(64, 75)
+MAX_HEADER_BYTES: Final = 64 << 10
+
+_FIELDS: Final = {
+    ASK: 3,
+    FETCH: 4,
+    CONTENT: 2,
+    READING: 0,
+    OWN: 2,
+    REFUSED: 1,
+    NOTE: 2,
+    STAT: 1,
+    DROP: 2,
+    ENTER: 2,
+    GRANTED: 0,
+}
+
+
+def fields(kind: int, header: Any) -> list[Any]:
+    """The header's fields; raises FrameError where they are not those of the kind."""
+    wanted = _FIELDS.get(kind)
+    if wanted is None or not isinstance(header, list) or len(header) != wanted:
+        raise FrameError(f"a message of kind {kind} with the header {str(header)[:100]}")
+    return header
+
+
+def no_body(size: int) -> memoryview:
+    """For whoever expects none."""
+    raise FrameError(f"a body of {size} bytes where there is none")

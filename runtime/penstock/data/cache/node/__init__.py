@@ -1,0 +1,1 @@
+"""The daemon that holds a node's cache: memory, decisions, connections."""

@@ -1,0 +1,396 @@
+"""The cache of a node: it gives files from memory to programs that have them open.
+
+A program that wants a file has opened it itself, and passes the open file. So nobody is given a
+byte that it could not read anyway, and what a file is (device, inode, size, time of its last
+change) is what the kernel says of that open file. The daemon reads files that it keeps from there
+too: no client can have it hold something else.
+
+Guarantees: a program never needs the daemon. What is full, too large, changed meanwhile or
+unreadable is answered with OWN, and the program reads it as it would have. All that waits has a
+time-out; connections are bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.data.cache import messages
+from penstock.data.cache.node.contents import Contents, Held
+from penstock.data.cache.peers import Peers
+from penstock.data.cache.policy import Key, Verdict, key_of
+from penstock.data.errors import FrameError, HandshakeError
+from penstock.data.transport import frame, handshake
+from penstock.data.transport.newcomers import Newcomers
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 2048
+LOOK_SECONDS: Final = 5.0
+"""How often an idle connection looks whether the daemon ends; whoever does not take what it asked
+for in so long is gone."""
+MOST_FOLDERS: Final = 65_536
+"""Of which it is remembered whether all may read in them."""
+SLOWEST_STORAGE: Final = 1 << 20
+"""Bytes a second below which nobody waits for what somebody else reads in."""
+
+Send = Callable[..., None]
+
+
+class CacheDaemon:
+    """See the module's docstring; `serve` and `serve_peers` each take a thread of their own."""
+
+    def __init__(
+        self, contents: Contents, peers: Peers | None = None, *, private: bool = False
+    ) -> None:
+        """``private``: serve programs of this process's user only, whatever they can open."""
+        self.contents = contents
+        self.private = private
+        self._public_folders: dict[str, bool] = {}
+        self.peers = peers
+        self._ending = threading.Event()
+        self._listeners: list[socket.socket] = []
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._newcomers = Newcomers()
+
+    def serve(self, listener: socket.socket) -> None:
+        """Serve programs of this node on a Unix socket, until `end`."""
+        self._accept(listener, self._serve_client)
+
+    def serve_peers(self, listener: socket.socket) -> None:
+        """Serve the daemons of other nodes on TCP, until `end`."""
+        self._accept(listener, self._serve_peer)
+
+    def end(self) -> None:
+        """Stop serving; who is connected reads its files itself."""
+        self._ending.set()
+        with self._lock:
+            sockets = [*self._listeners, *self._connections]
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        if self.peers is not None:
+            self.peers.end()
+
+    def _accept(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        with self._lock:
+            self._listeners.append(listener)
+        while not self._ending.is_set():
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                if self._ending.wait(0.1):  # too many open files: some will be closed
+                    return
+                continue
+            with self._lock:
+                full = len(self._connections) >= MOST_CONNECTIONS or self._ending.is_set()
+                if not full:
+                    self._connections.add(sock)
+            if full:
+                sock.close()
+                continue
+            threading.Thread(
+                target=self._serve_one, args=(sock, serve), name="penstock-cache", daemon=True
+            ).start()
+
+    def _serve_one(self, sock: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        try:
+            serve(sock)
+        except (FrameError, HandshakeError, OSError) as error:
+            logger.debug("a connection ended: %s", error)
+        finally:
+            with self._lock:
+                self._connections.discard(sock)
+            sock.close()
+
+    # ------------------------------------------------------------------ programs of this node
+
+    def _serve_client(self, sock: socket.socket) -> None:
+        frame.set_timeouts(sock, LOOK_SECONDS)
+
+        if self.private and user_of(sock) != os.getuid():
+            frame.send(sock, messages.REFUSED, ["the cache is another user's"])
+            return
+
+        def send(kind: int, header: Any, *body: Any, descriptors: Sequence[int] = ()) -> None:
+            frame.send(sock, kind, header, body, descriptors)
+
+        while not self._ending.is_set():
+            try:
+                asked = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
+            except TimeoutError:
+                continue
+            try:
+                self._answer_client(sock, asked, send)
+            finally:
+                for descriptor in asked.descriptors:
+                    os.close(descriptor)
+
+    def _answer_client(self, sock: socket.socket, asked: frame.Frame, send: Send) -> None:
+        values = messages.fields(asked.kind, asked.header)
+        if asked.kind in (messages.CONTENT, messages.OWN, messages.FETCH):
+            raise FrameError(f"a message of kind {asked.kind} from a client")
+        if values[0] != messages.CACHE_PROTOCOL_VERSION:
+            send(messages.REFUSED, [f"the cache speaks version {messages.CACHE_PROTOCOL_VERSION}"])
+        elif asked.kind == messages.NOTE:
+            self._note(values[1])
+        elif asked.kind == messages.ENTER:
+            self._grant(str(values[1]), asked.descriptors, send)
+        elif asked.kind == messages.STAT:
+            send(messages.STAT, self.contents.report())
+        elif asked.kind == messages.DROP:
+            self._drop(sock, values[1], send)
+        elif values[1] not in self.contents.counts:
+            send(messages.REFUSED, [f"{values[1]} is not among the paths of this cache"])
+        elif len(asked.descriptors) != 1:
+            raise FrameError(f"{len(asked.descriptors)} open files where one was due")
+        else:
+            self._give(asked.descriptors[0], str(values[1]), str(values[2]), send)
+
+    def _note(self, notes: Any) -> None:
+        """Take in what a client has counted; raises FrameError for what is none."""
+        try:
+            for path, counts in notes.items():
+                known = {name: int(counts[name]) for name in messages.NOTED & counts.keys()}
+                if path in self.contents.counts and min(known.values(), default=-1) >= 0:
+                    self.contents.note(path, **known)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise FrameError(f"a note that is none: {error}") from error
+
+    def _grant(self, path: str, descriptors: Sequence[int], send: Send) -> None:
+        """Let a program that has a path's folder open read what all may read below it."""
+        try:
+            same = os.path.samestat(os.fstat(descriptors[0]), Path(path).stat())
+        except (IndexError, OSError, ValueError):
+            same = False
+        if not same or path not in self.contents.counts:
+            send(messages.REFUSED, [f"{path} is not the folder of this cache"])
+            return
+        shared = self.contents.shared(path)
+        try:
+            send(messages.GRANTED, [], descriptors=shared)
+        finally:
+            for descriptor in shared:
+                os.close(descriptor)
+
+    def _is_public(self, path: str, file: str, key: Key) -> bool:
+        """Whether all who may open a path's folder may read a file below it."""
+        if self.private:
+            return True
+        if not same_file(path, file, key):
+            return False
+        return readable_by_all(path, file, self._public_folders)
+
+    def _drop(self, sock: socket.socket, path: str | None, send: Send) -> None:
+        if user_of(sock) not in (0, os.getuid()):
+            send(messages.REFUSED, ["only the user of the cache, and root, may drop what it holds"])
+        elif path is not None and path not in self.contents.counts:
+            send(messages.REFUSED, [f"{path} is not among the paths of this cache"])
+        else:
+            self.contents.drop(path)
+            send(messages.STAT, self.contents.report())
+
+    def _give(self, descriptor: int, path: str, file: str, send: Send) -> None:
+        """Answer a program that has a file open."""
+        contents, size = self.contents, 0
+        key = readable_key(descriptor)
+        if key is not None:
+            size = key.size
+            if (held := contents.find(key, path)) is not None:
+                self._send_held(held, send)
+                contents.note(path, hits=1, hit_bytes=size)
+                return
+            if self.peers is not None and self._give_from_peer(key, descriptor, path, file, send):
+                return
+            if self._read_in(key, descriptor, path, file, send):
+                return
+        contents.note(path, misses=1, miss_bytes=size)
+        send(messages.OWN, [contents.thrashes, True])
+
+    def _read_in(self, key: Key, descriptor: int, path: str, file: str, send: Send) -> bool:
+        """Have a file read into the cache, by this thread or another, and send it."""
+        contents = self.contents
+        verdict, held = contents.meet(key, path, self._is_public(path, file, key))
+        if verdict is Verdict.PASS:
+            return False
+        read = verdict is Verdict.ADMIT
+        if verdict is not Verdict.HIT:
+            send_or_release(send, contents, held, messages.READING, [])
+        if read:
+            assert held is not None
+            if not contents.read_in(held, descriptor):
+                return False
+        elif verdict is Verdict.WAIT:
+            held = contents.wait(key, 1 + key.size / SLOWEST_STORAGE)
+        if held is None:
+            return False
+        if read:
+            contents.note(path, misses=1, miss_bytes=key.size)
+        else:
+            contents.note(path, hits=1, hit_bytes=key.size)
+        self._send_held(held, send)
+        return True
+
+    def _send_held(self, held: Held, send: Send) -> None:
+        try:
+            send(messages.CONTENT, [held.key.size, held.crc], self.contents.view(held))
+        finally:
+            self.contents.release(held)
+
+    def _give_from_peer(self, key: Key, descriptor: int, path: str, file: str, send: Send) -> bool:
+        """Answer with what the file's home says; False: this node reads it itself."""
+        assert self.peers is not None
+        if not same_file(path, file, key):
+            return False  # it is not there by that name here: others could not check it either
+        content, remote = self.peers.fetch(path, file, key, lambda: send(messages.READING, []))
+        self.contents.note(path, refused_answers=remote.refused)
+        if content is not None:
+            if remote.read:
+                self.contents.note(path, misses=1, miss_bytes=key.size)
+            else:
+                self.contents.note(path, hits=1, hit_bytes=key.size, remote_hits=1)
+            send(messages.CONTENT, [key.size, None], content)
+            return True
+        if remote.mine:
+            return False
+        self.contents.note(path, misses=1, miss_bytes=key.size)
+        send(messages.OWN, [self.contents.thrashes, False])
+        return True
+
+    # ------------------------------------------------------------------ other nodes
+
+    def _serve_peer(self, sock: socket.socket) -> None:
+        assert self.peers is not None
+        self._newcomers.admit(sock)
+        try:
+            peer = handshake.answer(sock, self.peers.token, self.peers.name)
+        finally:
+            self._newcomers.remove(sock)
+        frame.set_timeouts(sock, LOOK_SECONDS)
+        reader = frame.Reader(sock, peer.seals.receiving if peer.seals else None)
+        seal = peer.seals.sending if peer.seals else None
+
+        def send(kind: int, header: Any, *body: Any) -> None:
+            frame.send(sock, kind, header, body, seal=seal)
+
+        while not self._ending.is_set():
+            try:
+                asked = reader.receive(messages.no_body)
+            except TimeoutError:
+                continue
+            if asked.kind != messages.FETCH:
+                raise FrameError(f"a message of kind {asked.kind} from another node")
+            self._give_to_peer(messages.fields(asked.kind, asked.header), send)
+
+    def _give_to_peer(self, values: list[Any], send: Send) -> None:
+        """Answer another node, whose file this is the home of."""
+        path, file, size, mtime_ns = values
+        try:
+            descriptor = open_below(str(path), str(file)) if path in self.contents.counts else -1
+        except (OSError, ValueError):
+            descriptor = -1
+        try:
+            key = None if descriptor < 0 else readable_key(descriptor)
+            if key is None or (key.size, key.mtime_ns) != (size, mtime_ns):
+                send(messages.OWN, [False, False])  # not here, or another version
+                return
+            if (held := self.contents.find(key, path)) is not None:
+                self._send_held(held, send)
+                return
+            public = self._is_public(path, file, key)
+            verdict, held = self.contents.meet(key, path, public)
+            if verdict in (Verdict.ADMIT, Verdict.WAIT):
+                send_or_release(send, self.contents, held, messages.READING, [])
+            if verdict is Verdict.ADMIT and held is not None:
+                held = held if self.contents.read_in(held, descriptor) else None
+            elif verdict is Verdict.WAIT:
+                held = self.contents.wait(key, 1 + key.size / SLOWEST_STORAGE)
+            if held is None:
+                send(messages.OWN, [False, True])
+            else:
+                self._send_held(held, send)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def send_or_release(
+    send: Send, contents: Contents, held: Held | None, kind: int, header: Any
+) -> None:
+    """Say something while a file that is to be read in waits; it is given up if nobody listens."""
+    try:
+        send(kind, header)
+    except BaseException:
+        if held is not None:
+            contents.abandon(held)
+        raise
+
+
+def readable_key(descriptor: int) -> Key | None:
+    """What an open file is; None where it is no regular file, or was not opened for reading."""
+    try:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    readable = flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_PATH
+    return key_of(status) if readable and stat.S_ISREG(status.st_mode) else None
+
+
+def same_file(path: str, file: str, key: Key) -> bool:
+    """Whether a name below a path is this file on this node: a client's word is not enough."""
+    if not plain_name(file):
+        return False
+    try:
+        return key_of(Path(path, file).stat()) == key
+    except (OSError, ValueError):
+        return False
+
+
+def readable_by_all(path: str, file: str, folders: dict[str, bool]) -> bool:
+    """Whether a file, and the folders to it from a path, are open to all users.
+
+    ``folders``: what is known of folders; it is not asked again, and bounded.
+    """
+    try:
+        root, real = Path(path).resolve(), Path(path, file).resolve()
+        if not real.is_relative_to(root) or not real.stat().st_mode & stat.S_IROTH:
+            return False
+        for folder in (one for one in real.parents if one != root and one.is_relative_to(root)):
+            name = str(folder)
+            if name not in folders:
+                if len(folders) >= MOST_FOLDERS:
+                    folders.clear()
+                folders[name] = bool(folder.stat().st_mode & stat.S_IXOTH)
+            if not folders[name]:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def open_below(path: str, file: str) -> int:
+    """Open a file below a path for reading. Raises OSError, ValueError."""
+    if not plain_name(file):
+        raise ValueError(f"{file}: no name below {path}")
+    return os.open(Path(path, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def plain_name(file: str) -> bool:
+    """Whether a name stays below what it is relative to, but for links."""
+    return bool(file) and not file.startswith("/") and ".." not in file.split("/")
+
+
+def user_of(sock: socket.socket) -> int:
+    """The user whose process is at the other end of a Unix socket."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], "little")

@@ -1,0 +1,135 @@
+"""What a cache has counted, as Prometheus reads it: ``/metrics`` and ``/healthz`` of its daemon.
+
+The text is written here: an image of a job has no client library of Prometheus, and needs none for
+a handful of figures. Labels are the paths of the cache, which its command line bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from penstock.base.http.server import HttpServer, make_server
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+KEEP_ALIVE_SECONDS: Final = 60
+
+Report = Mapping[str, Mapping[str, Any]]
+"""By path, as `penstock.data.cache.node.contents.Contents.report` has it."""
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class _Family(NamedTuple):
+    """Figures of one name."""
+
+    name: str
+    kind: str
+    meaning: str
+    of: Callable[[Mapping[str, Any]], float]
+
+
+def _count(field: str) -> Callable[[Mapping[str, Any]], float]:
+    return lambda one: float(one[field])
+
+
+def seen_ratio(one: Mapping[str, Any]) -> float:
+    """The share of a path's reads that came by the cache at all; 1 before the first."""
+    reads = one["seen"] + one["unseen"]
+    return float(one["seen"] / reads) if reads else 1.0
+
+
+FAMILIES: Final = (
+    _Family("hits_total", "counter", "Files found in the cache of a node.", _count("hits")),
+    _Family("misses_total", "counter", "Files read from storage.", _count("misses")),
+    _Family("hit_bytes_total", "counter", "Bytes given from memory.", _count("hit_bytes")),
+    _Family("miss_bytes_total", "counter", "Bytes read from storage.", _count("miss_bytes")),
+    _Family(
+        "remote_hits_total",
+        "counter",
+        "Hits on other nodes, among the hits.",
+        _count("remote_hits"),
+    ),
+    _Family(
+        "refused_answers_total",
+        "counter",
+        "Answers of other nodes that were not what they said.",
+        _count("refused_answers"),
+    ),
+    _Family("bytes", "gauge", "Bytes of files that are held.", _count("held_bytes")),
+    _Family(
+        "seen_ratio", "gauge", "Share of the reads of files that came by the cache.", seen_ratio
+    ),
+)
+
+
+def exposition(report: Report, capacity: int) -> str:
+    """The figures in Prometheus' text form."""
+    lines = [
+        "# HELP penstock_cache_capacity_bytes Bytes that the cache may hold.",
+        "# TYPE penstock_cache_capacity_bytes gauge",
+        f"penstock_cache_capacity_bytes {capacity}",
+    ]
+    for family in FAMILIES:
+        name = f"penstock_cache_{family.name}"
+        lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {family.kind}"]
+        lines += [
+            f'{name}{{path="{_escaped(path)}"}} {family.of(one):.17g}'
+            for path, one in report.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()  # a path may hold bytes that are no text
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+class MetricsServer:
+    """Answers on a listening socket, in a thread of its own, until `end`."""
+
+    def __init__(self, listener: socket.socket, text: Callable[[], str]) -> None:
+        """``text``: the figures of now; called for each scrape."""
+        self._listener = listener
+        self._text = text
+        self._server = _server(self._answer)
+        self._thread = threading.Thread(
+            target=self._run, name="penstock-cache-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop; who is being answered has a second more."""
+        self._server.should_exit = True
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))
+
+    async def _answer(self, scope: dict[str, Any], _: Any, send: Send) -> None:
+        texts: dict[str, Callable[[], str]] = {"/metrics": self._text, "/healthz": lambda: "ok\n"}
+        found = texts.get(scope["path"])
+        if scope["method"] not in ("GET", "HEAD"):
+            await _respond(send, 405, b"GET /metrics or /healthz\n")
+        elif found is None:
+            await _respond(send, 404, b"GET /metrics or /healthz\n")
+        else:
+            await _respond(send, 200, found().encode())
+
+
+def _server(app: Callable[..., Any]) -> HttpServer:
+    return make_server(
+        app,
+        keep_alive_seconds=KEEP_ALIVE_SECONDS,
+        stop_seconds=1,
+        log_level="warning",
+        interface="asgi3",
+    )
+
+
+async def _respond(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

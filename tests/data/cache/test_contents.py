@@ -1,0 +1,187 @@
+"""The memory of a cache: pieces that never overlap, and an index that never gives another file."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.data.cache.index import WAYS, Index, index_bytes
+from penstock.data.cache.node.arena import Arena, Extents
+from penstock.data.cache.node.contents import Contents
+from penstock.data.cache.node.met import MetFiles
+from penstock.data.cache.policy import Key, Verdict, key_of
+from penstock.data.cache.program.mapped import MappedPath
+from tests.data.cache.daemons import until
+
+SIZE = 64
+
+
+class Pieces(RuleBasedStateMachine):
+    """Extents against a row of bytes that say who has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extents = Extents(SIZE)
+        self.taken: dict[int, int] = {}
+
+    @rule(size=st.integers(1, 20))
+    def take(self, size: int) -> None:
+        place = self.extents.take(size)
+        if place is None:
+            free = "".join(" x"[self.owned(at)] for at in range(SIZE))
+            assert " " * size not in free
+            return
+        assert not any(self.owned(at) for at in range(place, place + size))
+        assert place + size <= SIZE
+        self.taken[place] = size
+
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        if self.taken:
+            place = data.draw(st.sampled_from(sorted(self.taken)))
+            self.extents.give_back(place, self.taken.pop(place))
+
+    def owned(self, at: int) -> bool:
+        return any(start <= at < start + size for start, size in self.taken.items())
+
+    @invariant()
+    def neighbours_are_joined(self) -> None:
+        for end, start in zip(self.extents._ends, self.extents._starts[1:], strict=False):
+            assert end < start
+
+
+TestPieces = Pieces.TestCase
+
+
+def test_an_arena_takes_no_more_memory_than_it_may() -> None:
+    arena = Arena(100)
+    assert arena.take(60, room=60) == 0
+    assert arena.take(30, room=20) is None
+    assert arena.take(20, room=20) == 60
+    arena.give_back(0, 60)
+    assert arena.take(50, room=0) == 0, "where something lay before"
+    assert arena.touched == 80
+    arena.close()
+
+
+def test_an_index_finds_what_was_added_and_no_other_version() -> None:
+    index = Index(bytearray(index_bytes(1 << 20)))
+    keys = [Key(5, inode, 100, -7) for inode in range(100)]
+    for place, key in enumerate(keys):
+        assert index.add(key, place)
+    for place, key in enumerate(keys):
+        found = index.find(key)
+        assert found is not None
+        assert found[1] == place
+        assert index.still(found[0], key, place)
+        for other in (key._replace(mtime_ns=0), key._replace(size=1), key._replace(device=6)):
+            assert index.find(other) is None
+    index.remove(keys[3])
+    assert index.find(keys[3]) is None
+    assert index.find(keys[4]) is not None
+
+
+def test_an_entry_that_is_half_written_is_none() -> None:
+    memory = bytearray(index_bytes(1 << 20))
+    index, key = Index(memory), Key(1, 2, 3, 4)
+    index.add(key, 5)
+    found = index.find(key)
+    assert found is not None
+    at = found[0]
+    for byte in range(32, 44):  # the place, and the checksum
+        memory[at + byte] ^= 0xFF
+        assert index.find(key) is None
+        memory[at + byte] ^= 0xFF
+    assert index.find(key) == found
+
+
+def test_a_file_without_a_place_in_the_index_is_not_in_it() -> None:
+    index = Index(bytearray(index_bytes(1)))
+    added = [index.add(Key(1, inode, 1, 1), inode) for inode in range(64 * WAYS * 2)]
+    assert 0 < added.count(True) <= 64 * WAYS
+    for inode, one in enumerate(added):
+        assert (index.find(Key(1, inode, 1, 1)) is not None) is one
+
+
+@pytest.mark.slow
+def test_readers_never_get_bytes_of_another_file(tmp_path: Path) -> None:
+    """Files change, are read in and given up while others copy them from the shared memory."""
+    path, now = str(tmp_path), [0.0]
+    contents = Contents(40_000, (path,), clock=lambda: now[0])
+    versions: dict[Key, bytes] = {}
+    ending, wrong, right = threading.Event(), [], [0]
+
+    def copy() -> None:
+        mapped = MappedPath(*contents.shared(path))
+        while not ending.is_set():
+            for key, expected in list(versions.items())[-6:]:
+                found = mapped.read(key)
+                if found is not None:
+                    right[0] += 1
+                    if found != expected:
+                        wrong.append(key)
+
+    readers = [threading.Thread(target=copy) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    rng = random.Random(1)
+    try:
+        for number in range(300):
+            now[0] += 1  # after three of them a place is used again
+            file = tmp_path / f"{rng.randrange(4)}.bin"
+            content = bytes([number % 256]) * rng.randrange(5000, 9000)
+            file.write_bytes(content)
+            with file.open("rb") as opened:
+                key = key_of(file.stat())
+                versions[key] = content
+                verdict, held = contents.meet(key, path, True)
+                if verdict is Verdict.ADMIT:
+                    assert held is not None
+                    assert contents.read_in(held, opened.fileno())
+                    assert bytes(contents.view(held)) == content
+                    contents.release(held)
+        until(lambda: right[0] > 0)
+    finally:
+        ending.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+
+
+def test_a_file_that_changes_while_it_is_read_in_is_not_kept(tmp_path: Path) -> None:
+    contents = Contents(1000, ("/a",))
+    file = tmp_path / "file"
+    file.write_bytes(b"before")
+    key = key_of(file.stat())
+    verdict, held = contents.meet(key, "/a", True)
+    assert verdict is Verdict.ADMIT
+    assert held is not None
+    with file.open("r+b") as opened:
+        opened.write(b"behind the cache's back")
+        opened.flush()
+        assert not contents.read_in(held, opened.fileno())
+    assert contents.find(key, "/a") is None
+    assert contents.report()["/a"]["held_bytes"] == 0
+
+
+def test_a_file_that_cannot_be_read_is_not_kept() -> None:
+    contents = Contents(1000, ("/a",))
+    _, held = contents.meet(Key(1, 1, 10, 0), "/a", True)
+    assert held is not None
+    assert not contents.read_in(held, -1)
+    assert contents.meet(Key(1, 1, 10, 0), "/a", True)[0] is Verdict.ADMIT
+
+
+@pytest.mark.parametrize("count", [1, 1000, 50_000])
+def test_different_files_are_counted_within_two_per_cent(count: int) -> None:
+    met = MetFiles()
+    for _ in range(2):
+        for inode in range(count):
+            met.add(Key(64769, 1_000_000 + 7 * inode, 110_000, 1_700_000_000_000_000_000 + inode))
+    assert met.count == pytest.approx(count, rel=0.02)
+    assert met.total_bytes == pytest.approx(110_000 * count, rel=0.02)

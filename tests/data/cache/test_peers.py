@@ -1,0 +1,246 @@
+"""Caches of several nodes: each file is read once in all, and nobody is believed or waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.listener import address_of, create_listener
+from penstock.data.cache import messages, peers
+from penstock.data.cache.client import CacheClient
+from penstock.data.cache.homes import home_of
+from penstock.data.cache.peers import Peers
+from penstock.data.cache.policy import Key
+from penstock.data.errors import DataError
+from penstock.data.transport import frame, handshake
+from tests.data.cache.daemons import Daemon, daemon, files, place, read, until
+
+TOKEN = "of these caches"
+
+
+@contextlib.contextmanager
+def node_group(folder: Path, count: int, *, answer_seconds: float = 10) -> Iterator[list[Daemon]]:
+    """Daemons of several nodes, as far as they can tell, that know each other."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(count)]
+    (token := folder.parent / "token").write_text(TOKEN)
+    with contextlib.ExitStack() as stack:
+        group = []
+        for address in addresses:
+            more = ["--listen", address, "--peers", ",".join(addresses)]
+            more += ["--token-file", str(token), "--answer-seconds", str(answer_seconds)]
+            group.append(stack.enter_context(daemon(place(), folder, more=more)))
+        yield group
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    return tmp_path / "data"
+
+
+def epoch(group: list[Daemon], folder: Path, made: dict[str, bytes]) -> tuple[int, int]:
+    """Every node reads every file; how many reads came to storage, and from other nodes."""
+    before = [one.stat(folder) for one in group]
+    for one in group:
+        client = CacheClient(one.place)
+        for name, content in made.items():
+            assert read(client, folder, name) in (None, content)
+        client.send_notes()
+    seen = len(made)
+    for one, said in zip(group, before, strict=True):
+        one.wait_for(folder, seen=said["seen"] + seen)
+    after = [one.stat(folder) for one in group]
+    return tuple(  # type: ignore[return-value] - of two
+        sum(now[name] - then[name] for now, then in zip(after, before, strict=True))
+        for name in ("misses", "remote_hits")
+    )
+
+
+@pytest.mark.slow
+def test_each_file_is_read_once_in_all_and_a_dead_node_costs_its_own(folder: Path) -> None:
+    made = files(folder, 60)
+    with node_group(folder, 3) as group:
+        # Those that came up first may have found others absent, who are back within a second.
+        until(lambda: epoch(group, folder, made)[0] == 0)
+        held = [one.stat(folder)["held_bytes"] // 1000 for one in group]
+        assert sum(held) >= 60
+        assert min(held) > 0
+        assert epoch(group, folder, made)[1] > 0
+        lost = group.pop()
+        lost.process.kill()
+        lost.process.wait()
+        began = time.monotonic()
+        misses, _ = epoch(group, folder, made)
+        assert misses <= held[2]
+        assert time.monotonic() - began < 60
+        assert epoch(group, folder, made)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_home_that_hangs_is_left_out_after_a_few_files(folder: Path) -> None:
+    made = files(folder, 60)
+    with node_group(folder, 2, answer_seconds=0.2) as group:
+        epoch(group, folder, made)
+        group[1].process.send_signal(signal.SIGSTOP)
+        try:
+            client = CacheClient(group[0].place)
+            for name, content in made.items():
+                assert read(client, folder, name) in (None, content)
+            until(lambda: all(read(client, folder, n) == c for n, c in made.items()))
+        finally:
+            group[1].process.send_signal(signal.SIGCONT)
+
+
+def test_a_name_that_is_another_file_here_is_not_asked_for(folder: Path) -> None:
+    made = files(folder, 8)
+    with node_group(folder, 2) as group:
+        until(lambda: epoch(group, folder, made)[0] == 0)
+        own = folder.parent / "own.bin"
+        own.write_bytes(b"x" * 1000)
+        for name in made:
+            status = (folder / name).stat()
+            os.utime(own, ns=(status.st_atime_ns, status.st_mtime_ns))
+            descriptor = os.open(own, os.O_RDONLY)
+            answer = CacheClient(group[0].place).fetch(descriptor, str(folder), name)
+            os.close(descriptor)
+            assert answer.content is None or bytes(answer.content) == b"x" * 1000
+
+
+class Peer:
+    """A daemon of another node that proves who it is, and then answers as a test wants."""
+
+    def __init__(self, answer: Callable[[socket.socket, list[Any], Any], None]) -> None:
+        self._listener = create_listener("127.0.0.1", 0)
+        self.address = address_of(self._listener)
+        self._answer = answer
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                with contextlib.suppress(DataError, OSError), contextlib.closing(sock):
+                    known = handshake.answer(sock, TOKEN, "evil")
+                    assert known.seals is not None
+                    reader = frame.Reader(sock, known.seals.receiving)
+                    while True:
+                        asked = reader.receive(messages.no_body)
+                        self._answer(sock, asked.header, known.seals.sending)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def not_as_they_say(rng: random.Random, content: bytes) -> Callable[..., None]:
+    """Answers that are cut, or have another byte, length or checksum."""
+
+    def answer(sock: socket.socket, asked: list[Any], seal: Any) -> None:
+        size, crc, body = len(content), zlib.crc32(content), bytearray(content)
+        match rng.randrange(6):
+            case 0:
+                body[rng.randrange(size)] ^= 1 << rng.randrange(8)
+            case 1:
+                crc ^= 1
+            case 2:
+                del body[rng.randrange(size) :]
+            case 3:
+                body += b"x"
+            case 4:
+                size, body = size - 1, body[:-1]
+                crc = zlib.crc32(body)
+            case 5:
+                near, far = socket.socketpair()
+                frame.send(near, messages.CONTENT, [size, crc], [bytes(body)], seal=seal)
+                whole = far.recv(1 << 16)
+                near.close()
+                far.close()
+                sock.sendall(whole[: rng.randrange(1, len(whole))])
+                sock.shutdown(socket.SHUT_RDWR)
+                return
+        frame.send(sock, messages.CONTENT, [size, crc], [bytes(body)], seal=seal)
+
+    return answer
+
+
+@pytest.mark.slow
+def test_of_a_thousand_corrupt_and_cut_answers_none_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "CONNECT_SECONDS", 10)
+    content = random.Random(1).randbytes(500)
+    evil = Peer(not_as_they_say(random.Random(2), content))
+    group = Peers("127.0.0.1:1", [evil.address], TOKEN, answer_seconds=10)
+    refused, asked = 0, 0
+    try:
+        for number in range(1_000_000):
+            name = f"{number}.bin"
+            if home_of(f"/data/{name}", ["127.0.0.1:1", evil.address]) == evil.address:
+                found, remote = group.fetch("/data", name, Key(1, number, 500, 0), lambda: None)
+                assert found is None
+                asked += 1
+                refused += remote.refused
+                if asked == 1000:
+                    break
+        assert refused == 1000
+    finally:
+        group.end()
+        evil.close()
+
+
+def test_a_right_answer_is_taken() -> None:
+    content = b"right" * 100
+
+    def answer(sock: socket.socket, asked: list[Any], seal: Any) -> None:
+        assert asked == ["/data", asked[1], 500, 7]
+        frame.send(sock, messages.READING, [], seal=seal)
+        crc = zlib.crc32(content)
+        frame.send(sock, messages.CONTENT, [500, crc], [content], seal=seal)
+
+    good = Peer(answer)
+    group = Peers("127.0.0.1:1", [good.address], TOKEN, answer_seconds=30)
+    reading: list[bool] = []
+    try:
+        for number in range(100):
+            if home_of(f"/data/{number}", group.live) == good.address:
+                key = Key(1, number, 500, 7)
+                found, remote = group.fetch("/data", str(number), key, lambda: reading.append(True))
+                assert found == content
+                assert remote.read
+    finally:
+        group.end()
+        good.close()
+    assert len(reading) > 20
+
+
+def test_who_holds_another_token_takes_no_part() -> None:
+    stranger = Peer(lambda *_: None)
+    group = Peers("127.0.0.1:1", [stranger.address], "another token")
+    try:
+        for number in range(100):
+            found, remote = group.fetch("/data", str(number), Key(1, number, 1, 0), lambda: None)
+            assert found is None
+            assert remote.mine
+        assert group.live == ["127.0.0.1:1"]
+    finally:
+        group.end()
+        stranger.close()
