@@ -444,3 +444,24 @@ def test_the_parts_of_the_time_sum_to_it() -> None:
         parts = segments(stalled, causes)
         assert sum(one.width for one in parts) == pytest.approx(WIDTH, abs=1.0)
         assert parts[0].name == "training"
+
+
+def test_a_share_group_is_on_the_page_of_each_member(sqlite_url: str) -> None:
+    clock = Clock()
+
+    async def work() -> None:
+        async with api(sqlite_url, clock=clock) as service:
+            await service.register(name="one")
+            share = {"group": "<sweep>", "data_workers": 3, "own_data_workers": 1}
+            share |= {"made": 1000, "taken": 1600, "lag_tiles": 5, "cpu_cores": 1.5}
+            batch = {"samples": [{**sample(clock.now), "share": share}]}
+            sent = await service.http.post("/v1/jobs/uid-1/samples", json=batch)
+            assert sent.status_code == 200
+            text = (await service.http.get("/?job=uid-1")).text
+            assert "Share group &lt;sweep&gt;" in text
+            assert "1,000 made, 1,600 taken, so that each was taken 1.60 times" in text
+            assert "5 tiles behind" in text
+            found = (await service.http.get("/v1/jobs/uid-1/samples")).json()["items"]
+            assert share.items() <= found[-1]["share"].items()
+
+    run(work)

@@ -103,8 +103,40 @@ VALUE_SETS: dict[str, Json] = {
             "accelerators": ["nvidia.com/gpu", "amd.com/gpu"],
         },
     },
+    "cached": {
+        "cache": {"enabled": True, "memory": "40Gi", "paths": [{"path": "/data/imagenet"}]},
+    },
+    "cached-over-nodes": {
+        "cache": {
+            "enabled": True,
+            "nodes": True,
+            "paths": [
+                {"path": "/data/a", "hostPath": "/mnt/a"},
+                {"path": "/data/b", "claim": "mine"},
+            ],
+            "resources": {
+                "requests": {"cpu": "1", "memory": "18Gi"},
+                "limits": {"memory": "20Gi"},
+            },
+            "nodeSelector": {"accelerated": "yes"},
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "system-node-critical",
+        },
+        "listenAddress": "::",
+        "image": {"pullSecrets": ["credentials"]},
+        "monitoring": {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}},
+    },
+    "cached-with-a-token-of-ones-own": {
+        "cache": {
+            "enabled": True,
+            "nodes": True,
+            "paths": [{"path": "/data", "hostPath": "/data"}],
+            "tokenSecret": "mine",
+        },
+        "networkPolicy": {"monitoring": []},
+    },
 }
-"""Six that between them take every branch of the templates."""
+"""Nine that between them take every branch of the templates."""
 
 
 def render(values: Json, namespace: str = SYSTEM) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm for six sets of values, is sound: for Kubernetes and for our own
+"""The chart, rendered by Helm for nine sets of values, is sound: for Kubernetes and for our own
 commands."""
 
 from __future__ import annotations
@@ -101,10 +101,8 @@ def test_pods_meet_the_restricted_standard(values: Json) -> None:
 @each_set
 def test_what_is_referred_to_is_there(values: Json) -> None:
     objects = render(values)
-    pods = {
-        name: one["spec"]["template"]["metadata"]["labels"]
-        for name, one in deployments(objects).items()
-    }
+    workloads = deployments(objects) | of_kind(objects, "DaemonSet")
+    pods = {name: one["spec"]["template"]["metadata"]["labels"] for name, one in workloads.items()}
     for name, deployment in deployments(objects).items():
         pod, [container] = pod_of(deployment), pod_of(deployment)["containers"]
         assert deployment["spec"]["selector"]["matchLabels"].items() <= pods[name].items()
@@ -162,6 +160,7 @@ def test_every_component_has_everything(values: Json) -> None:
     }
     for kind in ("Deployment", "ServiceAccount", "Service", "ClusterRoleBinding", *has):
         names = set(of_kind(objects, kind)) - {"penstock-user"}  # as whom people call the Brain
+        names -= {"penstock-cache"}  # of each node: see test_cache
         assert names == (expected if has.get(kind, True) else set()), kind
 
 

@@ -57,6 +57,15 @@ WRONG: list[tuple[Json, str]] = [
     ({"networkPolicy": {"apiServerPorts": [70000]}}, "/networkPolicy/apiServerPorts/0"),
     ({"networkPolicy": {"monitoring": [{}]}}, "/networkPolicy/monitoring/0"),
     ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "/serviceMonitor/interval"),
+    ({"cache": {"enabled": True}}, "/cache/paths"),
+    ({"cache": {"enabled": True, "memory": "much"}}, "/cache/memory"),
+    ({"cache": {"paths": ["/data"]}}, "/cache/paths/0"),
+    ({"cache": {"paths": [{"path": "data"}]}}, "/cache/paths/0/path"),
+    ({"cache": {"paths": [{"path": "/data/"}]}}, "/cache/paths/0/path"),
+    ({"cache": {"paths": [{"path": "/$(X)"}]}}, "/cache/paths/0/path"),
+    ({"cache": {"paths": [{"path": "/d", "hostPath": "/d", "claim": "d"}]}}, "/cache/paths/0"),
+    ({"cache": {"enabled": True, "nodes": True, "paths": [{"path": "/d"}]}}, "/cache/paths/0"),
+    ({"cache": {"tokenSecret": "Mine"}}, "/cache/tokenSecret"),
     ({"monitoring": {"dashboards": {"labels": {"a": 1}}}}, "/dashboards/labels/a"),
 ]
 

@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from penstock.cli import wording
-from penstock.cli.describe import description
+from penstock.cli.describe import description, share_facts
 from penstock.cli.doctor.command import report
 from penstock.cli.doctor.model.finding import fault, ok
 from penstock.cli.fragmentation import cells, heatmap, mark
 from penstock.cli.listing import jobs_table
+from penstock.cli.share_group import group_of, members, names_of
 from penstock.cli.timeline import timeline, timeline_table
 from penstock.cli.top import top_table, usage
 from penstock.wire import (
@@ -25,6 +26,7 @@ from penstock.wire import (
     Plan,
     SampleView,
 )
+from penstock.wire.samples import ShareSample
 from tests.client.embedded import condition, job
 
 Json = dict[str, Any]
@@ -307,3 +309,30 @@ def test_a_job_is_described_with_its_input_and_the_schedulers_decisions() -> Non
     assert "workers 37.0, accelerator 90.9" in shown
     assert "90.9 batches/s with 6 data workers (86.0 to 95.0)" in shown
     assert "6 data workers at once" in shown
+
+
+def test_a_job_is_described_with_its_share_group() -> None:
+    def member(name: str, group: str = "sweep", status: Any = None) -> dict[str, Any]:
+        made = job(name)
+        made["spec"]["input"] = {"share": {"group": group}}
+        return {**made, "status": status or {}}
+
+    ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    jobs = [member("b"), member("a"), member("c", "other"), member("d", status=ended), job("e")]
+    assert group_of(jobs[0]) == "sweep"
+    assert group_of(jobs[-1]) == ""
+    sharing = names_of(members("sweep", jobs))
+    assert sharing == ["a", "b"]
+    shared = ShareSample(
+        group="sweep", data_workers=3, own_data_workers=1, made=100, taken=160, lag_tiles=5
+    )
+    known = member("a")
+    known["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "namespace": "team"}
+    facts = share_facts("sweep", sharing, shared)
+    shown = drawn(description(known, [], [], [], None, 1005.0, sharing=facts))
+    assert "Share group" in shown
+    assert "a, b" in shown
+    assert "3 of all members, 1 of this job" in shown
+    assert "each made tile was taken 1.60 times" in shown
+    assert "5 tiles" in shown
+    assert share_facts("sweep", sharing, None) == {"Group": "sweep", "Members": "a, b"}

@@ -135,7 +135,7 @@ class FakeServer:
         return found
 
     def remove(self, resource: str, name: str) -> None:
-        """An object vanishes at once, with what it owns where it is a job."""
+        """An object vanishes at once, with what it alone owns where it is a job."""
         found = self.objects[resource].pop(name, None)
         if found is None:
             return
@@ -144,8 +144,14 @@ class FakeServer:
         for kind, named in self.objects.items():
             for other in list(named):
                 owners = named[other]["metadata"].get("ownerReferences") or ()
-                if any(owner["uid"] == uid for owner in owners):
+                left = [owner for owner in owners if owner["uid"] != uid]
+                if len(left) == len(owners):
+                    continue
+                if not left:
                     self.remove(kind, other)
+                    continue
+                named[other]["metadata"]["ownerReferences"] = left
+                self._changed(kind, "MODIFIED", named[other])
 
     # The calls of the controller
 
@@ -172,6 +178,11 @@ class FakeServer:
             found["status"] = merged(found.get("status") or {}, body["status"])
             if resource == "scales":
                 _keep_admission(before, found)
+        elif resource == "services":  # a strategic merge, by uid
+            owners = found["metadata"].get("ownerReferences") or []
+            added = {owner["uid"]: owner for owner in body["metadata"]["ownerReferences"]}
+            kept = [owner for owner in owners if owner["uid"] not in added]
+            found["metadata"]["ownerReferences"] = [*kept, *added.values()]
         elif resource == "scales":
             found["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"]
         elif subresource == "resize":

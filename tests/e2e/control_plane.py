@@ -36,6 +36,7 @@ PATHS = {
     "ej": "/apis/penstock.dev/v1alpha1/namespaces/default/elasticjobs",
     "scales": "/apis/penstock.dev/v1alpha1/namespaces/default/scales",
     "pods": "/api/v1/namespaces/default/pods",
+    "services": "/api/v1/namespaces/default/services",
 }
 
 

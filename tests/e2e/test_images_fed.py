@@ -36,7 +36,7 @@ WATCHER = textwrap.dedent(
             steps += 1
             digest.update(logits.detach().numpy().tobytes() + targets.numpy().tobytes())
             if folder and steps in gates:
-                from penstock.data.process import consumer_of_process
+                from penstock.data.consuming.process import consumer_of_process
                 pathlib.Path(folder, f"at-{{steps}}").touch()
                 deadline, consumer = time.monotonic() + 50, consumer_of_process()
                 while len(consumer.workers) != gates[steps]:

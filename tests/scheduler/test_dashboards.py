@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.controller.metrics import Metrics as ControllerMetrics
+from penstock.data.cache.node.metrics import exposition
 from penstock.scheduler.dashboards import DASHBOARDS, render
 from penstock.scheduler.dashboards.cluster import PANELS
 from penstock.scheduler.model.cluster_state import ClusterState
@@ -29,11 +30,12 @@ def test_nothing_else_is_committed_there() -> None:
 
 
 def shown() -> str:
-    """What the three processes show, less what the middleware of the Brain's API counts."""
+    """What the four processes show, less what the middleware of the Brain's API counts."""
     metrics = Metrics()
     metrics.show(ClusterState())
     registries = (metrics.registry, BrainMetrics().registry, ControllerMetrics().registry)
-    return "".join(generate_latest(registry).decode() for registry in registries)
+    of_caches = exposition({}, 0)
+    return of_caches + "".join(generate_latest(registry).decode() for registry in registries)
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

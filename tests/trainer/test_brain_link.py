@@ -12,14 +12,18 @@ import httpx
 import pytest
 
 from penstock.base.enums import EventKind, Role, Strategy
+from penstock.base.fields import EXACT_INT_MAX
 from penstock.client import AsyncBrainClient, RetryPolicy
 from penstock.data import job_input
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.protocol import (
     ConsumerReport,
+    InputOptions,
     InputTotals,
     MakingTotals,
     QueueState,
+    SharedTotals,
+    ShareOptions,
     WorkerReport,
 )
 from penstock.job.protocol import (
@@ -37,7 +41,7 @@ from penstock.trainer.brain.job_sampler import JobSampler
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
 from penstock.wire import JobEvent, JobRegistration, RoleDescription
-from penstock.wire.samples import GPU_FIELDS
+from penstock.wire.samples import GPU_FIELDS, SampleBatch, ShareSample
 
 UID = "u-1"
 REGISTRATION = JobRegistration(
@@ -456,3 +460,39 @@ def test_a_program_without_the_api_trains_as_many_steps_as_it_takes_batches() ->
         dispatcher.consumer(report, 0.0)
     sample = JobSampler(Coordinator(JobFacts(), identity="t"), dispatcher).measure(3.0, 1.0)
     assert (sample.step, sample.steps_per_second) == (7, 3.0)
+
+
+def test_a_sample_says_what_the_share_group_does_and_names_none_but_its_own_pods() -> None:
+    options = InputOptions(share=ShareOptions(group="sweep"))
+    dispatcher = Dispatcher("d", lambda: options)
+    totals = SharedTotals(made=10, taken=70, members=8)
+    own = WorkerReport(name="own", rank=0, cpu_cores=1.0, shared=totals)
+    dispatcher.worker(own, 0.0)
+    dispatcher.worker(own, 0.0, guest=True)
+    dispatcher.worker(own.model_copy(update={"name": "far", "rank": 1}), 0.0, guest=True)
+    sampler = JobSampler(Coordinator(JobFacts(), identity="t"), dispatcher)
+    sample = sampler.measure(3.0, 1.0)
+    assert sample.share == ShareSample(
+        group="sweep",
+        members=8,
+        data_workers=2,
+        own_data_workers=1,
+        cpu_cores=2.0,
+        made=20,
+        taken=140,
+    )
+    assert list(sample.roles[Role.DATA_WORKER]) == [0], "the other one is another job's"
+    plain = SampleBatch(samples=[sample]).for_release_before()
+    assert plain.samples[0].share is None
+
+
+def test_what_another_job_says_of_its_data_workers_ends_no_trainer() -> None:
+    options = InputOptions(share=ShareOptions(group="sweep"))
+    dispatcher = Dispatcher("d", lambda: options)
+    absurd = SharedTotals(made=1 << 63, taken=1 << 63, held_bytes=1 << 63, members=1 << 63)
+    for number in range(3):
+        guest = WorkerReport(name=f"w{number}", cpu_cores=100_000, shared=absurd)
+        dispatcher.worker(guest, 0.0, guest=True)
+    sample = JobSampler(Coordinator(JobFacts(), identity="t"), dispatcher).measure(3.0, 1.0)
+    assert sample.share is not None
+    assert (sample.share.made, sample.share.cpu_cores) == (EXACT_INT_MAX, 100_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from penstock.crds import environment
+from penstock.data import Buckets
 from penstock.trainer import elastic
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from tests.trainer.small_disk import fill, small_disk
@@ -294,6 +296,34 @@ def test_further_state_is_saved_as_the_loop_left_it(tmp_path: Path) -> None:
 
     assert run().steps == 12
     assert run().steps == 12
+
+
+LENGTHS = [1 + index % 30 for index in range(50)]
+
+
+def test_steps_of_like_length_are_a_sessions_too(tmp_path: Path) -> None:
+    buckets = Buckets.of(LENGTHS, (8, 16))
+    steps: list[list[int]] = []
+
+    def seen(step: elastic.Step) -> None:
+        steps.append(step.samples.tolist())
+
+    train(*start(buckets=buckets, checkpoint_dir=tmp_path), seen)
+    assert len(steps) == 3 * 4
+    for epoch in range(3):
+        taken = steps[4 * epoch : 4 * epoch + 4]
+        assert sorted(itertools.chain(*taken)) == list(range(50))
+        numbers = [{int(n) for n in buckets.numbers[step]} for step in taken]
+        assert sum(len(one) > 1 for one in numbers) <= 2
+    with pytest.raises(elastic.SessionError, match="buckets: none; the state to take over has"):
+        train(*start(checkpoint_dir=tmp_path, epochs=3))
+
+
+def test_a_session_refuses_buckets_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="tokens is set"):
+        start(buckets=Buckets.of(LENGTHS, (8,), 100))
+    with pytest.raises(ValueError, match="of 50 samples; the dataset has 49"):
+        start(buckets=Buckets.of(LENGTHS, (8,)), dataset_size=49)
 
 
 def test_a_slot_that_is_computed_twice_is_refused() -> None:

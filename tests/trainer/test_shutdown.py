@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.crds import environment as names
+from penstock.data.protocol import InputOptions, ShareOptions
 from penstock.job.protocol import DataSpec, LeaseRequest
 from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer import shutdown as room
@@ -150,3 +152,13 @@ def test_what_a_job_did_is_said_in_words_whether_or_not_its_script_uses_the_api(
     assert room.in_words(plain, 0) == "the program ended by itself"
     known = replace(plain, data=DATA, samples_seen=64, result={"loss": 1})
     assert room.in_words(known, 8) == "64 samples seen, 0 lost, 0 repeated; result {'loss': 1}"
+
+
+@pytest.mark.parametrize("token", ["", "of the group"])
+def test_a_job_whose_pods_have_no_groups_token_shares_nothing(tmp_path: Path, token: str) -> None:
+    """Whatever its spec says: the controller found somebody else's Service of the group's name."""
+    identity = pod_identity({names.SHARE_TOKEN: token})
+    service = TrainerService(TrainerSettings(identity, port=0, state_dir=tmp_path))
+    share = ShareOptions(group="sweep")
+    service._coordinator.learn(JobFacts(input=InputOptions(share=share)))
+    assert service._input_options().share == (share if token else None)

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.brain.planning import AppliedPlan, History, JobEvent, PastJob, Sample
+from penstock.brain.planning import (
+    AppliedPlan,
+    GroupMember,
+    History,
+    JobEvent,
+    PastJob,
+    Sample,
+)
 from penstock.brain.rank_columns import rank_samples, unpack
 from penstock.throughput.profiles.profile import Profile
 
@@ -48,6 +55,7 @@ class HistoryRecord:
     events: tuple[JobEvent, ...] = ()
     past_jobs: tuple[PastJob, ...] = ()
     profile: Profile | None = None
+    group: tuple[GroupMember, ...] = ()
 
     def history(self) -> History:
         """The whole history."""
@@ -63,4 +71,5 @@ class HistoryRecord:
             events=self.events,
             past_jobs=self.past_jobs,
             profile=self.profile,
+            group=self.group,
         )

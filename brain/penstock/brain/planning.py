@@ -394,10 +394,29 @@ class AppliedPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A job that shares batches with others, as its newest sample says.
+
+    `batches_per_second` is what it would take if it never waited, `data_workers` how many it has
+    of its own, `data_worker_milli_cpu` what those of all members use together.
+    """
+
+    uid: str
+    batches_per_second: float
+    data_workers: int = 0
+    data_worker_milli_cpu: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("batches_per_second", "data_workers", "data_worker_milli_cpu"):
+            _finite(name, getattr(self, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All that a plan may be based on: samples, plans and events oldest first, past jobs in any
     order. `now_seconds` is the time of planning, the only clock an algorithm sees. `profile` is
     what was last measured of the input of the job, or of one of its kind; None: nothing was.
+    `group` are all jobs that it shares batches with, itself included; empty: it shares with none.
     """
 
     now_seconds: float
@@ -406,6 +425,7 @@ class History:
     events: tuple[JobEvent, ...] = ()
     past_jobs: tuple[PastJob, ...] = ()
     profile: Profile | None = None
+    group: tuple[GroupMember, ...] = ()
 
 
 class Params(BaseModel):

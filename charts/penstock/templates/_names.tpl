@@ -36,3 +36,8 @@ app.kubernetes.io/part-of: penstock
 {{- define "penstock.brainUrl" -}}
 {{ include "penstock.brainScheme" . }}://penstock-brain.{{ .Release.Namespace }}.svc:{{ include "penstock.brainPort" . }}
 {{- end }}
+
+{{/* Where the cache of a node listens; the same path on the node, in its pod and in those of jobs. */}}
+{{- define "penstock.cacheSocket" -}}
+/run/penstock/cache.sock
+{{- end }}

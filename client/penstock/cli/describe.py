@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.cli import output, wording
 from penstock.cli.listing import tidy
 from penstock.cli.session import JobName, Session, connected
+from penstock.cli.share_group import group_of, members, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
     from penstock.cli.timeline import Entry
     from penstock.wire import Allocation, InputView, Job, Plan
+    from penstock.wire.samples import ShareSample
 
 Json = dict[str, Any]
 EVENTS_SHOWN: Final = 10
 DECISIONS_SHOWN: Final = 10
+FRESH_SECONDS: Final = 60.0
+"""What was said of a share group earlier is not shown as what it does now."""
 DECISIONS_READ: Final = 200
 """Most of the scheduler's decisions are about where a pod goes, which its events say."""
 
@@ -42,16 +46,23 @@ def describe_(session: Session, job: JobName) -> None:
     known: Job | None = None
     measured: InputView | None = None
     decisions: list[Allocation] = []
+    shared: ShareSample | None = None
     trouble = ""
     try:
         known = session.brain.job(uid)
         plans = list(session.brain.plans(uid))
         measured, decisions = _input(session, uid)
+        shared = _shared(session, uid) if group_of(document) else None
     except errors.NotFoundError:
         trouble = "the Brain has not heard of this job yet"
     except errors.BrainError as error:
         trouble = str(error)
     entries = timeline.timeline(plans, scales)
+    sharing: list[Json] = []
+    cost: dict[str, str] = {}
+    if group := group_of(document):
+        sharing = members(group, cluster.list(resources.JOBS, namespace))
+        cost = _cost(session, sharing, known)
     if trouble:
         session.note(f"plans are read from the cluster alone: {trouble}")
     session.show(
@@ -62,10 +73,27 @@ def describe_(session: Session, job: JobName) -> None:
             "events": events,
             "brain": known.model_dump(mode="json", exclude_none=True) if known else None,
             "input": measured.model_dump(mode="json") if measured else None,
+            "share": {
+                "group": group,
+                "members": names_of(sharing),
+                **(shared.model_dump(mode="json", exclude={"group", "members"}) if shared else {}),
+            }
+            if group
+            else None,
+            "cost": cost or None,
             "scheduler": [one.model_dump(mode="json") for one in decisions],
         },
         lambda: description(
-            document, entries, pods, events, known, time.time(), measured, decisions
+            document,
+            entries,
+            pods,
+            events,
+            known,
+            time.time(),
+            measured,
+            decisions,
+            share_facts(group, names_of(sharing), shared) if group else {},
+            cost,
         ),
     )
 
@@ -86,6 +114,44 @@ def _input(session: Session, uid: str) -> tuple[InputView | None, list[Allocatio
     except errors.NotFoundError:  # a Brain of the release before
         decided = []
     return measured, decided[:DECISIONS_SHOWN]
+
+
+def _shared(session: Session, uid: str) -> ShareSample | None:
+    """What the job's newest sample says of its share group, if there is one of the last minute."""
+    newest = None
+    for sample in session.brain.samples(uid, start=time.time() - FRESH_SECONDS):
+        newest = sample
+    return newest.share if newest is not None else None
+
+
+def share_facts(group: str, members: Sequence[str], shared: ShareSample | None) -> dict[str, str]:
+    """Who shares, and what comes of it."""
+    facts = {"Group": group, "Members": ", ".join(members)}
+    if shared is None:
+        return facts
+    workers = f"{shared.data_workers} of all members, {shared.own_data_workers} of this job"
+    tiles = f"{shared.made:,} made, {shared.taken:,} taken"
+    if shared.made and shared.taken:
+        tiles += f": each made tile was taken {shared.taken / shared.made:.2f} times"
+    return {
+        **facts,
+        "Data workers": workers,
+        "Tiles": tiles,
+        "Behind": f"{shared.lag_tiles:,} tiles" if shared.lag_tiles else "no tile",
+    }
+
+
+def _cost(session: Session, sharing: Sequence[Json], known: Job | None) -> dict[str, str]:
+    """What a share group costs; empty where somebody's prices cannot be read, which is said."""
+    from penstock.cli import share_cost
+
+    try:
+        prices = share_cost.prices_of()
+    except share_cost.PriceError as error:
+        session.note(str(error))
+        return {}
+    rate = known.steps_per_second if known is not None else None
+    return share_cost.cost_facts(sharing, rate or 0.0, prices)
 
 
 def _optional(session: Session, resource: Any, namespace: str, **choice: str) -> list[Json]:
@@ -110,6 +176,8 @@ def description(
     now: float,
     measured: InputView | None = None,
     decisions: Sequence[Allocation] = (),
+    sharing: Mapping[str, str] | None = None,
+    cost: Mapping[str, str] | None = None,
 ) -> RenderableType:
     """Everything on one page of 80 columns."""
     from rich.console import Group
@@ -130,6 +198,10 @@ def description(
         section("Plans", timeline_table(entries, created))
     if measured is not None:
         section("Input", _input_facts(measured, now))
+    if sharing:
+        section("Share group", _facts(sharing))
+    if cost:
+        section("Cost of the share group", _facts(cost))
     if decisions:
         section("Scheduler", _decided(decisions, now))
     if pods:
@@ -176,11 +248,6 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
 
 def _input_facts(measured: InputView, now: float) -> RenderableType:
     """Where the time goes, what bounds the rate, and what is decided."""
-    from rich.table import Table
-
-    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
     decision, each = measured.decision, measured.unit
     age = wording.duration(max(0.0, now - measured.time))
     rate = f"{wording.rate(measured.rate)} {each}, waits {measured.stalled:.0%} of the time"
@@ -201,6 +268,15 @@ def _input_facts(measured: InputView, now: float) -> RenderableType:
             f"{wording.rate(decision.promised)} {each} with {decision.data_workers} data workers "
             f"({wording.rate(decision.promised_low)} to {wording.rate(decision.promised_high)})"
         )
+    return _facts(rows)
+
+
+def _facts(rows: Mapping[str, str]) -> RenderableType:
+    from rich.table import Table
+
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
     for name, value in rows.items():
         if value:
             facts.add_row(name, output.plain(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 import typer
@@ -53,6 +53,13 @@ def controller(
     leader_election: Annotated[
         bool, typer.Option(help="Contend for the Lease; without it, run one replica only.")
     ] = True,
+    cache_socket: Annotated[
+        str,
+        typer.Option(
+            help="Where the file cache of each node listens, a path on the node; without it, there "
+            "is none."
+        ),
+    ] = "",
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="How many jobs to work on at the same time.")
     ] = 16,
@@ -89,6 +96,7 @@ def controller(
                 trainer_image=trainer_image,
                 brain_url=brain_url or None,
                 brain_authority=authority,
+                cache_socket=_socket(cache_socket),
             ),
             namespace=namespace or None,
             workers=workers,
@@ -108,6 +116,22 @@ def controller(
         serve(options, partial(announce, "controller")),
         (ConfigurationError, PortInUseError),
     )
+
+
+def _socket(path: str) -> str | None:
+    """A path as pods can mount it.
+
+    Raises:
+        BadParameter: it is not that of a file in a folder of its own.
+    """
+    parts = PurePosixPath(path).parts
+    if path and (len(parts) < 3 or parts[0] != "/" or ".." in parts):
+        raise typer.BadParameter(
+            f"{path}: must be the path from the root of a socket in a folder of its own, such as"
+            " /run/penstock-cache/cache.sock",
+            param_hint="--cache-socket",
+        )
+    return path or None
 
 
 def _authority(path: Path) -> str:

@@ -33,6 +33,7 @@ class JobCache:
     logs: dict[str, str] = field(default_factory=dict)
     unresizable: set[str] = field(default_factory=set)
     known_templates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    cache_refused: bool = False
     objects_seen_at: datetime | None = None
     objects_missing: bool = False
     status_written_at: datetime | None = None
@@ -68,6 +69,16 @@ class JobCache:
         """An object exists now, and so a pod of its role's template is possible."""
         self.refusals.pop(name, None)
         self.refusals.pop(template_path(role), None)
+
+    def cache_is_refused(self) -> bool:
+        """The API server takes the job's pods without the socket of the node's cache alone.
+
+        Returns:
+            Whether that is news.
+        """
+        news = not self.cache_refused
+        self.cache_refused = True
+        return news
 
     def objects_seen(self, now: datetime) -> None:
         """The job's own objects are all there."""
@@ -113,6 +124,7 @@ class JobCache:
                 if template_path(role) not in self.refusals
             }
             self.refusals.clear()
+            self.cache_refused = False
         accepted = job.status.conditions.get(JobCondition.ACCEPTED)
         if (
             job.spec is not None

@@ -15,6 +15,7 @@ from typing import Final
 
 from penstock.controller.reconcile.model.objects import job_objects
 from penstock.controller.reconcile.model.observed import Job
+from penstock.controller.reconcile.model.share_group import group_objects
 from penstock.controller.store import JobKey
 from penstock.crds import labels
 from penstock.kube.api import Api
@@ -46,10 +47,11 @@ class OwnedObjects:
         if not jobs:
             return set()
         present: set[tuple[str, str, str]] = set()
-        for resource in _LISTED:
-            page = await self._api.list(
-                resource, self._namespace, labels.JOB_UID, metadata_only=True
-            )
+        lists = [(resource, labels.JOB_UID) for resource in _LISTED]
+        if any(group_objects(job) for job in jobs.values()):
+            lists.append(("services", labels.SHARE_GROUP))
+        for resource, selector in lists:
+            page = await self._api.list(resource, self._namespace, selector, metadata_only=True)
             present.update(
                 (resource, item["metadata"]["name"], owner.get("uid", ""))
                 for item in page.items
@@ -58,9 +60,8 @@ class OwnedObjects:
         missing = {
             key
             for key, job in jobs.items()
-            for one in job_objects(job)
-            if one.resource in _LISTED
-            and (one.resource, one.manifest["metadata"]["name"], job.uid) not in present
+            for resource, name in _names(job)
+            if resource in _LISTED and (resource, name, job.uid) not in present
         }
         for key in self._next(jobs):
             if not await self._has_secret(jobs[key]):
@@ -86,3 +87,9 @@ class OwnedObjects:
             return False
         owners = found["metadata"].get("ownerReferences") or ()
         return any(owner.get("uid") == job.uid for owner in owners)
+
+
+def _names(job: Job) -> list[tuple[str, str]]:
+    """Kind and name of all that the job owns, alone or with others."""
+    alone = [(one.resource, one.manifest["metadata"]["name"]) for one in job_objects(job)]
+    return alone + [(one.resource, one.manifest["metadata"]["name"]) for one in group_objects(job)]

@@ -96,6 +96,7 @@ class Reconciler:
             logs=dict(memory.logs),
             unresizable=frozenset(memory.unresizable),
             known_templates=dict(memory.known_templates),
+            cache_refused=memory.cache_refused,
             objects_seen_at=memory.objects_seen_at,
             objects_missing=memory.objects_missing,
             planner_alive=planner_alive,

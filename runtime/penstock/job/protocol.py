@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import Field
 
 from penstock.data import protocol as framing
-from penstock.data.ledger import SampleOrder
+from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, SizedOrder
 from penstock.data.protocol import Message as Message
 from penstock.data.protocol import ProtocolError as ProtocolError
 from penstock.data.protocol import encode as encode
@@ -66,8 +66,20 @@ class Phase(StrEnum):
     CLOSED = "closed"  # the script has left the session and reported its figures
 
 
+def _unsaid(value: object) -> bool:
+    """Whether a field is left out of a message: the release before refuses what it does not know.
+
+    A trainer of this release has agents of the one before, and the other way round: an agent's is
+    the image of the job.
+    """
+    return not value
+
+
 class DataSpec(Message):
-    """The data of a job, as its training script describes them; the same on every rank."""
+    """The data of a job, as its training script describes them; the same on every rank.
+
+    ``buckets``: digest of an order by length, of which a trainer knows only the sizes of steps.
+    """
 
     dataset_size: Annotated[int, Field(ge=1, lt=1 << 62)]
     global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
@@ -75,17 +87,15 @@ class DataSpec(Message):
     slots_per_step: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
     seed: int = 0
     shuffle: bool = True
+    buckets: Annotated[str, Field(max_length=64, exclude_if=_unsaid)] = ""
 
-    def order(self, slots_per_step: int) -> SampleOrder:
-        """The order of samples that this describes."""
-        return SampleOrder(
-            dataset_size=self.dataset_size,
-            global_batch=self.global_batch,
-            slots_per_step=slots_per_step,
-            epochs=self.epochs,
-            seed=self.seed,
-            shuffle=self.shuffle,
-        )
+    def order(self, slots_per_step: int, buckets: Buckets | None = None) -> SampleOrder:
+        """The order of samples that this describes; ``buckets``: by whoever has the lengths."""
+        size, seed = self.dataset_size, self.seed
+        shape = (size, self.global_batch, slots_per_step, self.epochs, seed, self.shuffle)
+        if buckets is not None:
+            return BucketOrder(*shape, buckets=buckets, fills_slots=False)
+        return SizedOrder(*shape) if self.buckets else SampleOrder(*shape)
 
 
 class GroupMember(Message):
@@ -132,15 +142,6 @@ class EpochAudit(Message):
     samples_seen: Count
     samples_lost: Count
     samples_repeated: Count
-
-
-def _unsaid(value: object) -> bool:
-    """Whether a field is left out of a message: the release before refuses what it does not know.
-
-    A trainer of this release has agents of the one before, and the other way round: an agent's is
-    the image of the job.
-    """
-    return not value
 
 
 def _unknown(value: object) -> bool:

@@ -31,6 +31,7 @@ class PodIdentity:
     ip: str
     node: str
     token: str
+    share_token: str = ""
 
 
 def pod_identity(environ: Mapping[str, str] = os.environ) -> PodIdentity:
@@ -50,6 +51,7 @@ def pod_identity(environ: Mapping[str, str] = os.environ) -> PodIdentity:
         ip=environ.get(names.POD_IP, "127.0.0.1"),
         node=environ.get(names.NODE_NAME, ""),
         token=environ.get(names.JOB_TOKEN, ""),
+        share_token=environ.get(names.SHARE_TOKEN, ""),
     )
 
 

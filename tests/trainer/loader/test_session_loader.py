@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from penstock.crds import environment
-from penstock.data.process import pool_of_process
+from penstock.data.consuming.process import pool_of_process
 from penstock.trainer import elastic
 from penstock.trainer.loader.slot_stream import SlotStream
 from tests.data.planes import eventually

@@ -80,6 +80,34 @@ class QueueSample(WireModel):
     """What data workers sent, where that is known."""
 
 
+class ShareSample(WireModel):
+    """What a job's share group does, as the data workers that serve the job tell it.
+
+    In tiles, the unit of sharing; of the data workers that are there now, of all members.
+    """
+
+    group: Annotated[Name, Field(min_length=1)]
+    """The group's name."""
+    members: Counter = 0
+    """Loaders that share."""
+    data_workers: Counter = 0
+    """Data workers of all members."""
+    own_data_workers: Counter = 0
+    """Data workers of this job."""
+    cpu_cores: Cores = 0.0
+    """CPU that the data workers of all members use."""
+    made: Counter = 0
+    """Tiles made."""
+    taken: Counter = 0
+    """Tiles taken, by all members."""
+    evicted: Counter = 0
+    """Tiles that went before all members had had them."""
+    held_bytes: Bytes = 0
+    """Bytes of tiles that are held now."""
+    lag_tiles: Counter = 0
+    """Tiles that this job is behind the member that is furthest."""
+
+
 class Sample(WireModel):
     """One interval of a job."""
 
@@ -98,6 +126,8 @@ class Sample(WireModel):
     )
     """Every pod that trained through the whole interval, by role and rank."""
     queue: QueueSample | None = None
+    share: ShareSample | None = None
+    """What it shares with other jobs; absent where it shares with none."""
 
 
 class JobEvent(WireModel):
@@ -134,12 +164,13 @@ class SampleBatch(WireModel):
                 "samples": [
                     sample.model_copy(
                         update={
+                            "share": None,
                             "roles": {
                                 role: {
                                     rank: of.model_copy(update=unsaid) for rank, of in ranks.items()
                                 }
                                 for role, ranks in sample.roles.items()
-                            }
+                            },
                         }
                     )
                     for sample in self.samples
@@ -207,5 +238,7 @@ class SampleView(WireModel):
     roles: dict[Role, RoleUse] = Field(default_factory=dict)
     queue: QueueSample | None = None
     """The input queue: of raw samples only, where the job has one."""
+    share: ShareSample | None = None
+    """What it shares with other jobs: of raw samples only."""
     ranks: dict[Role, dict[Rank, RankSample]] | None = None
     """Single pods: of raw samples only, and only where asked for (``ranks=true``)."""

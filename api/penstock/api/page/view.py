@@ -16,6 +16,7 @@ from penstock.api.page.comparison import Compared, Comparison
 from penstock.api.page.input_panel import InputPanel, input_panel
 from penstock.api.page.node_map import HeatMap, NodeMap, NodeState, heat_map, node_map
 from penstock.api.page.pod_use import UseLine, use_lines
+from penstock.api.page.share_panel import SharePanel, share_panel
 from penstock.api.page.timeline import PlanMark, Point, Timeline, timeline
 from penstock.api.present.plans import plan as present_plan
 from penstock.api.present.profiles import input_view
@@ -92,6 +93,8 @@ class JobView:
     plans_left_out: int
     input: InputPanel | None = None
     """Where the time of its input goes; None: nothing was measured."""
+    share: SharePanel | None = None
+    """What it shares with other jobs; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,7 @@ async def job_view(brain: Brain, row: JobRow) -> JobView:
         ),
         plans_left_out=left_out,
         input=await _input(brain, row.uid, now),
+        share=await _share(brain, row),
     )
 
 
@@ -351,6 +355,11 @@ async def _input(brain: Brain, uid: str, now: float) -> InputPanel | None:
     except NoProfileError:
         return None
     return input_panel(view, ago(now - view.time))
+
+
+async def _share(brain: Brain, row: JobRow) -> SharePanel | None:
+    shared = await brain.samples.share_group(row)
+    return None if shared is None else share_panel(*shared)
 
 
 def _plan_line(plan: Plan, measured: float | None, current: bool) -> PlanLine:

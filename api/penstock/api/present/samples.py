@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.brain import planning
-from penstock.brain.model import gpu_use
+from penstock.brain.model import gpu_use, share_figures
 from penstock.brain.model.gpu_use import GpuUse
 from penstock.brain.model.rollups import load_roles
+from penstock.brain.model.share_figures import ShareFigures
 from penstock.brain.rank_columns import RankColumns, unpack
 from penstock.brain.service.samples import Reading
 from penstock.brain.store.tables import RollupRow, SampleRow
@@ -21,6 +23,7 @@ from penstock.wire.samples import (
     RoleUse,
     Sample,
     SampleView,
+    ShareSample,
 )
 
 _OPTIONAL: Final[tuple[tuple[str, str, float], ...]] = (
@@ -50,6 +53,7 @@ def reading(sample: Sample) -> Reading:
         ideal_per_second=queue.ideal_per_second if queue else None,
         received_bytes_per_second=queue.received_bytes_per_second if queue else None,
         roles={role: _columns(ranks) for role, ranks in sample.roles.items()},
+        share=_figures(sample.share) if sample.share is not None else None,
     )
 
 
@@ -78,6 +82,7 @@ def sample_view(row: SampleRow, with_ranks: bool) -> SampleView:
         world_size=row.world_size,
         roles=_uses(roles),
         queue=_queue(row),
+        share=_share(row),
         ranks=({role: _ranks(columns) for role, columns in roles.items()} if with_ranks else None),
     )
 
@@ -100,6 +105,20 @@ def _queue(row: SampleRow) -> QueueSample | None:
         ideal_per_second=row.ideal_per_second,
         received_bytes_per_second=row.received_bytes_per_second,
     )
+
+
+def _figures(share: ShareSample) -> ShareFigures:
+    said = share.model_dump(exclude={"cpu_cores"})
+    return ShareFigures(**said, milli_cpu=share.cpu_cores * 1000)
+
+
+def _share(row: SampleRow) -> ShareSample | None:
+    figures = share_figures.load(row.share)
+    if figures is None:
+        return None
+    said = asdict(figures)
+    cores = said.pop("milli_cpu") / 1000
+    return ShareSample(**said, cpu_cores=cores)
 
 
 def _columns(ranks: dict[int, RankSample]) -> RankColumns:

@@ -5,6 +5,8 @@ enough of it (GoldMiner, section 3.4.1, job level). Where data workers are at wo
 by that factor; where none is, the missing input is what the training worker's own CPU did not
 manage. Data workers are small, since small ones fit where other pods leave room; how many of them
 really run, and where, is the scheduler's business.
+
+Jobs that share batches need those of the fastest of them together (`group_part`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.algorithms.group_part import group_part, member_of
 from penstock.brain.planning import (
     Algorithm,
     DataWorkerDemand,
@@ -83,13 +86,18 @@ def plan(
     if wait <= params.short:
         return None
     capped = min(wait, params.most_wait)
-    present = median(_used(sample, Role.DATA_WORKER) for sample in latest)
+    member = member_of(history, job)
+    if member is not None and len(history.group) > 1:  # those of the others serve it, too
+        present = member.data_worker_milli_cpu / CORE
+    else:
+        present = median(_used(sample, Role.DATA_WORKER) for sample in latest)
     inline = median(_used(sample, Role.WORKER) for sample in latest)
     cores = present / (1 - capped) if present > 0 else inline * capped / (1 - capped)
     spec = job.role(Role.DATA_WORKER)
     size = pod_milli_cpu(spec.milli_cpu or params.milli_cpu, limits)
     most = params.most if spec.maximum is None else spec.maximum
-    wanted = min(max(math.ceil(cores * CORE / size), 1), most, room(history, job, limits, size))
+    part = group_part(history, job, max(math.ceil(cores * CORE / size), 1))
+    wanted = min(part.own, most, room(history, job, limits, size))
     if wanted < 1:
         return None
     demand = DataWorkerDemand(
@@ -106,7 +114,7 @@ def plan(
         reason=PlanReason.DATA_STALL,
         message=(
             f"workers wait {wait:.0%} of their time for input: up to {wanted} data workers "
-            f"of {size / CORE:g} cores would keep it coming"
+            f"of {size / CORE:g} cores would keep it coming{part.remark}"
         ),
         evidence=Evidence(
             samples=len(latest),

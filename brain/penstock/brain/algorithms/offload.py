@@ -4,7 +4,8 @@ Where `data_workers` takes the share of waiting for what is missing, this asks t
 `penstock.throughput`: which resource binds, what a data worker would change, and whether not having
 any is better (FastFlow, PVLDB 16(5), section 4: what, whether, how much). A job that waits for its
 storage gets none. It answers only where a profile is there, of the job or of one of its kind, and
-carries what it promises, so that a plan is compared with what then happened.
+carries what it promises, so that a plan is compared with what then happened. Jobs that share
+batches need the data workers of the fastest of them together, and each has a part of these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.algorithms.data_workers import DataWorkerParams, last_demand, memory_of, room
+from penstock.brain.algorithms.group_part import GroupPart, group_part
 from penstock.brain.planning import (
     MAX_MESSAGE,
     Algorithm,
@@ -50,11 +52,12 @@ def plan(
     spec = job.role(Role.DATA_WORKER)
     decision = decide_in_job(profile, spec.most(params.most))
     size = pod_milli_cpu(spec.milli_cpu or params.milli_cpu, limits)
-    wanted = min(decision.data_workers, room(history, job, limits, size))
+    part = group_part(history, job, decision.data_workers)
+    wanted = min(part.own, spec.most(params.most), room(history, job, limits, size))
     before = last_demand(history)
     if before == (wanted, size) or (not wanted and (before is None or not before[0])):
         return None
-    if before is not None and before[0] and not _worth_it(history, params, before[0], wanted):
+    if before is not None and before[0] and not _worth_it(history, params, part, before[0], wanted):
         return None
     latest = history.samples[-4:]
     demand = DataWorkerDemand(
@@ -63,13 +66,13 @@ def plan(
         memory_bytes=memory_of(latest, job, limits, params),
     )
     steps = profile.batch_size * profile.processes
-    expected = decision.promised if wanted == decision.data_workers else None
+    expected = decision.promised if wanted == part.own else None
     return Plan(
         stage=next_stage(history),
         algorithm="offload",
         roles={},
         reason=PlanReason.PREDICTED_GAIN if wanted else PlanReason.DATA_STALL,
-        message=decision.why[:MAX_MESSAGE],
+        message=f"{decision.why}{part.remark}"[:MAX_MESSAGE],
         evidence=Evidence(
             samples=len(latest),
             first_sample_seconds=latest[0].time_seconds if latest else None,
@@ -93,8 +96,10 @@ def plan(
     )
 
 
-def _worth_it(history: History, params: OffloadParams, before: int, wanted: int) -> bool:
-    """Whether a demand for data workers is worth changing."""
+def _worth_it(
+    history: History, params: OffloadParams, part: GroupPart, before: int, wanted: int
+) -> bool:
+    """Whether a demand for data workers is worth changing, beside those of others that serve it."""
     profile = history.profile
     assert profile is not None, "looked at before"
     if wanted < before:
@@ -104,7 +109,8 @@ def _worth_it(history: History, params: OffloadParams, before: int, wanted: int)
     def rate(number: int) -> float:
         return decide_in_job(profile, number).promised.rate
 
-    return rate(wanted) >= (1 + params.least_gain) * rate(before)
+    others = part.others
+    return rate(wanted + others) >= (1 + params.least_gain) * rate(before + others)
 
 
 ALGORITHM: Final = Algorithm(

@@ -111,6 +111,34 @@ class BrainMetrics:
             registry=self.registry,
         )
 
+        of_groups = ["namespace", "group"]
+        self.share_made = Gauge(
+            "penstock_share_made",
+            "Tiles that the data workers of a share group have made since they came up.",
+            of_groups,
+            registry=self.registry,
+        )
+        self.share_taken = Gauge(
+            "penstock_share_taken",
+            "Tiles that the members of a share group have taken of these.",
+            of_groups,
+            registry=self.registry,
+        )
+        self.share_ratio = Gauge(
+            "penstock_share_shared_ratio",
+            "Of the tiles that were taken, the part that had been made for another member.",
+            of_groups,
+            registry=self.registry,
+        )
+        self.share_lag = Gauge(
+            "penstock_share_lag_tiles",
+            "Tiles that a member is behind the one of its share group that is furthest.",
+            ["job", *of_groups],
+            registry=self.registry,
+        )
+        self.share_gauges = (self.share_made, self.share_taken, self.share_ratio, self.share_lag)
+        """Of the jobs that this Brain heard from in the last minute."""
+
     def _of_jobs(self, name: str, meaning: str) -> Gauge:
         return Gauge(name, meaning, ["job", "namespace", "role"], registry=self.registry)
 

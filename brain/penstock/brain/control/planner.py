@@ -9,7 +9,7 @@ nothing else is kept, but held.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,8 +23,9 @@ from penstock.brain.control.optimizer import Case, Decision, Optimizer, Run
 from penstock.brain.control.plan_subscribers import PlanSubscribers
 from penstock.brain.executor import Outcome, TaskRunner
 from penstock.brain.history import HistoryRecord
+from penstock.brain.model import share_figures
 from penstock.brain.plan_content import PlanContent, applied, of_plan
-from penstock.brain.planning import AppliedPlan, Limits, Plan
+from penstock.brain.planning import AppliedPlan, GroupMember, Limits, Plan
 from penstock.brain.rank_columns import unpack
 from penstock.brain.registration import Registration
 from penstock.brain.store.database import Database
@@ -33,7 +34,7 @@ from penstock.brain.store.past_jobs import PastJobs
 from penstock.brain.store.plans import Plans
 from penstock.brain.store.profiles import Profiles, planned_with
 from penstock.brain.store.runs import Runs
-from penstock.brain.store.samples import Samples
+from penstock.brain.store.samples import Samples, SharingJob
 from penstock.brain.store.tables import JobRow, PlanRow, RunRow
 
 WINDOW_SECONDS: Final = 1800.0
@@ -160,6 +161,10 @@ class Planner:
                     )
                 ),
                 profile=await planned_with(Profiles(self._database, session), job),
+                group=share_group(
+                    uid,
+                    await samples.sharing(job.namespace, now - share_figures.HEARD_SECONDS),
+                ),
             )
             pinned = await _pinned_roles(session, job)
         if settled:
@@ -281,6 +286,32 @@ def applied_plans(
             )
         )
     return tuple(found)
+
+
+def share_group(uid: str, said: Sequence[SharingJob]) -> tuple[GroupMember, ...]:
+    """The members of a job's share group, by uid, from what jobs that share said lately.
+
+    Args:
+        uid: of the job.
+        said: the newest first; see `Samples.sharing`.
+    """
+    newest: dict[str, tuple[str, GroupMember]] = {}
+    for one in said:
+        if one.uid in newest or (figures := share_figures.load(one.share)) is None:
+            continue
+        newest[one.uid] = (
+            figures.group,
+            GroupMember(
+                uid=one.uid,
+                batches_per_second=one.ideal_per_second or one.dequeued_per_second or 0.0,
+                data_workers=figures.own_data_workers,
+                data_worker_milli_cpu=figures.milli_cpu,
+            ),
+        )
+    if uid not in newest:
+        return ()
+    own = newest[uid][0]
+    return tuple(one for _, (group, one) in sorted(newest.items()) if group == own)
 
 
 async def _newly_settled(samples: Samples, plans: list[PlanRow]) -> dict[int, float]:

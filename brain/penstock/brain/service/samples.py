@@ -9,16 +9,18 @@ from typing import Any, Final
 from penstock.base.enums import EventKind, Role
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.history import SampleRecord
-from penstock.brain.model import gpu_use
+from penstock.brain.model import gpu_use, share_figures
+from penstock.brain.model.share_figures import ShareFigures
 from penstock.brain.planning import JobEvent
 from penstock.brain.rank_columns import RankColumns, pack
 from penstock.brain.service.gpu_gauges import GpuGauges
 from penstock.brain.service.sample_writer import Batch, SampleWriter
+from penstock.brain.service.share_gauges import ShareGauges
 from penstock.brain.store.database import Database
 from penstock.brain.store.jobs import JobProgress, Jobs
 from penstock.brain.store.rollups import Rollups
 from penstock.brain.store.samples import Samples
-from penstock.brain.store.tables import RollupRow, SampleRow
+from penstock.brain.store.tables import JobRow, RollupRow, SampleRow
 from penstock.brain.symptoms import SymptomSettings, detect
 
 TOLERATED_SKEW_SECONDS: Final = 60.0
@@ -41,6 +43,7 @@ class Reading:
     ideal_per_second: float | None = None
     received_bytes_per_second: float | None = None
     roles: Mapping[Role, RankColumns] = field(default_factory=dict)
+    share: ShareFigures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,12 @@ class SampleService:
         self._symptoms = symptoms
         self._clock = clock
         self._gpus = GpuGauges(database, metrics)
+        self._shares = ShareGauges(database, metrics)
 
     async def observe(self) -> None:
-        """Bring the gauges of the jobs' GPUs up to date."""
+        """Bring the gauges of the jobs' GPUs and share groups up to date."""
         await self._gpus.show(self._clock())
+        await self._shares.show(self._clock())
 
     async def close(self) -> None:
         """Wait until everything that came in is written."""
@@ -134,6 +139,7 @@ class SampleService:
         )
         if newest is not None:
             self._gpus.note(uid, gpu_use.of_roles(newest.roles), now)
+            self._shares.note(uid, newest.share, now)
         accepted = written.accepted
         self._metrics.samples.labels("accepted").inc(accepted)
         self._metrics.samples.labels("repeated").inc(len(rows) - accepted)
@@ -165,6 +171,24 @@ class SampleService:
         """The newest samples, oldest first, by the server's clock."""
         async with self._database.read() as session:
             return await Samples(self._database, session).records(uid, 0.0, limit)
+
+    async def share_group(self, job: JobRow) -> tuple[ShareFigures, list[str]] | None:
+        """What a job said last of its share group, and the names of all members.
+
+        None where it shares with none, or has not said anything lately.
+        """
+        since = self._clock() - share_figures.HEARD_SECONDS
+        async with self._database.read() as session:
+            said = await Samples(self._database, session).sharing(job.namespace, since)
+        newest: dict[str, tuple[str, ShareFigures]] = {}
+        for one in said:
+            if one.uid not in newest and (figures := share_figures.load(one.share)) is not None:
+                newest[one.uid] = (one.name, figures)
+        if job.uid not in newest:
+            return None
+        own = newest[job.uid][1]
+        names = (name for name, figures in newest.values() if figures.group == own.group)
+        return own, sorted(names)
 
     async def page(
         self, uid: str, *, start: float | None, end: float | None, after: float | None, limit: int
@@ -208,6 +232,7 @@ def _row(uid: str, reading: Reading, offset: float, now: float) -> dict[str, Any
         "ideal_per_second": reading.ideal_per_second,
         "received_bytes_per_second": reading.received_bytes_per_second,
         "ranks": pack(reading.roles),
+        "share": reading.share.dump() if reading.share is not None else None,
     }
 
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
-from penstock.base.enums import EventKind, Role
+from penstock.base.enums import EventKind, JobPhase, Role
 from penstock.brain.history import SampleRecord
 from penstock.brain.planning import JobEvent
 from penstock.brain.store.database import Database
-from penstock.brain.store.tables import EventRow, SampleRow
+from penstock.brain.store.tables import EventRow, JobRow, SampleRow
+
+MOST_SHARING: Final = 4000
+"""Samples of jobs that share which are looked at: four a minute of a thousand jobs."""
+
+
+class SharingJob(NamedTuple):
+    """What one sample of a job says of the group that it shares batches with."""
+
+    uid: str
+    name: str
+    ideal_per_second: float | None
+    dequeued_per_second: float | None
+    share: str
 
 
 class Samples:
@@ -63,6 +76,34 @@ class Samples:
         )
         rows = (await self._session.execute(query)).all()
         return tuple(SampleRecord(*row) for row in reversed(rows))
+
+    async def sharing(
+        self, namespace: str, since: float, limit: int = MOST_SHARING
+    ) -> Sequence[SharingJob]:
+        """Of the active jobs of a namespace that share batches, what they said since a time.
+
+        The newest first, of each job all that it said.
+        """
+        query = (
+            select(
+                col(SampleRow.job_uid),
+                col(JobRow.name),
+                col(SampleRow.ideal_per_second),
+                col(SampleRow.dequeued_per_second),
+                col(SampleRow.share),
+            )
+            .join(JobRow, col(JobRow.uid) == col(SampleRow.job_uid))
+            .where(
+                col(SampleRow.received_seconds) >= since,
+                col(SampleRow.share).is_not(None),
+                col(JobRow.namespace) == namespace,
+                col(JobRow.phase) == JobPhase.ACTIVE.value,
+            )
+            .order_by(col(SampleRow.at_seconds).desc())
+            .limit(limit)
+        )
+        rows = (await self._session.execute(query)).all()
+        return [SharingJob(*row[:4], row[4] or "") for row in rows]
 
     async def events(self, uid: str, since: float, limit: int) -> tuple[JobEvent, ...]:
         """The newest events since a time, oldest first."""

@@ -98,7 +98,8 @@ class JobRow(Table, table=True):
 
 class SampleRow(Table, table=True):
     """One sample. `time_seconds` is the trainer's clock and the key; `at_seconds` is the same
-    moment by the server's, where the two are known to differ; `ranks` is packed (`packing`)."""
+    moment by the server's, where the two are known to differ; `ranks` is packed (`packing`),
+    `share` JSON of `ShareFigures`."""
 
     __tablename__ = "samples"
     __table_args__ = (
@@ -123,6 +124,7 @@ class SampleRow(Table, table=True):
     ideal_per_second: float | None = Field(default=None, sa_type=Float(53))
     received_bytes_per_second: float | None = Field(default=None, sa_type=Float(53))
     ranks: bytes = Field(sa_type=LargeBinary)
+    share: str | None = Field(default=None, sa_type=Text, nullable=True)
 
 
 class RollupRow(Table, table=True):

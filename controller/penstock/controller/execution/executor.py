@@ -18,6 +18,7 @@ from typing import Any, Final
 from penstock.controller.execution.event_recorder import EventRecorder
 from penstock.controller.execution.pod_writer import PodWriter
 from penstock.controller.execution.resource_writer import ResourceWriter
+from penstock.controller.execution.shared_objects import SharedObjects
 from penstock.controller.execution.tokens import JobTokens
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
@@ -31,6 +32,7 @@ from penstock.controller.reconcile.model.actions import (
     DeletePod,
     DeleteScale,
     EnsureObject,
+    EnsureShared,
     FetchLog,
     LiftGate,
     PatchJobStatus,
@@ -39,9 +41,10 @@ from penstock.controller.reconcile.model.actions import (
     RequeueAt,
     ResizePod,
 )
-from penstock.controller.reconcile.model.objects import TOKEN_KEY, object_key
+from penstock.controller.reconcile.model.objects import SHARE_TOKEN_KEY, TOKEN_KEY, object_key
 from penstock.controller.reconcile.model.observed import Job, Refusal
 from penstock.controller.store import JobKey, Store
+from penstock.crds.events import EventReason
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 
@@ -68,6 +71,7 @@ class Executor:
         self._tokens = tokens
         self._clock = clock
         self._pods = PodWriter(api, store, metrics)
+        self._shared = SharedObjects(api)
         self._resources = ResourceWriter(api, store, clock)
         self._events = EventRecorder(api, metrics, clock, identity)
 
@@ -123,8 +127,14 @@ class Executor:
         match action:
             case EnsureObject():
                 await self._ensure(namespace, memory, action)
+            case EnsureShared():
+                await self._take_part(namespace, job, memory, action)
             case CreatePod():
-                await self._pods.create(namespace, memory, action)
+                why = await self._pods.create(namespace, memory, action)
+                if why and job is not None:
+                    text = f"the node's file cache is not mounted, the job runs without it: {why}"
+                    told = RecordEvent(EventReason.CACHE_NOT_MOUNTED, text[:1024])
+                    await self._events.record(job, told)
             case CheckTemplate():
                 await self._pods.check_template(namespace, memory, action)
             case DeletePod():
@@ -159,6 +169,9 @@ class Executor:
         if action.needs_token:
             uid = manifest["metadata"]["ownerReferences"][0]["uid"]
             manifest["stringData"] = {TOKEN_KEY: await self._tokens.of(uid)}
+            if action.share_group:
+                token = await self._tokens.of_group(namespace, action.share_group)
+                manifest["stringData"][SHARE_TOKEN_KEY] = token
         try:
             await self._api.submit(action.resource, namespace, manifest)
         except ApiRefusedError as error:
@@ -170,6 +183,21 @@ class Executor:
             memory.record_refusal(shown, Refusal(error.code, shown, str(error)))
             raise
         memory.created(shown)
+
+    async def _take_part(
+        self, namespace: str, job: Job | None, memory: JobCache, action: EnsureShared
+    ) -> None:
+        """An object that is somebody else's is told once, and holds nothing up."""
+        shown = object_key(action.manifest)
+        refusal = await self._shared.ensure(namespace, action)
+        if refusal is None:
+            memory.created(shown)
+            return
+        news = memory.refusals.get(shown) != refusal
+        memory.record_refusal(shown, refusal)
+        if news and job is not None:
+            text = f"{refusal.message}: the job shares nothing; delete it and make a new job"
+            await self._events.record(job, RecordEvent(EventReason.NOT_SHARED, text[:1024]))
 
     async def _is_ours(self, resource: str, namespace: str, manifest: Json) -> bool:
         """Whether the object in the way is the very one that was to be made."""

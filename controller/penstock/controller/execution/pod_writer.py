@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
+from penstock.controller.reconcile.desired import cache
 from penstock.controller.reconcile.model.actions import (
     CheckTemplate,
     CreatePod,
@@ -25,6 +27,8 @@ from penstock.kube.errors import ApiRefusedError
 
 LOG_LINES: Final = 20
 _FORBIDDEN: Final = 403
+_QUOTA: Final = " quota: "
+"""In what the API server says of a pod for which a quota leaves no room."""
 _INVALID: Final = frozenset({400, 413, 422})
 _TOO_MANY_REQUESTS: Final = 429
 
@@ -39,12 +43,17 @@ class PodWriter:
         self._store = store
         self._metrics = metrics
 
-    async def create(self, namespace: str, memory: JobCache, action: CreatePod) -> None:
-        """Create a pod; the one of before a crash counts."""
+    async def create(self, namespace: str, memory: JobCache, action: CreatePod) -> str:
+        """Create a pod; the one of before a crash counts.
+
+        Returns:
+            Why it is made without the node's cache, where that is news.
+        """
         name = action.manifest["metadata"]["name"]
         memory.creating(action.reservation)
+        why = ""
         try:
-            created = await self._api.create("pods", namespace, action.manifest)
+            created, why = await self._create(namespace, memory, action.manifest)
         except ApiRefusedError as error:
             if error.reason == "AlreadyExists":
                 created = await self._existing(namespace, memory, action, error)
@@ -58,6 +67,21 @@ class PodWriter:
             self._metrics.pods_created.labels(action.role).inc()
         memory.created(name, action.role)
         self._store.put_pod(created, own=True)
+        return why
+
+    async def _create(
+        self, namespace: str, memory: JobCache, manifest: Mapping[str, Any]
+    ) -> tuple[Json, str]:
+        """The pod; and why without the node's cache, which only what the server says can tell."""
+        try:
+            return await self._api.create("pods", namespace, manifest), ""
+        except ApiRefusedError as error:
+            plain = cache.without_socket(manifest)
+            if plain is None or error.code != _FORBIDDEN or _QUOTA in str(error):
+                raise
+            why = str(error)
+        created = await self._api.create("pods", namespace, plain)  # else: that is not the reason
+        return created, why if memory.cache_is_refused() else ""
 
     async def _existing(
         self, namespace: str, memory: JobCache, action: CreatePod, error: ApiRefusedError

@@ -15,6 +15,7 @@ from penstock.controller.reconcile.model import timing
 from penstock.controller.reconcile.model.actions import CreatePod, DeletePod, LiftGate, RecordEvent
 from penstock.controller.reconcile.model.objects import job_objects
 from penstock.controller.reconcile.model.observed import Pod
+from penstock.controller.reconcile.model.share_group import group_joined, group_objects
 from penstock.controller.reconcile.pass_context import PassContext
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.events import EventReason
@@ -69,12 +70,25 @@ def _lift_gates(context: PassContext) -> None:
 
 
 def _create_pods(context: PassContext, spec: ElasticJobSpec, target: Target) -> None:
+    """Create what the plans say; a job with a share group knows first whether it has joined it."""
+    if needs_objects(context):
+        group = group_objects(context.job)
+        context.actions.extend(group)
+        context.actions.extend(job_objects(context.job))
+        if group and any(plan.create for plan in context.plans.values()):
+            context.alarm.at(context.now)
+            return
+    _create(context, spec, target, group_joined(context.job, context.observed.refusals))
+
+
+def _create(context: PassContext, spec: ElasticJobSpec, target: Target, group: str) -> None:
     creations: list[CreatePod] = []
     counts: dict[str, int] = {}
+    cache_socket = None if context.observed.cache_refused else context.settings.cache_socket
     for name, plan in context.plans.items():
         for rank, incarnation in plan.create:
             if name == TRAINER_ROLE:
-                manifest = trainer_pod(context.job, spec, context.settings, incarnation)
+                manifest = trainer_pod(context.job, spec, context.settings, incarnation, group)
             else:
                 role = Role(name)
                 own = target.role(role)
@@ -87,11 +101,11 @@ def _create_pods(context: PassContext, spec: ElasticJobSpec, target: Target) -> 
                     own.rank(rank),
                     spare=role is Role.WORKER and rank >= own.replicas,
                     gated=role is Role.DATA_WORKER and context.observed.planner_alive,
+                    group=group,
+                    cache_socket=cache_socket,
                 )
             creations.append(CreatePod(name, rank, incarnation, manifest))
             counts[name] = counts.get(name, 0) + 1
-    if needs_objects(context):
-        context.actions.extend(job_objects(context.job))
     context.actions.extend(creations)
     if creations:
         text = ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -212,5 +212,7 @@ class BrainConnection:
             if error.problem.status not in UNREADABLE:
                 raise
             await self._client.send_samples(self._uid, plain)
-            logger.warning("the Brain is of an older release: it does not hear of GPUs")
+            logger.warning(
+                "the Brain is of an older release: it does not hear of GPUs or share groups"
+            )
             self._plain_until = time.monotonic() + OLD_BRAIN_SECONDS

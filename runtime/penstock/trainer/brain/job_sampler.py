@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from penstock.base.enums import Role
+from penstock.base.fields import EXACT_INT_MAX
 from penstock.data.dispatcher import Dispatcher
 from penstock.data.job_input import JobInput
 from penstock.job.protocol import GpuUsage
@@ -17,11 +19,14 @@ from penstock.throughput.profiles.profile import Profile
 from penstock.trainer.cluster.job_view import PodLimits
 from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
-from penstock.wire.samples import QueueSample, RankSample, Sample
+from penstock.wire.samples import QueueSample, RankSample, Sample, ShareSample
 
 LEAST_BUSY: Final = 0.05
 """A training that does less between two batches is taken to do this: how much faster it would be is
 not known."""
+
+MOST_CORES: Final = 100_000.0
+"""Other jobs say what their data workers do, who may say anything: what no Brain takes is cut."""
 
 
 class JobSampler:
@@ -59,6 +64,7 @@ class JobSampler:
             interval_seconds=max(interval, 0.001),
             roles=self._ranks(now),
             queue=self._queue(now),
+            share=self._share(now),
         )
 
     def measure_input(self, now: float) -> Profile | None:
@@ -66,8 +72,8 @@ class JobSampler:
         dispatcher = self._dispatcher
         if dispatcher is None:
             return None
-        workers = dispatcher.workers(now)
-        self._input.note(dispatcher.consumers(now), len(workers), now)
+        workers = len(dispatcher.workers(now)) + len(dispatcher.guests(now))
+        self._input.note(dispatcher.consumers(now), workers, now)
         sizes = [
             limits.milli_cpu / 1000
             for (role, _), limits in self._limits.items()
@@ -92,6 +98,16 @@ class JobSampler:
             ideal_per_second=ideal,
             received_bytes_per_second=queue.received_bytes_per_second,
         )
+
+    def _share(self, now: float) -> ShareSample | None:
+        """What the job's share group does; None where it has none."""
+        group = self._dispatcher.group(now) if self._dispatcher is not None else None
+        if group is None:
+            return None
+        said = asdict(group)
+        name, cores = said.pop("name"), min(said.pop("cpu_cores"), MOST_CORES)
+        counts = {field: min(count, EXACT_INT_MAX) for field, count in said.items()}
+        return ShareSample(group=name, cpu_cores=cores, **counts)
 
     def _running_workers(self) -> int:
         """Workers of a job whose script does not use the API."""

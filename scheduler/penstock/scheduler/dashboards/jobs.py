@@ -15,6 +15,8 @@ BRAIN_JOBS: Final = "penstock_brain_jobs"
 BRAIN_PLANS: Final = "penstock_brain_plans"
 _CONTROLLER: Final = "penstock_controller"
 _EACH_JOB: Final = "{{namespace}}/{{job}} {{role}}"
+_EACH_GROUP: Final = "{{namespace}}/{{group}}"
+_OF_EACH_GROUP: Final = "max by (namespace, group)"
 _OF_EACH_JOB: Final = "max by (namespace, job, role)"
 """Of several Brains two may have heard from a job within the minute."""
 
@@ -104,6 +106,59 @@ JOBS: Final = Dashboard(
             },
             description="Samples a second, or batches where only these are counted. The least"
             " limit binds.",
+        ),
+        Panel(
+            "Share groups: tiles made and taken",
+            "timeseries",
+            {
+                f"{_EACH_GROUP} made": f"{_OF_EACH_GROUP} (penstock_share_made)",
+                f"{_EACH_GROUP} taken": f"{_OF_EACH_GROUP} (penstock_share_taken)",
+            },
+            description="By the data workers of jobs that share batches, since these came up.",
+        ),
+        Panel(
+            "Share groups: made for another",
+            "timeseries",
+            {_EACH_GROUP: f"{_OF_EACH_GROUP} (penstock_share_shared_ratio)"},
+            unit="percentunit",
+            defaults={"min": 0, "max": 1},
+            description="Of the tiles that were taken, the part that had been made for another"
+            " member: with n members at most 1 - 1/n.",
+        ),
+        Panel(
+            "Share groups: tiles behind",
+            "timeseries",
+            {
+                "{{namespace}}/{{job}}, {{group}}": (
+                    "max by (namespace, job, group) (penstock_share_lag_tiles)"
+                )
+            },
+            description="How far each job is behind the member of its group that is furthest.",
+        ),
+        Panel(
+            "File caches: found in memory",
+            "timeseries",
+            {
+                "{{path}}": (
+                    "sum by (path) (rate(penstock_cache_hits_total[5m])) / (sum by (path)"
+                    " (rate(penstock_cache_hits_total[5m])) + sum by (path)"
+                    " (rate(penstock_cache_misses_total[5m])))"
+                ),
+                "{{path}}, seen at all": "min by (path) (penstock_cache_seen_ratio)",
+            },
+            unit="percentunit",
+            defaults={"min": 0, "max": 1},
+            description="Share of the files that the nodes' caches had. From the second epoch on it"
+            " is the share of the data set that they hold; less is read in other ways.",
+        ),
+        Panel(
+            "File caches: bytes held",
+            "timeseries",
+            {
+                "{{path}}": "sum by (path) (penstock_cache_bytes)",
+                "capacity": "sum(penstock_cache_capacity_bytes)",
+            },
+            unit="bytes",
         ),
         Panel(
             "GPU utilisation by job",

@@ -49,6 +49,8 @@ class JobView:
     """Whether a Scale has to say the memory: the training worker's own would be too much."""
     desired_data_workers: int = 0
     least_data_workers: int = 0
+    share_group: str = ""
+    """The group that it shares batches with; empty: none."""
 
     def request(self, cores: int) -> Request:
         """What a data worker of that many cores asks for."""
@@ -61,7 +63,8 @@ def read_job(document: Json) -> JobView:
     status = document.get("status") or {}
     roles = spec.get("replicaSpecs") or {}
     worker, own = roles.get(Role.WORKER) or {}, roles.get(Role.DATA_WORKER) or {}
-    offload = Offload((spec.get("input") or {}).get("offload") or Offload.AUTO)
+    said = spec.get("input") or {}
+    offload = Offload(said.get("offload") or Offload.AUTO)
     hands_off = _hands_off(spec, status, own, offload)
     training = data = Request()
     try:
@@ -88,6 +91,7 @@ def read_job(document: Json) -> JobView:
         states_memory=not own,
         desired_data_workers=int(counts.get("desired") or 0),
         least_data_workers=int(own.get("minReplicas") or 0),
+        share_group=(said.get("share") or {}).get("group") or "",
     )
 
 

@@ -39,7 +39,7 @@ class Locality:
     """The preference of one job's next data worker; see `Placer.place`."""
 
     job_nodes: frozenset[str]
-    """Nodes that run this job's training workers."""
+    """Nodes that run training workers of this job, or of those that share batches with it."""
     bytes_per_second: float
     """Pre-processed data that one data worker of the job sends."""
     traffic: Mapping[str, NodeTraffic] = field(default_factory=dict)

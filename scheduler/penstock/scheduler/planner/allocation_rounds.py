@@ -11,7 +11,8 @@ Guarantees:
 - one that waits for storage, as a model of it says, gets none either, which is said once;
 - one that a model has found for some time to need fewer gives the others back;
 - no Scale is written that asks for what was asked for last;
-- a job that has data workers already, as after a restart of the planner, goes on from there.
+- a job that has data workers already, as after a restart of the planner, goes on from there;
+- jobs that share batches get together what the fastest of them needs (`share_groups`).
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from typing import Any, Final
 
 from penstock.base.enums import Offload, Role
 from penstock.base.quantity import format_bytes
-from penstock.scheduler.allocation_job import JobRates
+from penstock.scheduler.allocation_job import STARVED_RATIO, JobRates
 from penstock.scheduler.model.decisions import Reason
 from penstock.scheduler.model.job_view import JobView
 from penstock.scheduler.planner.preemption import Standing
+from penstock.scheduler.planner.share_groups import Having, gain_of_all, members_by_job, parts
 from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.policies.allocate import MOVE_PAUSE_SECONDS, Allocation, allocate
 from penstock.scheduler.policies.gains import GainEstimate
@@ -118,6 +120,11 @@ class _Step:
     def grows(self) -> bool:
         return self.then.data_cores > self.now.data_cores
 
+    @property
+    def by_trial(self) -> bool:
+        """Whether it grows to see what comes of it, and not because a model says by how much."""
+        return self.then.stage is not Stage.PREDICTED and self.now.stage is not Stage.FEWER
+
 
 HasRoom = Callable[[JobView, Request, int, bool], bool]
 """Reserves room for the job's next data worker, the how many-th of this interval, or says no.
@@ -153,6 +160,8 @@ class Interval:
         left_alone: dict[str, str] = {}
         kept: dict[str, Memory] = {}
         steps: dict[str, _Step] = {}
+        sharing = members_by_job(jobs)
+        signals = _with_parts(jobs, running, signals, sharing)
         for uid, job in sorted(jobs.items()):
             known = memories.get(uid)
             if job.hands_off:
@@ -171,16 +180,23 @@ class Interval:
                 kept[uid] = memory
                 continue
             changed = max(memory.asked_seconds, have.since_seconds)
+            shared_cores = have.cores * have.ready
+            for other in sharing.get(uid, ()):  # what one is given, all have
+                theirs = running.get(other, Running())
+                asked = memories[other].asked_seconds if other in memories else changed
+                changed = max(changed, asked, theirs.since_seconds)
+                shared_cores += theirs.cores * theirs.ready if other != uid else 0
             if found.time_seconds - changed < MEASURING_SECONDS:
                 left_alone[uid] = "its report is of a time before its last change had effect"
                 kept[uid] = memory
                 continue
-            steps[uid] = self._step(job, memory, found, have)
+            steps[uid] = self._step(job, memory, found, have, shared_cores)
         rates = {uid: self._rates(one, now) for uid, one in steps.items()}
+        _share(steps, rates, signals, sharing)
         for uid, rate in rates.items():
             if (problem := rate.problem()) is not None:
                 left_alone[uid] = problem
-        allocation = self._allocate(now, steps, rates, left_alone, has_room)
+        allocation = self._allocate(now, steps, rates, left_alone, has_room, sharing)
         changes, notices = [], []
         for uid, one in steps.items():
             change, kept[uid] = self._carry_out(now, one, rates[uid], allocation, left_alone)
@@ -246,7 +262,9 @@ class Interval:
             job.least_data_workers,
         )
 
-    def _step(self, job: JobView, memory: Memory, found: QueueSignals, have: Running) -> _Step:
+    def _step(
+        self, job: JobView, memory: Memory, found: QueueSignals, have: Running, shared_cores: int
+    ) -> _Step:
         tuning = memory.tuning
         granted = have.ready >= tuning.data_workers and (
             not have.live or have.cores >= tuning.data_worker_cores
@@ -256,7 +274,7 @@ class Interval:
             memory,
             seen_seconds=found.time_seconds,
             starved_intervals=0 if measured.is_ideal else memory.starved_intervals + 1,
-            gain=memory.gain.measured(1000 * have.cores * have.ready, found.throughput),
+            gain=memory.gain.measured(1000 * shared_cores, found.throughput),
         )
         if tuning.stage is Stage.TUNED and memory.starved_intervals >= REOPEN_INTERVALS:
             waited = found.time_seconds - memory.grown_seconds >= MOVE_PAUSE_SECONDS
@@ -312,12 +330,17 @@ class Interval:
         rates: Mapping[str, JobRates],
         left_alone: Mapping[str, str],
         has_room: HasRoom,
+        sharing: Mapping[str, tuple[str, ...]],
     ) -> Allocation:
         asked: dict[str, int] = {}
+        tried: dict[tuple[str, ...], str] = {}  # by group, who tries one more in this interval
 
         def room(rate: JobRates) -> bool:
             one = steps[rate.job]
             if not one.grows:
+                return False
+            group = sharing.get(rate.job)
+            if group and one.by_trial and tried.get(group, rate.job) != rate.job:
                 return False
             number = asked[rate.job] = asked.get(rate.job, 0) + 1
             by_size = one.then.data_worker_cores > one.now.data_worker_cores > 0
@@ -331,7 +354,10 @@ class Interval:
             request = one.job.request(cores)
             if by_size:
                 request = replace(request, memory_bytes=0)
-            return has_room(one.job, request, number, not by_size)
+            found = has_room(one.job, request, number, not by_size)
+            if found and group and one.by_trial:
+                tried[group] = rate.job
+            return found
 
         resting = {
             uid for uid, one in steps.items() if now - one.memory.grown_seconds < MOVE_PAUSE_SECONDS
@@ -377,6 +403,53 @@ class Interval:
         if change is not None:
             memory = replace(memory, asked_seconds=now)
         return change, replace(memory, tuning=then)
+
+
+def _with_parts(
+    jobs: Mapping[str, JobView],
+    running: Mapping[str, Running],
+    signals: Mapping[str, QueueSignals],
+    sharing: Mapping[str, tuple[str, ...]],
+) -> Mapping[str, QueueSignals]:
+    """The signals, in which what a model says of a member is its part of the group's need."""
+    if not sharing:
+        return signals
+    told = dict(signals)
+    for group in sorted(set(sharing.values())):
+        having = {}
+        for uid in group:
+            have, found = running.get(uid, Running()), signals.get(uid)
+            active = found is not None and not jobs[uid].hands_off
+            predicted = found.predicted if found is not None else None
+            having[uid] = Having(have.live * max(1, have.cores), predicted, active)
+        for uid, part in parts(having).items():
+            told[uid] = replace(told[uid], predicted=part)
+    return told
+
+
+def _share(
+    steps: dict[str, _Step],
+    rates: dict[str, JobRates],
+    signals: Mapping[str, QueueSignals],
+    sharing: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Count what each step is worth to all who share, and hold those that would cost another."""
+    alone = dict(rates)
+    for uid, one in steps.items():
+        others = [alone[other] for other in sharing.get(uid, ()) if other in alone]
+        if not others:
+            continue
+        sound = [other for other in others if other.problem() is None]
+        if alone[uid].problem() is None:
+            rates[uid] = replace(alone[uid], gain=gain_of_all(alone[uid], sound))
+        waits = any(
+            signals[other].enqueue < STARVED_RATIO * signals[other].dequeue
+            for other in sharing[uid]
+            if other != uid and other in signals
+        )
+        if waits and one.then.data_cores < one.now.data_cores:
+            why = "others of its share group wait for data: it keeps its data workers"
+            steps[uid] = replace(one, then=replace(one.now, why=why))
 
 
 def _with_fewer(one: _Step, then: Tuning, workers: int) -> Tuning:

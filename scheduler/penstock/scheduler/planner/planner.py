@@ -37,6 +37,7 @@ from penstock.scheduler.planner.allocation_rounds import (
 )
 from penstock.scheduler.planner.pod_pinning import Pinner
 from penstock.scheduler.planner.preemption import FIRST_TO_GO, Preemption, Standing
+from penstock.scheduler.planner.share_groups import members_by_job
 from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.policies.registry import make_allocation_policy
 from penstock.scheduler.request import Request
@@ -142,8 +143,12 @@ class Planner:
         self.memories = outcome.memories
         known = {uid: one for uid, one in self._standings.items() if uid in outcome.memories}
         self._standings = {**known, **outcome.standings}
-        for uid, one in signals.items():
-            self._bytes[uid] = one.bytes_per_second / max(1, len(self.state.data_workers(uid)))
+        sharing = members_by_job(self.state.jobs)
+        for uid in signals:  # what one data worker sends, to all who share
+            members = sharing.get(uid, (uid,))
+            sent = sum(signals[one].bytes_per_second for one in members if one in signals)
+            senders = sum(len(self.state.data_workers(one)) for one in members)
+            self._bytes[uid] = sent / max(1, senders)
         for uid in self._bytes.keys() - self.state.jobs.keys():
             del self._bytes[uid]
         actions: list[Action] = []

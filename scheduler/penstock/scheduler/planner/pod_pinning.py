@@ -33,6 +33,7 @@ from penstock.scheduler.model.pod_view import PodView
 from penstock.scheduler.placement.engine import Placement, Placer
 from penstock.scheduler.placement.locality import Locality, NodeTraffic
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS
+from penstock.scheduler.planner.share_groups import members_by_job
 from penstock.scheduler.request import Request
 
 PIN_PATIENCE_SECONDS: Final = 10.0
@@ -87,6 +88,7 @@ class Pinner:
         )
         if order and now - self._traffic_seconds >= TRAFFIC_SECONDS:
             self._traffic, self._traffic_seconds = self._state.traffic(), now
+        sharing = members_by_job(self._state.jobs) if order else {}
         for view in order:
             if view.request is None:
                 self._tell(view, Reason.UNREADABLE, view.problem, now, records)
@@ -95,7 +97,8 @@ class Pinner:
             if view.request not in hopeless:
                 job = view.job_uid
                 if job not in near:
-                    nodes = self._state.nodes_of(job)
+                    members = sharing.get(job, (job,))
+                    nodes = frozenset().union(*map(self._state.nodes_of, members))
                     near[job] = Locality(nodes, bytes_per_second.get(job, 0.0), self._traffic)
                 placement = self._state.snapshot.place(
                     self._placer, view.uid, view.request, now, near[job], with_runner_up=True

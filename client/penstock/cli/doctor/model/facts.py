@@ -82,6 +82,7 @@ COMPONENTS_NEED: Final = {
         *(Right(verb, "scales", GROUP) for verb in ("list", "watch", "create", "patch", "delete")),
         *(Right(verb, "pods") for verb in ("list", "watch", "create", "patch", "delete")),
         *(Right("create", of) for of in ("services", "serviceaccounts", "secrets", "events")),
+        Right("patch", "services"),
         *(Right("create", of, "rbac.authorization.k8s.io") for of in ("roles", "rolebindings")),
     ),
     "scheduler": (

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from penstock.base import ports, quantity
 from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.controller.reconcile.desired import cache
 from penstock.controller.reconcile.desired.quota import template_of
 from penstock.controller.reconcile.desired.targets import RankTarget
 from penstock.controller.reconcile.model.objects import (
+    SHARE_TOKEN_KEY,
     TOKEN_KEY,
     job_labels,
     owner_reference,
@@ -23,6 +25,7 @@ from penstock.controller.reconcile.model.objects import (
     trainer_account_name,
 )
 from penstock.controller.reconcile.model.observed import Job, Settings, role_in_names
+from penstock.controller.reconcile.model.share_group import share_address
 from penstock.crds import environment, labels
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.group import GROUP
@@ -53,6 +56,9 @@ _RUNTIME_GROUP: Final = 65532
 
 _DATA_WORKER: Final = ["penstock", "data-worker"]
 _PARAMETER_SERVER: Final = ["penstock", "ps"]
+_SHARING: Final = frozenset({TRAINER_ROLE, Role.WORKER.value, Role.DATA_WORKER.value})
+"""Roles that the data of a share group goes through."""
+
 _REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
 """A probe has one of several handlers: two probes merged would be an invalid one."""
 
@@ -82,6 +88,8 @@ def replica_pod(
     *,
     spare: bool = False,
     gated: bool = False,
+    group: str = "",
+    cache_socket: str | None = None,
 ) -> Json:
     """The pod of one incarnation of a rank.
 
@@ -94,8 +102,10 @@ def replica_pod(
         target: resources and nodes to avoid.
         spare: whether the rank is beyond the quota and may be preempted first.
         gated: whether the planner is to place the pod.
+        group: the share group that the job has joined; empty: none.
+        cache_socket: where the cache of each node listens, for a job that asks for it.
     """
-    pod = _from_template(job, template_of(spec, role), role.value, rank, incarnation)
+    pod = _from_template(job, template_of(spec, role), role.value, rank, incarnation, group)
     pod_spec = pod["spec"]
     pod_spec.setdefault("automountServiceAccountToken", False)
     _set_resources(pod_spec["containers"][0], target)
@@ -114,6 +124,8 @@ def replica_pod(
         if not first.get("command") and not first.get("args"):
             first["command"] = list(_PARAMETER_SERVER)
         _ready_when_it_serves(first, _PARAMETER_SERVER, ports.PARAMETER_SERVER)
+    if cache_socket is not None and cache.wants_socket(spec, role):
+        cache.add_socket(pod_spec, cache_socket)
     if gated:
         gates = pod_spec.setdefault("schedulingGates", [])
         if not any(gate.get("name") == labels.PLACEMENT_GATE for gate in gates):
@@ -121,8 +133,10 @@ def replica_pod(
     return pod
 
 
-def trainer_pod(job: Job, spec: ElasticJobSpec, settings: Settings, incarnation: int) -> Json:
-    """The pod of one incarnation of the job's Elastic Trainer.
+def trainer_pod(
+    job: Job, spec: ElasticJobSpec, settings: Settings, incarnation: int, group: str = ""
+) -> Json:
+    """The pod of one incarnation of the job's Elastic Trainer; ``group`` as in `replica_pod`.
 
     ``spec.trainer.template`` is laid over the default template: maps merge, containers, volumes and
     environment variables merge by name, probes and other lists replace.
@@ -130,7 +144,9 @@ def trainer_pod(job: Job, spec: ElasticJobSpec, settings: Settings, incarnation:
     template = _default_trainer_template(job, spec, settings)
     overlay = spec.trainer.template if spec.trainer else None
     merged = _overlay(template, overlay) if overlay else template
-    pod = _from_template(job, merged, TRAINER_ROLE, 0, incarnation)
+    pod = _from_template(job, merged, TRAINER_ROLE, 0, incarnation, group)
+    if group:
+        pod["metadata"]["labels"][labels.SHARE_GROUP] = group
     variables = [
         _plain(environment.STATE_DIR, STATE_PATH),
         _plain(environment.KUBERNETES_TOKEN_FILE, f"{KUBERNETES_TOKEN_PATH}/token"),
@@ -265,13 +281,15 @@ def _copy(value: Any) -> Any:
 
 
 def _from_template(
-    job: Job, template: Mapping[str, Any], role: str, rank: int, incarnation: int
+    job: Job, template: Mapping[str, Any], role: str, rank: int, incarnation: int, group: str
 ) -> Json:
     pod_spec: Json = _copy(template["spec"])
     given = template.get("metadata") or {}
     in_names = role_in_names(role)
     pod_spec.update(restartPolicy="Never", hostname=f"{in_names}-{rank}", subdomain=job.name)
     variables = _identity(job, role, rank, incarnation)
+    if group and role in _SHARING:
+        variables += _membership(job, group)
     for container in (*(pod_spec.get("initContainers") or ()), *pod_spec["containers"]):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
         _set_variables(container, variables)
@@ -300,10 +318,7 @@ def _identity(job: Job, role: str, rank: int, incarnation: int) -> list[Json]:
         _plain(environment.JOB_NAME, job.name),
         _plain(environment.JOB_NAMESPACE, job.namespace),
         _plain(environment.JOB_UID, job.uid),
-        {
-            "name": environment.JOB_TOKEN,
-            "valueFrom": {"secretKeyRef": {"name": token_secret_name(job), "key": TOKEN_KEY}},
-        },
+        _from_secret(job, environment.JOB_TOKEN, TOKEN_KEY),
         _plain(environment.ROLE, role),
         _plain(environment.RANK, str(rank)),
         _plain(environment.INCARNATION, str(incarnation)),
@@ -312,6 +327,18 @@ def _identity(job: Job, role: str, rank: int, incarnation: int) -> list[Json]:
         _from_field(environment.NODE_NAME, "spec.nodeName"),
         _plain(environment.TRAINER_ADDRESS, trainer_address(job)),
     ]
+
+
+def _membership(job: Job, group: str) -> list[Json]:
+    return [
+        _plain(environment.SHARE_ADDRESS, share_address(job, group)),
+        _from_secret(job, environment.SHARE_TOKEN, SHARE_TOKEN_KEY),
+    ]
+
+
+def _from_secret(job: Job, name: str, key: str) -> Json:
+    reference = {"name": token_secret_name(job), "key": key}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
 def _plain(name: str, value: str) -> Json:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import Role
+from penstock.controller.reconcile.desired import cache
 from penstock.controller.reconcile.desired.targets import RoleTarget, Target
 from penstock.crds.elasticjob import ElasticJobSpec
 
@@ -38,12 +39,16 @@ def show(resource: str, amount: int) -> str:
 def template_of(spec: ElasticJobSpec, role: Role) -> Mapping[str, Any]:
     """The pod template of a role: for data workers that are not declared, the worker's.
 
-    Accelerators are left out of the latter, as a data worker has none.
+    Accelerators are left out of the latter, as a data worker has none. That of data workers which
+    keep files in their own memory has room for them.
     """
     declared = spec.replica_specs.by_role().get(role)
+    template: Mapping[str, Any]
     if declared is not None:
-        return declared.template
-    return without_accelerators(spec.replica_specs.worker.template)
+        template = declared.template
+    else:
+        template = without_accelerators(spec.replica_specs.worker.template)
+    return cache.with_memory(spec, template) if role is Role.DATA_WORKER else template
 
 
 def without_accelerators(template: Mapping[str, Any]) -> Mapping[str, Any]:

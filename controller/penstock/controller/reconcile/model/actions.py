@@ -21,14 +21,28 @@ from penstock.crds.events import EventReason
 class EnsureObject:
     """Create one of the job's own objects unless it is there; one of another owner is an error.
 
-    ``manifest`` of the Secret has no token: whoever carries the action out has it made. One that is
-    ``needed_by_others`` is there before any of those that follow it goes out.
+    ``manifest`` of the Secret has no token: whoever carries the action out has it made, and that of
+    the job's ``share_group``, if it has one. One that is ``needed_by_others`` is there before any
+    of those that follow it goes out.
     """
 
     resource: str
     manifest: Mapping[str, Any]
     needs_token: bool = False
+    share_group: str = ""
     needed_by_others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureShared:
+    """Create a share group's object, or add the job to the owners of the one that is there.
+
+    One of that name that is not the group's stays as it is: that is no error of the job's, which
+    then shares nothing.
+    """
+
+    resource: str
+    manifest: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +178,7 @@ class RequeueAt:
 
 Action = (
     EnsureObject
+    | EnsureShared
     | CheckTemplate
     | CreatePod
     | DeletePod

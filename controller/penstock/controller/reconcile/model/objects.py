@@ -14,6 +14,7 @@ from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 from penstock.crds.policy import SERVICE_ACCOUNT_SUFFIX, trainer_rules
 
 TOKEN_KEY: Final = "token"
+SHARE_TOKEN_KEY: Final = "share-token"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -49,7 +50,7 @@ def metadata(job: Job, name: str) -> dict[str, Any]:
 
 
 def token_secret_name(job: Job) -> str:
-    """The Secret that holds the job's token under `TOKEN_KEY`."""
+    """The Secret that holds the job's token, and its share group's if it has one, by their keys."""
     return f"{job.name}-token"
 
 
@@ -89,6 +90,7 @@ def job_objects(job: Job) -> list[EnsureObject]:
                 "immutable": True,
             },
             needs_token=True,
+            share_group=job.share_group,
         ),
         EnsureObject(
             "serviceaccounts",

@@ -104,6 +104,12 @@ class Job:
         """Namespace and name: what a queue is keyed by."""
         return self.namespace, self.name
 
+    @property
+    def share_group(self) -> str:
+        """The group that the spec names to share batches with; empty: none."""
+        share = self.spec.input.share if self.spec is not None else None
+        return share.group if share is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -251,6 +257,8 @@ class Settings:
     supported_strategies: frozenset[Strategy] = frozenset(Strategy)
     manager: str = "penstock.dev/controller"
     in_place_resize: bool = True
+    cache_socket: str | None = None
+    """Where the file cache of each node listens, as a path on the node; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +285,8 @@ class Observed:
             RoleBinding and Service.
         objects_missing: whether one of them has been found to be gone since.
         known_templates: the templates by role that the API server is known to take pods of.
+        cache_refused: whether the API server takes the job's pods without the socket of the
+            node's cache alone.
         planner_alive: whether the planner that pins data workers renews its Lease.
         status_written_at: when this process last wrote the job's status.
     """
@@ -291,5 +301,6 @@ class Observed:
     objects_seen_at: datetime | None = None
     objects_missing: bool = False
     known_templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cache_refused: bool = False
     planner_alive: bool = False
     status_written_at: datetime | None = None

@@ -1,0 +1,104 @@
+"""What ``spec.input.cache`` adds to pods: the socket of the node's cache, or memory for one's own.
+
+The daemon of a node listens on a socket in a folder of the node, which pods see read-only: enough
+to connect, not to put another socket there. Where a namespace forbids folders of the node, as Pod
+Security does at `baseline` and `restricted`, the API server refuses such a pod, and the same pod
+`without_socket` is made instead: a job never fails for the sake of a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from penstock.base import quantity
+from penstock.base.enums import CacheScope, Role
+from penstock.crds import environment
+from penstock.crds.elasticjob import ElasticJobSpec
+
+VOLUME: Final = "penstock-cache"
+ROLES: Final = frozenset({Role.WORKER, Role.DATA_WORKER, Role.EVALUATOR})
+"""Whose programs read the dataset."""
+
+Json = dict[str, Any]
+
+
+def wants_socket(spec: ElasticJobSpec, role: Role) -> bool:
+    """Whether pods of a role are to reach the cache of their node."""
+    asked = spec.input.cache
+    return asked is not None and asked.scope is not CacheScope.POD and role in ROLES
+
+
+def add_socket(pod_spec: Json, socket: str) -> None:
+    """Let all containers of a pod reach the node's cache, or find that there is none."""
+    folder = str(PurePosixPath(socket).parent)
+    volumes = [one for one in pod_spec.get("volumes") or () if one.get("name") != VOLUME]
+    # Made where there is no daemon: a pod whose volume is missing would never start.
+    source = {"path": folder, "type": "DirectoryOrCreate"}
+    pod_spec["volumes"] = [*volumes, {"name": VOLUME, "hostPath": source}]
+    for container in pod_spec["containers"]:
+        mounts = [
+            one
+            for one in container.get("volumeMounts") or ()
+            if one.get("name") != VOLUME and one.get("mountPath") != folder
+        ]
+        mount = {"name": VOLUME, "mountPath": folder, "readOnly": True}
+        container["volumeMounts"] = [*mounts, mount]
+        variables = [
+            one for one in container.get("env") or () if one.get("name") != environment.CACHE_SOCKET
+        ]
+        container["env"] = [{"name": environment.CACHE_SOCKET, "value": socket}, *variables]
+
+
+def without_socket(pod: Mapping[str, Any]) -> Json | None:
+    """The same pod as it is without the node's cache; None where it has none of it."""
+    pod_spec = pod["spec"]
+    if not any(one.get("name") == VOLUME for one in pod_spec.get("volumes") or ()):
+        return None
+    return {
+        **pod,
+        "spec": {
+            **pod_spec,
+            "volumes": [one for one in pod_spec["volumes"] if one.get("name") != VOLUME],
+            "containers": [_container_without(one) for one in pod_spec["containers"]],
+        },
+    }
+
+
+def _container_without(container: Mapping[str, Any]) -> Json:
+    return {
+        **container,
+        "volumeMounts": [
+            one for one in container.get("volumeMounts") or () if one.get("name") != VOLUME
+        ],
+        "env": [
+            one for one in container.get("env") or () if one.get("name") != environment.CACHE_SOCKET
+        ],
+    }
+
+
+def with_memory(spec: ElasticJobSpec, template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A data worker's template with room for a cache of its own: memfds count to its container.
+
+    A request grows by it, and a limit; of a container that asks for no memory, the cache is all
+    that is asked for. A Scale that names memory names all of it.
+    """
+    asked = spec.input.cache
+    if asked is None or asked.scope is not CacheScope.POD:
+        return template
+    first, *others = template["spec"]["containers"]
+    resources = dict(first.get("resources") or {})
+    limit = (resources.get("limits") or {}).get("memory")
+    if limit is not None:
+        resources["limits"] = {**resources["limits"], "memory": _sum(limit, asked.memory)}
+    request = (resources.get("requests") or {}).get("memory")
+    if request is not None or limit is None:
+        grown = _sum(request or 0, asked.memory)
+        resources["requests"] = {**(resources.get("requests") or {}), "memory": grown}
+    grown_first = {**first, "resources": resources}
+    return {**template, "spec": {**template["spec"], "containers": [grown_first, *others]}}
+
+
+def _sum(one: str | int, other: str | int) -> str:
+    return quantity.format_bytes(quantity.parse_bytes(one) + quantity.parse_bytes(other))

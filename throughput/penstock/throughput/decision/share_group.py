@@ -1,0 +1,75 @@
+"""How many data workers a share group needs, and which of its members has how many of them.
+
+The members of a group take the same batches, so what feeds the fastest of them feeds all: the need
+is that of one job, and not the sum (tf.data service, SoCC 23, exports the sum of the consumption
+rates over the mean throughput of a worker, section 3.1; with sharing that would be a group of eight
+with eight times the workers). The data workers stay each in a member's own pods, since they end
+with it; so the need is divided.
+
+Whoever has some keeps them as long as the group needs them: a member that joins, or ends, moves no
+data worker from one to another. All is a function of the need, of who is there and of what each
+has, so that members that are planned for at different times are planned for alike.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+_ROUNDING: Final = 1e-9
+
+
+def group_need(own_need: float, own_rate: float, rates: Iterable[float]) -> float:
+    """Data workers that a group needs, as one member sees it.
+
+    Args:
+        own_need: that the member would need by itself.
+        own_rate: batches per second that it would take if it never waited.
+        rates: the same of all members, itself included.
+    """
+    fastest = max((rate for rate in rates if math.isfinite(rate)), default=0.0)
+    if not own_rate > 0 or not fastest > own_rate:
+        return own_need
+    return own_need * fastest / own_rate
+
+
+def divide(need: int, have: Mapping[str, int]) -> dict[str, int]:
+    """How many data workers each member is to have, so that they are `need` together.
+
+    What is missing goes to those who have fewest, the first uid first; what is too much is taken
+    from those who have most, the last uid first.
+
+    Args:
+        need: of the group.
+        have: by the members' uids, what each has now.
+    """
+    parts = {uid: max(0, have[uid]) for uid in sorted(have)}
+    if not parts:
+        return {}
+    order = {uid: number for number, uid in enumerate(parts)}
+    change = max(0, need) - sum(parts.values())
+    sign = 1 if change > 0 else -1
+    heap = [(sign * count, sign * order[uid], uid) for uid, count in parts.items()]
+    heapq.heapify(heap)
+    for _ in range(abs(change)):
+        count, rank, uid = heapq.heappop(heap)
+        parts[uid] += sign
+        heapq.heappush(heap, (count + 1, rank, uid))
+    return parts
+
+
+def demand(
+    rates: Mapping[str, float], worker_rate: float, have: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Data workers for each member of a group: the need of the fastest, divided.
+
+    Args:
+        rates: by the members' uids, batches per second that each would take if it never waited.
+        worker_rate: batches per second that one data worker makes; above 0.
+        have: what each has now; default: nothing.
+    """
+    fastest = max(rates.values(), default=0.0)
+    need = math.ceil(max(0.0, fastest) / worker_rate - _ROUNDING)
+    return divide(need, {uid: (have or {}).get(uid, 0) for uid in rates})
