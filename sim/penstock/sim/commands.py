@@ -10,6 +10,7 @@ import typer
 from penstock.sim.cluster.commands import detach, fgd, table5, tuning
 from penstock.sim.offload.commands import offload
 from penstock.sim.ps.commands import create, ps
+from penstock.sim.sharing.commands import sharing
 
 sim = typer.Typer(
     help="Simulators: reproduce published results, and try policies before a cluster does.",
@@ -24,3 +25,4 @@ sim.command()(tuning)
 sim.command()(ps)
 sim.command()(create)
 sim.command()(offload)
+sim.command()(sharing)
