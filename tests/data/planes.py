@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.worker import DataWorker
 from tests.patience import patient

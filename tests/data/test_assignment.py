@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.data.memory import NO_LIMIT_BYTES, Memory
-from penstock.data.queue.assignment import assign_steps
+from penstock.data.queue.assignment import assign_steps, assign_streams, expected_workers
 from penstock.data.queue.batch_queue import BatchQueue, Counts, QueueOptions
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.window.reorder_buffer import ReorderBuffer
@@ -20,6 +20,7 @@ class Maker:
     name: str
     batch_seconds: float | None = None
     local: bool = False
+    number: int = 0
 
 
 class Assigning:
@@ -70,3 +71,38 @@ def test_a_slow_one_holds_fewer_steps() -> None:
     found = [assigning.ask() for _ in range(3)]
     assert [asked.get("slow") for asked in found] == [[1], None, None]
     assert [asked.get("quick") for asked in found] == [[0], [2], None]
+
+
+def streams(count: int, **options: Any) -> BatchQueue:
+    """A queue of the streams of an iterated dataset."""
+    told = QueueOptions(key=b"k", seed=1, streams=count, **options)
+    return BatchQueue(threading.Condition(), Counts(), 1, told)
+
+
+def held(queue: BatchQueue, makers: list[Maker], expected: int) -> list[int]:
+    """How many streams each has after they were given out."""
+    queue.bind(len(makers), Memory(NO_LIMIT_BYTES, NO_LIMIT_BYTES), 0)
+    assign_streams(queue, cast("list[WorkerConnection]", makers), expected)
+    # union-attr: its window is one of batches.
+    return [queue.window.held_by(one.name) for one in makers]  # type: ignore[union-attr]
+
+
+def test_the_first_data_worker_leaves_streams_to_those_on_their_way() -> None:
+    first, second = Maker("a"), Maker("b")
+    queue = streams(7)
+    assert held(queue, [first], 1) == [4]
+    assert held(queue, [first], 1) == [4]
+    assert held(queue, [first, second], 0) == [4, 3]
+
+
+def test_a_data_worker_has_all_streams_when_nobody_else_comes() -> None:
+    queue = streams(7)
+    assert held(queue, [Maker("a")], 1) == [4]
+    assert held(queue, [Maker("a")], 0) == [7]
+
+
+def test_streams_are_kept_as_long_as_a_queue_says() -> None:
+    queue = streams(2, opening_seconds=60.0)
+    assert expected_workers(queue, 50.0, missing=1, opening=2) == 2
+    assert expected_workers(queue, 61.0, missing=1, opening=2) == 0
+    assert expected_workers(streams(2), 11.0, missing=0, opening=2) == 0

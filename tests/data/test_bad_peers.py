@@ -16,8 +16,8 @@ import pytest
 
 from penstock.base.listener import split_address
 from penstock.data import Loader
-from penstock.data import consumer as consumer_module
-from penstock.data.consumer import Consumer
+from penstock.data.consuming import consumer as consumer_module
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.pipeline import Pipeline, open_pipeline, pack_pipeline
 from penstock.data.serving.consumer_connection import ConsumerConnection
@@ -116,7 +116,7 @@ def test_a_data_worker_that_lies_is_done_without(consumer: Consumer, lie: str) -
 def test_a_data_worker_that_stalls_within_a_batch_is_done_without(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.data.consumer.SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr("penstock.data.consuming.consumer.SILENCE_SECONDS", 0.5)
     loader = Loader(Plain(40), 4, seed=1, consumer=consumer)
     batches = iter(loader)
     line = join(consumer)

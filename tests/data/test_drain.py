@@ -66,7 +66,7 @@ def tell(seconds: float) -> None:
 
 
 one._changed.wait = tell
-one._keep = lambda: None  # its other thread: there is nobody to be served
+one._connector.run = lambda: None  # its other thread: there is nobody to be served
 worker.work(one)
 """
 

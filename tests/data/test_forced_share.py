@@ -132,7 +132,7 @@ SCRIPT = textwrap.dedent(
         return digest.hexdigest(), pool_of_worker().counts.arrived - before
 
     def pool_of_worker():
-        from penstock.data.process import consumer_of_process
+        from penstock.data.consuming.process import consumer_of_process
         return consumer_of_process().pool
 
     until = time.monotonic() + 60

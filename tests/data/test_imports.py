@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-FOREIGN = ("torch", "kopf", "kubernetes", "fastapi", "sqlalchemy")
+FOREIGN = ("torch", "tensorflow", "kopf", "kubernetes", "fastapi", "sqlalchemy")
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,7 @@ FOREIGN = ("torch", "kopf", "kubernetes", "fastapi", "sqlalchemy")
         "penstock.data.loader",
         "penstock.data.worker_process",
         "penstock.data.dispatcher",
+        "penstock.data.tensorflow",
     ],
 )
 def test_no_framework_is_imported(module: str) -> None:

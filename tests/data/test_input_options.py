@@ -12,11 +12,12 @@ import torch
 from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee
-from penstock.data import Loader, torch_loader
-from penstock.data.consumer import Consumer
+from penstock.data import Loader
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.protocol import InputOptions
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.torch_loader import begin
+from penstock.data.torch_loading import torch_loader
+from penstock.data.torch_loading.torch_loader import begin
 from tests.data import planes
 from tests.data.planes import Noise, end, eventually, spawn
 
@@ -185,7 +186,7 @@ def test_a_dispatcher_that_does_not_answer_leaves_it_at_the_strictest(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr("penstock.data.consumer.OPTIONS_SECONDS", 0.2)
+    monkeypatch.setattr("penstock.data.consuming.consumer.OPTIONS_SECONDS", 0.2)
     with planes.consumer(dispatcher="127.0.0.1:9") as alone:
         assert alone.options() == InputOptions()
         assert "has not said in 0 s" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.base.enums import Guarantee
 from penstock.data import Loader
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.pipeline import Stage
 from penstock.data.queue.credits import PREFETCH
@@ -90,7 +90,7 @@ def test_data_workers_may_join_leave_and_die_within_an_epoch(consumer: Consumer)
 def test_a_data_worker_that_stops_answering_is_done_without(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.data.consumer.SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr("penstock.data.consuming.consumer.SILENCE_SECONDS", 1.0)
     process = spawn(consumer)
     try:
         eventually(lambda: len(consumer.workers) == 1)

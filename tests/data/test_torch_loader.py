@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data import torch_loader
-from penstock.data.consumer import Consumer
-from penstock.data.torch_loader import DataLoader, why_local
+from penstock.data.consuming.consumer import Consumer
+from penstock.data.torch_loading import torch_loader
+from penstock.data.torch_loading.torch_loader import DataLoader, why_local
 from tests.data import planes
 from tests.data.planes import end, eventually, same, spawn, thread_worker
 

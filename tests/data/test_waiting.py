@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from torch.utils.data import Sampler
 
 from penstock.data import DataLoader, Loader
-from penstock.data.process import pool_of_process
+from penstock.data.consuming.process import pool_of_process
 from tests.data.planes import Plain, consumer
 
 

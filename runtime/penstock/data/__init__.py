@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.data.ledger import Buckets
     from penstock.data.loader import Loader
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loading.torch_loader import DataLoader
 
 __all__ = ["Buckets", "DataLoader", "Loader"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "DataLoader":
-        from penstock.data.torch_loader import DataLoader
+        from penstock.data.torch_loading.torch_loader import DataLoader
 
         return DataLoader
     if name == "Loader":

@@ -21,7 +21,7 @@ def dumps_within(value: Any, limit: int) -> bytes:
         PipelineTooLargeError: it has more than ``limit`` bytes.
         Exception: whatever the classes of the value raise.
     """
-    file = _Bounded(limit)
+    file = Bounded(limit)
     _Pickler(file, limit).dump(value)
     return file.getvalue()
 
@@ -33,7 +33,9 @@ def _refuse(limit: int) -> None:
     )
 
 
-class _Bounded(io.BytesIO):
+class Bounded(io.BytesIO):
+    """A file in memory that refuses to grow beyond so many bytes, with PipelineTooLargeError."""
+
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = self._left = limit

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.data.call_proof import CLOCK_HEADER, REPLY_HEADER, CallChecker, ProvenCall
 from penstock.data.protocol import ProtocolError
@@ -20,26 +20,36 @@ if TYPE_CHECKING:
     Handler = Callable[[Request], Awaitable[Response]]
 
 REFUSAL = "the job's token is missing or wrong"
+_BY_GROUP: Final = "penstock.by_group"
 
 
-def guard_calls(token: str, max_bytes: int, refusal: str = REFUSAL) -> Callable[[Handler], Handler]:
-    """What makes a handler one for calls of the job alone.
+def guard_calls(
+    token: str, max_bytes: int, refusal: str = REFUSAL, group_token: str = ""
+) -> Callable[[Handler], Handler]:
+    """What makes a handler one for calls of the job, or of its share group, alone.
 
     Args:
         token: the job's.
         max_bytes: what a call's body has at most.
         refusal: what is said to somebody without the token.
+        group_token: the share group's, whose holders may call as well; empty: nobody else may.
+            `by_group` tells a handler of whom a call is.
     """
     from starlette.responses import PlainTextResponse
 
-    checker = CallChecker(token)
+    own = CallChecker(token)
+    checkers = [own, CallChecker(group_token)] if group_token else [own]
 
     def guard(handler: Handler) -> Handler:
         async def guarded(request: Request) -> Response:
             said = request.headers.get("authorization", "")
-            call = checker.check(request.method, _target(request), said)
-            if call is None:
+            for checker in checkers:
+                call = checker.check(request.method, _target(request), said)
+                if call is not None:
+                    break
+            else:
                 return PlainTextResponse(refusal, 401)
+            request.scope[_BY_GROUP] = checker is not own
             response = await _answer(handler, request, call, max_bytes)
             if call.clock is not None:
                 response.headers[CLOCK_HEADER] = call.clock
@@ -50,6 +60,11 @@ def guard_calls(token: str, max_bytes: int, refusal: str = REFUSAL) -> Callable[
         return guarded
 
     return guard
+
+
+def by_group(request: Request) -> bool:
+    """Whether a call that was let in is one of the share group, and not one of the job."""
+    return bool(request.scope.get(_BY_GROUP))
 
 
 async def _answer(handler: Handler, request: Request, call: ProvenCall, max_bytes: int) -> Response:

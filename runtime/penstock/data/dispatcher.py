@@ -6,6 +6,9 @@ pipeline passes through it. Which steps are leased to whom is in each training p
 has seen, and dies with it. So a dispatcher that is killed stops nothing but the joining of new
 workers, and has nothing to recover: everybody reports again.
 
+Data workers of other jobs of the same share group are *guests*: they are told whom to serve as
+well, and are counted in what the group does (`Dispatcher.group`), but they are none of the job's.
+
 `Dispatcher` is pure; `routes` serves it over HTTP in the trainer, or under ``penstock run``.
 """
 
@@ -17,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.data.call_guard import read_body
+from penstock.data.call_guard import by_group, read_body
 from penstock.data.protocol import (
     CONSUMER_PATH,
     MAX_BYTES,
@@ -28,6 +31,8 @@ from penstock.data.protocol import (
     InputOptions,
     ProtocolError,
     QueueState,
+    SharedPosition,
+    SharedTotals,
     WorkerReply,
     WorkerReport,
     decode,
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 FORGET_SECONDS: Final = 10.0
 MAX_CONSUMERS: Final = 1024
 MAX_WORKERS: Final = 1024
+MAX_FRONTS: Final = 64
 
 
 class DispatcherFullError(Exception):
@@ -67,18 +73,50 @@ class Damage:
     newest_left_out: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """What a share group does, as the data workers that serve this job tell it.
+
+    Attributes:
+        name: the group's.
+        members: loaders that share, of all jobs, as the data worker knows that has most.
+        data_workers: of all jobs.
+        own_data_workers: of this job.
+        cpu_cores: that all data workers use.
+        made: tiles, by all data workers that are there now.
+        taken: tiles, by all members, of those.
+        evicted: tiles that went before all had had them.
+        held_bytes: of tiles that lie in data workers.
+        lag_tiles: of the loader of this job that is furthest behind the group.
+    """
+
+    name: str
+    members: int = 0
+    data_workers: int = 0
+    own_data_workers: int = 0
+    cpu_cores: float = 0.0
+    made: int = 0
+    taken: int = 0
+    evicted: int = 0
+    held_bytes: int = 0
+    lag_tiles: int = 0
+
+
 class Dispatcher:
     """The participants of one job; whoever has not reported for FORGET_SECONDS is not in it."""
 
     def __init__(self, identity: str, options: Callable[[], InputOptions] = InputOptions) -> None:
         """``options``: what the job says of its input now."""
         self._identity = identity
+        self.expected_workers = 0  # that are there, or soon will be
         self._options = options
         self._damage: OrderedDict[str, ConsumerReport] = OrderedDict()
         self._last_rate = 0.0  # of whoever was the last to say goodbye
         self._taken = 0  # batches, by whoever has taken most when somebody last reported
         self._consumers: dict[str, _Seen] = {}
         self._workers: dict[str, _Seen] = {}
+        self._shared: OrderedDict[str, SharedTotals] = OrderedDict()
+        self._guests: dict[str, _Seen] = {}  # and of these also what reports as its own
 
     def consumer(self, report: ConsumerReport, now: float) -> ConsumerReply:
         """A training process reports."""
@@ -95,23 +133,44 @@ class Dispatcher:
             self._damage[report.name] = report
             while len(self._damage) > MAX_CONSUMERS:
                 self._damage.popitem(last=False)
+        workers = len(self._workers.keys() | self._guests.keys())
         return ConsumerReply(
-            dispatcher=self._identity, workers=len(self._workers), options=self._options()
+            dispatcher=self._identity,
+            workers=max(self.expected_workers, workers),
+            options=self._options(),
+            fronts=self._fronts(report.name, now),
         )
 
-    def worker(self, report: WorkerReport, now: float) -> WorkerReply:
-        """A data worker reports, and is told whom to serve."""
+    def _fronts(self, name: str, now: float) -> tuple[SharedPosition, ...]:
+        """How far others are in each order that several have in common."""
+        found: dict[str, SharedPosition] = {}
+        for one in self.consumers(now):
+            for position in one.positions if one.name != name else ():
+                best = found.get(position.key)
+                if best is None or (best.epoch, best.sample) < (position.epoch, position.sample):
+                    found[position.key] = position
+        return tuple(found.values())[:MAX_FRONTS]
+
+    def worker(self, report: WorkerReport, now: float, *, guest: bool = False) -> WorkerReply:
+        """A data worker reports, and is told whom to serve; ``guest``: by the group's token."""
         self.expire(now)
+        table = self._guests if guest else self._workers
+        if report.shared is not None:
+            self._shared[report.name] = report.shared
+            while len(self._shared) > MAX_WORKERS:
+                self._shared.popitem(last=False)
         if report.leaving:
-            self._workers.pop(report.name, None)
+            table.pop(report.name, None)
         else:
-            self._note(self._workers, MAX_WORKERS, "data workers", report, now)
+            what = "data workers of other jobs" if guest else "data workers"
+            self._note(table, MAX_WORKERS, what, report, now)
         return WorkerReply(
             dispatcher=self._identity,
             consumers=tuple(
                 ConsumerEntry(name=one.name, address=one.address, local=one.local)
                 for one in self.consumers(now)
             ),
+            cache=self._options().cache,
         )
 
     def expire(self, now: float) -> None:
@@ -119,7 +178,7 @@ class Dispatcher:
 
         Queries leave out the same participants without it.
         """
-        for table in (self._consumers, self._workers):
+        for table in (self._consumers, self._workers, self._guests):
             for name in [name for name, seen in table.items() if not seen.is_recent(now)]:
                 del table[name]
 
@@ -132,6 +191,38 @@ class Dispatcher:
         """The data workers that serve now."""
         reports = (seen.report for seen in self._workers.values() if seen.is_recent(now))
         return [report for report in reports if isinstance(report, WorkerReport)]
+
+    def guests(self, now: float) -> list[WorkerReport]:
+        """The data workers of other jobs of the share group that serve this one now."""
+        own = {one.name for one in self.workers(now)}
+        reports = (seen.report for seen in self._guests.values() if seen.is_recent(now))
+        return [
+            report
+            for report in reports
+            if isinstance(report, WorkerReport) and report.name not in own
+        ]
+
+    def group(self, now: float) -> GroupState | None:
+        """What the job's share group does; None where it has none."""
+        share = self._options().share
+        if share is None:
+            return None
+        own = self.workers(now)
+        workers = [*own, *self.guests(now)]
+        shared = [one.shared for one in workers if one.shared is not None]
+        lags = (one.lag_tiles for one in self.consumers(now))
+        return GroupState(
+            name=share.group,
+            members=max((one.members for one in shared), default=0),
+            data_workers=len(workers),
+            own_data_workers=len(own),
+            cpu_cores=sum(one.cpu_cores for one in workers),
+            made=sum(one.made for one in shared),
+            taken=sum(one.taken for one in shared),
+            evicted=sum(one.evicted for one in shared),
+            held_bytes=sum(one.held_bytes for one in shared),
+            lag_tiles=max((lag for lag in lags if lag is not None), default=0),
+        )
 
     def queue(self, now: float) -> QueueState | None:
         """All consumers' queues as one: rates add up, the waiting is that of whoever waits most.
@@ -170,6 +261,18 @@ class Dispatcher:
         queues = (one.queue for one in self.consumers(now) if one.queue is not None)
         return max((one.dequeued_per_second for one in queues), default=self._last_rate)
 
+    @property
+    def shared(self) -> SharedTotals:
+        """What all data workers, also those that are gone, have made for jobs that share."""
+        totals = list(self._shared.values())
+        return SharedTotals(
+            made=sum(one.made for one in totals),
+            taken=sum(one.taken for one in totals),
+            evicted=sum(one.evicted for one in totals),
+            members=max((one.members for one in totals), default=0),
+            held_bytes=sum(one.held_bytes for one in totals),
+        )
+
     def damage(self) -> Damage:
         """What training processes, also those that are gone, went without."""
         reports = self._damage.values()
@@ -197,8 +300,15 @@ def routes(
     guard: Callable[
         [Callable[[Request], Awaitable[Response]]], Callable[[Request], Awaitable[Response]]
     ],
+    group_guard: Callable[
+        [Callable[[Request], Awaitable[Response]]], Callable[[Request], Awaitable[Response]]
+    ]
+    | None = None,
 ) -> list[Route]:
-    """The two calls, for a Starlette application; ``guard`` checks the job's token."""
+    """The two calls, for a Starlette application; ``guard`` checks the job's token.
+
+    ``group_guard``: for the call of data workers, if those of a share group may make it as well.
+    """
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
@@ -215,7 +325,7 @@ def routes(
     async def worker(request: Request) -> Response:
         try:
             report = decode(WorkerReport, await read_body(request, MAX_BYTES))
-            reply = dispatcher.worker(report, time.monotonic())
+            reply = dispatcher.worker(report, time.monotonic(), guest=by_group(request))
         except ProtocolError as error:
             return PlainTextResponse(str(error), 400)
         except DispatcherFullError as error:
@@ -224,5 +334,5 @@ def routes(
 
     return [
         Route(CONSUMER_PATH, guard(consumer), methods=["POST"]),
-        Route(WORKER_PATH, guard(worker), methods=["POST"]),
+        Route(WORKER_PATH, (group_guard or guard)(worker), methods=["POST"]),
     ]

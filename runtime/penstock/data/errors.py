@@ -33,3 +33,7 @@ class SignatureError(DataError):
 
 class BadSampleError(DataError, RuntimeError):
     """A step that workers died on again and again; names its samples."""
+
+
+class SavedError(DataError):
+    """Batches that cannot be saved, or are not there as they were saved; names the file."""

@@ -8,17 +8,23 @@ has `penstock.trainer.training_evidence` tell the agent that the program trains.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.crds import environment as names
 from penstock.data.hooked import hooked
 
 INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program whose DataLoaders are to be intercepted."""
-    return {**hooked(environ), INTERCEPT: "1"}
+    """The environment of a program whose DataLoaders are to be intercepted.
+
+    In a share group texts have the same hashes in all programs, so that sets are pickled alike.
+    """
+    alike = {"PYTHONHASHSEED": "0"} if environ.get(names.SHARE_ADDRESS) else {}
+    return {**alike, **hooked(environ), INTERCEPT: "1"}
 
 
 def install(loader_class: Any) -> None:
@@ -30,8 +36,16 @@ def install(loader_class: Any) -> None:
     plain = loader_class.__iter__
 
     def begin(self: Any) -> Any:
-        from penstock.data import torch_loader
+        from penstock.data.torch_loading import torch_loader
 
+        told = os.environ.get(names.SAVE_BATCHES) or os.environ.get(names.LOAD_BATCHES)
+        if told and not isinstance(self, torch_loader.DataLoader):
+            from penstock.data import saved_program
+
+            def usual(loader: Any) -> Any:
+                return torch_loader.begin(loader, plain)
+
+            return saved_program.begin(self, usual, torch_loader.finisher)
         return torch_loader.begin(self, plain)
 
     def note_subclass(cls: Any, /, **options: Any) -> None:
@@ -47,7 +61,7 @@ def _tell_of(loader_class: Any) -> None:
     own = loader_class.__iter__
 
     def begin(self: Any) -> Any:
-        from penstock.data import torch_loader
+        from penstock.data.torch_loading import torch_loader
 
         torch_loader.tell_stays(
             self,

@@ -2,7 +2,9 @@
 
 A job has one secret, its token. Whoever holds that is of the job; but what is made with a key of
 one purpose is worth nothing for another, and none of them gives the token or each other: a key is
-``HMAC-SHA256(token, purpose)``, the expansion of HKDF (RFC 5869) with the token as its secret.
+``HMAC-SHA256(token, purpose)``, the expansion of HKDF (RFC 5869) with the token as its secret. In a
+share group it holds the group's token as well, whose keys are made alike and are for the first four
+of these purposes, between the data workers of one member and the training of another.
 
 | purpose   | protects                                                                          |
 |-----------|-----------------------------------------------------------------------------------|

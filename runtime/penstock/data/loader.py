@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from penstock.base.enums import Guarantee
-from penstock.data.batch_stream import (
+from penstock.data.collate import stack
+from penstock.data.consuming.batch_stream import (
     BadSample,
     Batches,
     BatchStream,
@@ -25,8 +26,8 @@ from penstock.data.batch_stream import (
     StreamOptions,
     options_of,
 )
-from penstock.data.collate import stack
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.process import consumer_of_process
 from penstock.data.ledger import (
     BucketOrder,
     Buckets,
@@ -36,7 +37,6 @@ from penstock.data.ledger import (
     derive_seed,
 )
 from penstock.data.pipeline import BatchId, Pipeline, Stage, pack_pipeline
-from penstock.data.process import consumer_of_process
 
 STATE_VERSION: Final = 1
 LOOKED_UP: Final = 4096
@@ -49,6 +49,9 @@ class Loader:
     each, so that all end at the same one. The last step may be smaller, unless ``drop_last``; one
     with fewer samples than consumers is left out, because each of them has to take a step.
     """
+
+    begins_anywhere: Final = True
+    """With ``load_state_dict``, without making the batches before that."""
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ class Loader:
         self._pipeline = Pipeline(dataset, collate, staged)
         shape = (len(dataset), batch_size * count, count, 1, seed, shuffle)
         self._order = BucketOrder(*shape, buckets=buckets) if buckets else SampleOrder(*shape)
+        self._digest = buckets.digest if buckets else ""
         self._seed = seed
         self._steps = self._order.steps_per_epoch
         rest = self._order.step_size(self._steps - 1)
@@ -153,9 +157,11 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the program is: put it into the checkpoint, beside the model that saw it."""
         stream = self._stream
-        if stream is None or stream.position >= self._steps:
-            return {"version": STATE_VERSION, "epoch": self._epoch, "position": self._position}
-        return {"version": STATE_VERSION, "epoch": self._epoch - 1, "position": stream.position}
+        epoch, position = self._epoch, self._position
+        if stream is not None and stream.position < self._steps:
+            epoch, position = epoch - 1, stream.position
+        state = {"version": STATE_VERSION, "epoch": epoch, "position": position}
+        return {**state, "buckets": self._digest} if self._digest else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there with the next ``iter``.
@@ -163,6 +169,11 @@ class Loader:
         Raises:
             ValueError: it is not a state of such a loader.
         """
+        if (theirs := state.get("buckets", "")) != self._digest:
+            raise ValueError(
+                f"buckets: the state was saved with {theirs or 'none'}, this loader has "
+                f"{self._digest or 'none'}: other lengths or boundaries give another order"
+            )
         version, epoch, position = (state.get(key) for key in ("version", "epoch", "position"))
         if version != STATE_VERSION:
             raise ValueError(f"version: {version!r}; this loader reads {STATE_VERSION}")

@@ -106,14 +106,24 @@ class Pipeline(AnyPipeline):
             finally:
                 end_samples()
             return self.collate(sample)
+        samples = self.samples(seed, indices, bad)
+        if bad is not None and not samples:
+            return None
+        return self.collated(seed, indices, samples)
+
+    def samples(self, seed: int, indices: Any, bad: list[Any] | None = None) -> list[Any]:
+        """The samples of a batch, before they are collated; as `make`."""
+        if not self.draws.stages_seeded:
+            self.draws.stages_seeded = True
+            seed_stages(self.dataset)
         fetch = getattr(self.dataset, "__getitems__", None)
         if fetch is not None and bad is None:
             seed_for(seed, tuple(indices))
-            samples = [self._staged(sample) for sample in fetch(indices)]
-        else:
-            samples = self._samples(seed, list(indices), bad)
-            if bad is not None and not samples:
-                return None
+            return [self._staged(sample) for sample in fetch(indices)]
+        return self._samples(seed, list(indices), bad)
+
+    def collated(self, seed: int, indices: Any, samples: list[Any]) -> Any:
+        """The batch of such samples."""
         seed_for(seed, tuple(indices))
         return self.collate(samples)
 
@@ -219,8 +229,12 @@ def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
     return PackedPipeline(hashlib.sha256(blob).digest(), sign(token, blob), blob)
 
 
-def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> AnyPipeline:
+def open_pipeline(
+    blob: bytes | memoryview, signature: object, token: str, *, place: bool = True
+) -> AnyPipeline:
     """Check and unpack, in the place it comes from as far as that exists here.
+
+    Without ``place`` this process stays in the folder, and has the arguments, that it has.
 
     Raises:
         SignatureError: it was not signed with this job's token.
@@ -229,7 +243,7 @@ def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> An
     if not signed(token, blob, signature):
         raise SignatureError("the pipeline's signature is not of this job's token: not opened")
     start = _LENGTH.size + _LENGTH.unpack_from(blob)[0]
-    _take_place(*msgpack.unpackb(blob[_LENGTH.size : start]))
+    _take_place(*msgpack.unpackb(blob[_LENGTH.size : start]), whole=place)
     try:
         # The signature above is what makes this safe: it is the job's own definition.
         pipeline = pickle.loads(memoryview(blob)[start:])  # noqa: S301
@@ -242,12 +256,15 @@ def open_pipeline(blob: bytes | memoryview, signature: object, token: str) -> An
     return pipeline
 
 
-def _take_place(path: list[str], folder: str, arguments: list[str]) -> None:
+def _take_place(path: list[str], folder: str, arguments: list[str], *, whole: bool) -> None:
     """Be where the pipeline comes from, as far as that exists here.
 
-    Modules, relative files, and the program's arguments, which datasets of scripts read.
+    Modules, and with ``whole`` relative files, and the program's arguments, which datasets of
+    scripts read.
     """
-    sys.argv[:] = arguments
     sys.path.extend(entry for entry in path if entry not in sys.path and Path(entry).exists())
+    if not whole:
+        return
+    sys.argv[:] = arguments
     if Path(folder).is_dir():
         os.chdir(folder)

@@ -12,7 +12,15 @@ from typing import Annotated, Final, TypeVar
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from penstock.base.enums import Guarantee
+from penstock.base.enums import (
+    CacheForm,
+    CacheScope,
+    Compression,
+    Guarantee,
+    Sharding,
+    ShareJoin,
+    ShareOrder,
+)
 
 DATA_PROTOCOL_VERSION: Final = 1
 CONSUMER_PATH: Final = "/v1/data/consumer"
@@ -86,11 +94,83 @@ class InputTotals(Message):
     remote: MakingTotals = MakingTotals()
 
 
+MEASURE: Final = "Measure"
+"""In the place of where lengths are known from: one pass over the dataset."""
+
+
+class BucketOptions(Message):
+    """Steps of samples of like length: what ``spec.input.buckets`` says in an ElasticJob.
+
+    ``lengths``: `MEASURE`, a file's path (with a slash in it), or a name of the dataset's
+    attributes.
+    """
+
+    boundaries: Annotated[
+        tuple[Annotated[int, Field(ge=1, lt=1 << 31)], ...], Field(min_length=1, max_length=512)
+    ]
+    lengths: Annotated[str, Field(min_length=1, max_length=4096)] = MEASURE
+    tokens: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+
+
+def _absent(value: object) -> bool:
+    """Whether a field is left out of a message: the release before refuses what it cannot know."""
+    return value is None
+
+
+class ShareOptions(Message):
+    """Who shares batches with whom, and how: what ``spec.input.share`` says in an ElasticJob.
+
+    ``window_bytes``: of each data worker; 0: a quarter of the memory that it may use.
+    """
+
+    group: Annotated[str, Field(min_length=1, max_length=40)]
+    order: ShareOrder = ShareOrder.FREE
+    window_bytes: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
+    join: ShareJoin = ShareJoin.NOW
+
+
+class CacheOptions(Message):
+    """What is kept of the files that a dataset reads: what ``spec.input.cache`` says."""
+
+    memory_bytes: Annotated[int, Field(ge=1, lt=1 << 62)]
+    paths: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
+    scope: CacheScope = CacheScope.NODE
+    form: CacheForm = CacheForm.RAW
+
+
+def _automatic(value: object) -> bool:
+    return value == Compression.AUTO
+
+
+def _dynamic(value: object) -> bool:
+    return value == Sharding.DYNAMIC
+
+
 class InputOptions(Message):
     """How the samples of the job are to be treated: what ``spec.input`` says in an ElasticJob."""
 
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     skip_bad: bool = False
+    buckets: Annotated[BucketOptions | None, Field(exclude_if=_absent)] = None
+    share: Annotated[ShareOptions | None, Field(exclude_if=_absent)] = None
+    cache: Annotated[CacheOptions | None, Field(exclude_if=_absent)] = None
+    compression: Annotated[Compression, Field(exclude_if=_automatic)] = Compression.AUTO
+    sharding: Annotated[Sharding, Field(exclude_if=_dynamic)] = Sharding.DYNAMIC
+
+
+class SharedPosition(Message):
+    """How far a program is in an order that its group has in common: a sample of an epoch."""
+
+    key: Annotated[str, Field(max_length=128)]
+    epoch: Annotated[int, Field(ge=0, lt=1 << 53)]
+    sample: Annotated[int, Field(ge=0, lt=1 << 62)]
+
+
+def _nothing(value: object) -> bool:
+    return not value
+
+
+Positions = Annotated[tuple[SharedPosition, ...], Field(max_length=64, exclude_if=_nothing)]
 
 
 class ConsumerReport(Message):
@@ -112,7 +192,10 @@ class ConsumerReport(Message):
     ] = ()
     queue: QueueState | None = None
     input: InputTotals | None = None
+    positions: Positions = ()
     closed: bool = False
+    share_group: Annotated[str | None, Field(max_length=40, exclude_if=_absent)] = None
+    lag_tiles: Annotated[int | None, Field(ge=0, lt=1 << 62, exclude_if=_absent)] = None
 
 
 class ConsumerReply(Message):
@@ -121,6 +204,20 @@ class ConsumerReply(Message):
     dispatcher: Name
     workers: Count  # data workers that report
     options: InputOptions = InputOptions()
+    fronts: Positions = ()  # of those who are farthest of all others
+
+
+class SharedTotals(Message):
+    """What a data worker has made for jobs that share, in tiles, since it began.
+
+    ``members``: loaders that share now; ``held_bytes``: of what lies there for them.
+    """
+
+    made: Annotated[int, Field(ge=0)] = 0
+    taken: Annotated[int, Field(ge=0)] = 0
+    evicted: Annotated[int, Field(ge=0)] = 0
+    members: Annotated[int, Field(ge=0)] = 0
+    held_bytes: Annotated[int, Field(ge=0)] = 0
 
 
 class WorkerReport(Message):
@@ -135,6 +232,7 @@ class WorkerReport(Message):
     incarnation: Incarnation = 0
     cpu_cores: Annotated[float, Field(ge=0, le=100_000)] = 0.0  # since the last report
     memory_bytes: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
+    shared: Annotated[SharedTotals | None, Field(exclude_if=_absent)] = None
     leaving: bool = False
 
 
@@ -151,6 +249,7 @@ class WorkerReply(Message):
 
     dispatcher: Name
     consumers: tuple[ConsumerEntry, ...] = ()
+    cache: Annotated[CacheOptions | None, Field(exclude_if=_absent)] = None
 
 
 AnyMessage = TypeVar("AnyMessage", bound=BaseModel)

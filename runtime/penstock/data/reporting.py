@@ -25,9 +25,16 @@ class Reporter:
     """Calls one dispatcher; for one thread."""
 
     def __init__(
-        self, address: str, token: str, *, who: str = "dispatcher", max_bytes: int = MAX_BYTES
+        self,
+        address: str,
+        token: str,
+        *,
+        who: str = "dispatcher",
+        max_bytes: int = MAX_BYTES,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """``who``: what it is called in the log."""
+        self._timeout_seconds = timeout_seconds
         self.address = address
         self._who = who
         self._max_bytes = max_bytes
@@ -44,7 +51,8 @@ class Reporter:
         try:
             if self._connection is None:
                 host, port = split_address(self.address)
-                self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+                timeout = self._timeout_seconds
+                self._connection = http.client.HTTPConnection(host, port, timeout=timeout)
             status, body, verdict = self._ask(self._connection, path, encode(message))
             if verdict is Verdict.AGAIN:  # the clocks differ, which is known now
                 status, body, verdict = self._ask(self._connection, path, encode(message))

@@ -19,9 +19,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
@@ -45,6 +46,12 @@ MAX_DATA_WORKERS: Final = 256
 _PR_SET_PDEATHSIG: Final = 1
 
 
+def check_count(count: int) -> None:
+    """Raise ValueError for a number of data workers that cannot be."""
+    if not 0 <= count <= MAX_DATA_WORKERS:
+        raise ValueError(f"--data-workers: {count}; must be from 0 to {MAX_DATA_WORKERS}")
+
+
 class LocalDataPlane:
     """Dispatcher and data workers for one program, while it is entered."""
 
@@ -55,8 +62,7 @@ class LocalDataPlane:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """Raises ValueError for a number of data workers that cannot be."""
-        if not 0 <= count <= MAX_DATA_WORKERS:
-            raise ValueError(f"--data-workers: {count}; must be from 0 to {MAX_DATA_WORKERS}")
+        check_count(count)
         self._count = count
         self.input = JobInput()
         self._token = environ.get(names.JOB_TOKEN) or secrets.token_hex(32)
@@ -68,23 +74,40 @@ class LocalDataPlane:
         self.dispatcher = Dispatcher(secrets.token_hex(4), lambda: told)
         self.address = ""
 
+    @property
+    def count(self) -> int:
+        """Data workers that it keeps running."""
+        return self._count
+
+    @property
+    def program_environ(self) -> dict[str, str]:
+        """What a program finds the dispatcher by."""
+        return {names.DATA_ADDRESS: self.address, names.JOB_TOKEN: self._token}
+
     def environ(self) -> dict[str, str]:
         """The program's environment."""
-        return environment(
-            {
-                **self._environ,
-                names.DATA_ADDRESS: self.address,
-                names.JOB_TOKEN: self._token,
-            }
-        )
+        return environment({**self._environ, **self.program_environ})
 
-    async def __aenter__(self) -> Self:
-        listening = create_listener("127.0.0.1", 0)
+    def grow(self, count: int) -> None:
+        """Keep at least so many data workers running."""
+        while self._count < min(count, MAX_DATA_WORKERS):
+            self._count += 1
+            self._tasks.append(asyncio.create_task(self._keep_one()))
+
+    async def begin(self, port: int = 0) -> None:
+        """Start; ``port``: to listen on, if it is free."""
+        try:
+            listening = create_listener("127.0.0.1", port)
+        except OSError:
+            listening = create_listener("127.0.0.1", 0)
         self.address = address_of(listening)
         # To load a server takes as long as the program takes to load its own: they do it at once.
         making = asyncio.create_task(asyncio.to_thread(_server, self.dispatcher, self._token))
         self._making, self._serving = making, asyncio.create_task(_serve(making, listening))
         self._tasks = [asyncio.create_task(self._keep_one()) for _ in range(self._count)]
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
         return self
 
     async def __aexit__(
@@ -93,6 +116,10 @@ class LocalDataPlane:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        """End everybody."""
         await self.end_data_workers()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -113,11 +140,7 @@ class LocalDataPlane:
 
     async def _keep_one(self) -> None:
         """Keep one data worker running."""
-        environ = {
-            **self._environ,
-            names.DATA_ADDRESS: self.address,
-            names.JOB_TOKEN: self._token,
-        }
+        environ = {**self._environ, **self.program_environ}
         command = [sys.executable, "-m", "penstock.data.worker_process"]
         failures = 0
         while not self._stopping:
@@ -146,7 +169,9 @@ def run(
         ValueError: a number of data workers that cannot be.
     """
     configure_log()
-    return asyncio.run(_run(LocalDataPlane(count, options), arguments, choice))
+    plane = LocalDataPlane(count, options)
+    check = partial(_check, plane, choice) if choice is not None else None
+    return asyncio.run(run_program(plane, arguments, check))
 
 
 def configure_log() -> None:
@@ -157,24 +182,48 @@ def configure_log() -> None:
         root.setLevel(logging.INFO)
 
 
-async def _run(
-    plane: LocalDataPlane, arguments: Sequence[str], choice: Choice | None = None
+class Surroundings(Protocol):
+    """What a program runs in, while it is entered."""
+
+    def environ(self) -> dict[str, str]:
+        """The program's environment."""
+
+    async def __aenter__(self) -> Any:
+        """Have it there."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Have it gone."""
+
+
+async def run_program(
+    around: Surroundings,
+    arguments: Sequence[str],
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> int:
+    """``penstock run ARGUMENTS`` in its surroundings; its exit code.
+
+    ``beside``: what is done while it runs, and ends with it.
+    """
     code = "import sys; from penstock.cli.main import main; sys.exit(main())"
-    async with plane:
+    async with around:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code, "run", *arguments),
-            env=plane.environ(),
+            env=around.environ(),
             preexec_fn=_die_with_parent,
             start_new_session=True,
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _pass_on, process, number)
-        checking = asyncio.create_task(_check(plane, choice)) if choice is not None else None
+        task = asyncio.create_task(beside()) if beside is not None else None
         code_of_program = await process.wait()
-        if checking is not None:
-            checking.cancel()
+        if task is not None:
+            task.cancel()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     return code_of_program if code_of_program >= 0 else 128 - code_of_program

@@ -11,7 +11,9 @@ import sys
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
-from penstock.data.process import dispatcher_address, job_token, number_in
+from penstock.data.cache.interception import install_from
+from penstock.data.consuming.process import dispatcher_address, job_token, number_in, share_token
+from penstock.data.serving.group_reports import GroupReports
 from penstock.data.serving.readiness import announce
 from penstock.data.serving.worker import DataWorker, work
 
@@ -41,6 +43,7 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"--dispatcher: {address!r}; expected HOST:PORT")
     token = job_token()
+    install_from(os.environ)
     _load_early()
     worker = DataWorker(
         token=token,
@@ -50,9 +53,21 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         rank=number_in(names.RANK),
         incarnation=number_in(names.INCARNATION),
         share_memory=share_memory,
+        group=_group(),
     )
     announce(worker)
     work(worker)
+
+
+def _group() -> GroupReports | None:
+    """The job's share group, if it has one whose data workers are to serve all members."""
+    address, token = os.environ.get(names.SHARE_ADDRESS, ""), share_token()
+    if not address or not token:
+        return None
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{names.SHARE_ADDRESS}: {address!r}; expected HOST:PORT")
+    return GroupReports(host, int(port), token)
 
 
 def _load_early() -> None:

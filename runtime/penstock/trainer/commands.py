@@ -118,6 +118,7 @@ def ps(
     help="Run a training program as one worker of a job: penstock run -- python train.py",
 )
 def _run(
+    context: typer.Context,
     command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
     trainer_address: Annotated[
         str | None, typer.Option("--trainer", help="HOST:PORT of the job's trainer.")
@@ -140,11 +141,52 @@ def _run(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="With --data-workers: leave out samples that raise.")
     ] = False,
+    buckets: Annotated[
+        str | None,
+        typer.Option(help="With --data-workers: steps of like length; 64,128,256 are the longest."),
+    ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(help="With --buckets: an attribute of the dataset, or a file (./a.npy)."),
+    ] = None,
+    tokens_per_batch: Annotated[
+        int | None, typer.Option(help="With --buckets: so many to a batch, padded.")
+    ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(help="Programs of this machine that say the same name share their batches."),
+    ] = None,
+    share_order: Annotated[
+        str, typer.Option(help="With --share: free, or common: the same batches for everybody.")
+    ] = "free",
+    share_window: Annotated[
+        str | None, typer.Option(help="With --share: bytes that each data worker keeps, as 2Gi.")
+    ] = None,
+    compression: Annotated[
+        str | None, typer.Option(help="With --data-workers: None, Auto or Zstd, over a network.")
+    ] = None,
+    sharding: Annotated[
+        str | None, typer.Option(help="With --data-workers: Dynamic or Static.")
+    ] = None,
+    save_batches: Annotated[
+        Path | None, typer.Option(help="Save the first epoch of each DataLoader to this folder.")
+    ] = None,
+    load_batches: Annotated[
+        Path | None, typer.Option(help="Take the DataLoaders' batches from this folder.")
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Without a cluster: memory for files that are read again, as 4GiB."),
+    ] = None,
+    cache_path: Annotated[
+        list[str] | None, typer.Option(help="With --cache: a folder of such files; any number.")
+    ] = None,
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     import asyncio
     import os
 
+    from penstock.base.enums import Compression, Sharding, ShareOrder
     from penstock.data import interception, standalone
     from penstock.data.hooked import hooked
     from penstock.data.protocol import InputOptions
@@ -164,6 +206,10 @@ def _run(
         identity = settings.pod_identity()
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+    if cache is not None or cache_path:
+        if address is not None:
+            raise typer.BadParameter("--cache: a job says input.cache in its spec")
+        _begin_cache(context, cache, cache_path or [])
     choice = None
     if apply is not None:
         if data_workers is not None:
@@ -173,20 +219,42 @@ def _run(
         else:
             choice = _choice(apply, command)
             data_workers = choice.data_workers or None
-    if data_workers is not None:
+    if share is not None and address is not None:
+        raise typer.BadParameter("--share is for one machine; a job says input.share in its spec")
+    if save_batches is not None or load_batches is not None:
+        os.environ.update(_saved(save_batches, load_batches))
+        if address is None:
+            data_workers = data_workers or 0
+    if data_workers is not None or share is not None:
         options = ["--grace-seconds", str(grace_seconds), "--log-format", log_format]
         if trainer_address is not None:
             options += ["--trainer", trainer_address]
         try:
-            wanted = InputOptions(guarantee=_guarantee(guarantee), skip_bad=skip_bad)
+            wanted = InputOptions(
+                guarantee=_guarantee(guarantee),
+                skip_bad=skip_bad,
+                buckets=_buckets(buckets, lengths, tokens_per_batch),
+                compression=_member(Compression, "--compression", compression, Compression.AUTO),
+                sharding=_member(Sharding, "--sharding", sharding, Sharding.DYNAMIC),
+            )
             arguments = [*options, "--", *command]
+            if share is not None:
+                order = _member(ShareOrder, "--share-order", share_order, ShareOrder.FREE)
+                window = _bytes("--share-window", share_window)
+                raise typer.Exit(_shared(share, order, window, data_workers, wanted, arguments))
+            assert data_workers is not None, "somebody or a profile said how many"
             raise typer.Exit(standalone.run(data_workers, wanted, arguments, choice))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-    if guarantee is not None or skip_bad:
+    if guarantee is not None or skip_bad or buckets is not None:
         raise typer.BadParameter(
-            "--guarantee and --skip-bad go with --data-workers; a job says input.guarantee and "
-            "input.skipBad in its spec"
+            "--guarantee, --skip-bad and --buckets go with --data-workers; a job says "
+            "input.guarantee, input.skipBad and input.buckets in its spec"
+        )
+    if compression is not None or sharding is not None:
+        raise typer.BadParameter(
+            "--compression and --sharding go with --data-workers; a job says input.compression and "
+            "input.sharding in its spec"
         )
     hooks = hooked if address is None else interception.environment
     environ = hooks(os.environ)
@@ -194,6 +262,24 @@ def _run(
 
     agent = Agent(identity, address, grace_seconds)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
+
+
+def _begin_cache(context: typer.Context, memory: str | None, paths: list[str]) -> None:
+    """Have a cache for all that this command starts, until it ends."""
+    import os
+
+    from penstock.data.cache.launching import beside_program
+    from penstock.data.cache.locations import checked_path, parse_memory
+
+    if memory is None or not paths:
+        raise typer.BadParameter("--cache and --cache-path go together: 4GiB, and what for")
+    try:
+        size = parse_memory(memory)
+    except ValueError as error:
+        raise typer.BadParameter(f"--cache: {error}") from error
+    folders = [checked_path(str(Path(path).absolute())) for path in paths]
+    beside = beside_program(size, folders, os.environ)
+    os.environ.update(context.with_resource(beside))
 
 
 def _choice(file: Path, command: list[str]) -> Any:
@@ -214,6 +300,80 @@ def _choice(file: Path, command: list[str]) -> Any:
         if text:
             typer.echo(f"penstock run: {text}", err=True)
     return choice
+
+
+def _buckets(edges: str | None, lengths: str | None, tokens: int | None) -> Any:
+    from pydantic import ValidationError
+
+    from penstock.data.protocol import MEASURE, BucketOptions
+
+    if edges is None:
+        if lengths is not None or tokens is not None:
+            raise ValueError("--lengths and --tokens-per-batch go with --buckets")
+        return None
+    try:
+        boundaries = tuple(sorted({int(one) for one in edges.split(",")}))
+    except ValueError:
+        raise ValueError(f"--buckets: {edges}; give lengths such as 64,128,256") from None
+    try:
+        return BucketOptions(boundaries=boundaries, lengths=lengths or MEASURE, tokens=tokens)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ValueError(f"--buckets: {first['loc'][0]}: {first['msg']}") from error
+
+
+def _shared(
+    group: str, order: Any, window: int, data_workers: int | None, options: Any, arguments: Any
+) -> int:
+    import asyncio
+
+    from penstock.data import standalone
+    from penstock.data.cores import usable_cores
+    from penstock.data.share_keeper import options_of_group
+    from penstock.data.share_membership import Membership
+    from penstock.data.share_places import checked_group
+
+    standalone.configure_log()
+    count = max(1, round(usable_cores())) if data_workers is None else data_workers
+    standalone.check_count(count)
+    wanted = options_of_group(checked_group(group), order, window, options)
+    return asyncio.run(standalone.run_program(Membership(group, count, wanted), arguments))
+
+
+def _bytes(option: str, text: str | None) -> int:
+    from penstock.base import quantity
+
+    try:
+        return 0 if text is None else quantity.parse_bytes(text)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
+
+
+def _member(kind: Any, option: str, text: str | None, default: Any) -> Any:
+    """The member of an enumeration that an option names, in whatever case."""
+    for member in kind:
+        if text is not None and text.lower() == member.lower():
+            return member
+    if text is not None:
+        raise ValueError(f"{option}: {text}; must be one of {', '.join(kind)}")
+    return default
+
+
+def _saved(save: Path | None, load: Path | None) -> dict[str, str]:
+    """What the program's loaders are told of batches to save or to load."""
+    from penstock.crds import environment as names
+
+    if save is not None and load is not None:
+        raise typer.BadParameter("--save-batches and --load-batches: give one of them")
+    if load is not None and not load.is_dir():
+        raise typer.BadParameter(f"--load-batches: {load}; there is no such folder")
+    if save is not None:
+        try:
+            save.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise typer.BadParameter(f"--save-batches: {save}: {error.strerror}") from error
+    chosen = {names.SAVE_BATCHES: save, names.LOAD_BATCHES: load}
+    return {name: str(path.absolute()) for name, path in chosen.items() if path is not None}
 
 
 def _guarantee(text: str | None) -> Any:

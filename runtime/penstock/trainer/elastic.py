@@ -40,7 +40,7 @@ from typing import Any, Final, Self, Unpack
 import numpy as np
 import torch
 
-from penstock.data.ledger import SampleOrder
+from penstock.data.ledger import Buckets, SampleOrder
 from penstock.job import settings
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.job.work_source import Part
@@ -106,11 +106,13 @@ class Session:
         extra: Mapping[str, Stateful],
         checkpoints: CheckpointDir | None,
         checkpoint_every_steps: int,
+        buckets: Buckets | None,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._data = data
+        self._buckets = buckets
         self._dataset = dataset
         holders: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **extra}
         if scheduler is not None:
@@ -131,7 +133,7 @@ class Session:
         self._finished = False
         self._loaders: list[SessionLoader] = []
         self.result: dict[str, Any] | None = None
-        self.order = data.order(data.slots_per_step or SLOTS_PER_STEP_ALONE)
+        self.order = data.order(data.slots_per_step or SLOTS_PER_STEP_ALONE, buckets)
 
     # ------------------------------------------------------------------ what a script may ask
 
@@ -329,7 +331,7 @@ class Session:
             if not joined:
                 return False
             if self._membership.slots_per_step != self.order.slots_per_step:
-                self.order = self._data.order(self._membership.slots_per_step)
+                self.order = self._data.order(self._membership.slots_per_step, self._buckets)
         return not self._complete
 
     def _check_dataset(self) -> None:
@@ -446,6 +448,7 @@ def session(
     seed: int = 0,
     shuffle: bool = True,
     slots_per_step: int | None = None,
+    buckets: Buckets | None = None,
     extra: Mapping[str, Stateful] | None = None,
     checkpoint_dir: str | Path | None = None,
     checkpoint_every_steps: int = 100,
@@ -468,6 +471,8 @@ def session(
             loop has it. More slots divide more evenly among any number of workers and need less
             memory at a time, fewer make larger micro-batches, which a GPU needs to be busy.
             Random numbers depend on the slot: name a number where they must be the same alone.
+        buckets: steps are of samples of like length; without ``tokens``, since a step's samples
+            have to be as many for any number of workers.
         extra: further objects whose state goes with the model's, by name. What the script changes
             in them after a commit must depend on ``step.commit()`` having returned True.
         checkpoint_dir: where checkpoints go; default: ``PENSTOCK_CHECKPOINT_DIR``, else nowhere.
@@ -490,7 +495,13 @@ def session(
         slots_per_step=slots_per_step,
         seed=seed,
         shuffle=shuffle,
+        buckets="" if buckets is None else buckets.digest,
     )
+    if buckets is not None and buckets.tokens is not None:
+        raise ValueError(
+            "buckets: tokens is set; a session's steps have global_batch samples each: leave it out"
+        )
+    data.order(slots_per_step or 1, buckets)  # says what does not fit
     return Session(
         model=model,
         optimizer=optimizer,
@@ -500,4 +511,5 @@ def session(
         extra=extra or {},
         checkpoints=CheckpointDir(folder, keep_checkpoints) if folder else None,
         checkpoint_every_steps=checkpoint_every_steps,
+        buckets=buckets,
     )

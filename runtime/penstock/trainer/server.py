@@ -96,14 +96,14 @@ class Endpoints:
         changes: Changes,
         token: str,
         dispatcher: Dispatcher | None = None,
+        group_token: str = "",
     ) -> None:
+        """``group_token``: of the share group, whose data workers may report, and no more."""
         self._coordinator = coordinator
         self._changes = changes
-        self._guard = guard_calls(
-            token,
-            MAX_MESSAGE_BYTES,
-            f"{REFUSAL}: {JOB_TOKEN} has to be as the trainer has it",
-        )
+        refusal = f"{REFUSAL}: {JOB_TOKEN} has to be as the trainer has it"
+        self._guard = guard_calls(token, MAX_MESSAGE_BYTES, refusal)
+        self._group_guard = guard_calls(token, MAX_MESSAGE_BYTES, refusal, group_token)
         self._dispatcher = dispatcher or Dispatcher("trainer")
 
     def app(self) -> Starlette:
@@ -117,7 +117,7 @@ class Endpoints:
                 Route(SERVER_PATH, self._guarded(self.parameter_server), methods=["POST"]),
                 Route(WORKER_PATH, self._guarded(self.worker), methods=["POST"]),
                 Route(SUMMARY_PATH, self._guarded(self.summary), methods=["GET"]),
-                *data_routes(self._dispatcher, self._guarded),
+                *data_routes(self._dispatcher, self._guarded, self._group_guard),
             ]
         )
 

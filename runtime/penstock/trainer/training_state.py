@@ -88,11 +88,13 @@ class TrainingState:
         }
 
     def _load(self, state: dict[str, Any]) -> None:
-        for name, value in self._data.model_dump().items():
-            if name != "slots_per_step" and state["data"][name] != value:
+        theirs = DataSpec.model_validate(state["data"])
+        for name in DataSpec.model_fields:
+            value, other = getattr(self._data, name), getattr(theirs, name)
+            if name != "slots_per_step" and other != value:
                 raise SessionError(
-                    f"{name}: {value}; the state to take over has {state['data'][name]}: delete "
-                    "the old checkpoints to begin anew"
+                    f"{name}: {value or 'none'}; the state to take over has {other or 'none'}: "
+                    "delete the old checkpoints to begin anew"
                 )
         for name, holder in self._holders.items():
             if name not in state["holders"]:

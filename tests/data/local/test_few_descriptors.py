@@ -14,7 +14,7 @@ COMMON = textwrap.dedent(
     import psutil
     import torch
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loading.torch_loader import DataLoader
 
     def open_files():
         return len(os.listdir("/proc/self/fd")) - 1

@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data.planes import eventually
 
 FORK_AT = 4
@@ -68,7 +68,7 @@ PROGRAM = textwrap.dedent(
     import os, sys, time
     import torch
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loading.torch_loader import DataLoader
     class Pids(Dataset):
         def __len__(self):
             return 100_000
@@ -115,7 +115,7 @@ HANDLING = textwrap.dedent(
     import os, signal, sys
     import torch
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loading.torch_loader import DataLoader
     class Pids(Dataset):
         def __len__(self):
             return 200

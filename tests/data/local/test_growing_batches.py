@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data.process import pool_of_process
-from penstock.data.torch_loader import DataLoader
+from penstock.data.consuming.process import pool_of_process
+from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data.planes import eventually
 
 SMALL = 200

@@ -23,11 +23,12 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data import batch_stream, torch_loader
-from penstock.data.consumer import Consumer
+from penstock.data.consuming import batch_stream
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.memory import Memory, MemoryMeter
 from penstock.data.queue.worker_pool import WorkerPool
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading import torch_loader
+from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data import planes
 from tests.data.planes import end, eventually, same, spawn
 
@@ -470,7 +471,7 @@ PROGRAM = textwrap.dedent(
     """
     import os, sys, time
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loading.torch_loader import DataLoader
     class Slow(Dataset):
         def __len__(self):
             return 100
@@ -488,7 +489,7 @@ ENDING = textwrap.dedent(
     """
     import torch
     from torch.utils.data import Dataset
-    from penstock.data.torch_loader import DataLoader
+    from penstock.data.torch_loading.torch_loader import DataLoader
     class Large(Dataset):
         held = torch.zeros(1 << 20)
         def __len__(self):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading.torch_loader import DataLoader
 from penstock.data.transport import frame
 from tests.data.planes import same
 

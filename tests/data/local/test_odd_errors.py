@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.utils import data as torch_data
 
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading.torch_loader import DataLoader
 
 BAD = 13
 

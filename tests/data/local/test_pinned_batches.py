@@ -16,12 +16,13 @@ import pytest
 import torch
 from torch.utils import data as torch_data
 
-from penstock.data import batch_stream, torch_loader
+from penstock.data.consuming import batch_stream
 from penstock.data.local import workers
 from penstock.data.pinned import pool as pinned_pool
 from penstock.data.pinned.pool import LentPinned, PinnedPool
 from penstock.data.queue.worker_pool import WorkerPool
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading import torch_loader
+from penstock.data.torch_loading.torch_loader import DataLoader
 from penstock.data.transport import remote_write
 from tests.data.planes import eventually, same
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils import data as torch_data
 
 from penstock.data.local import workers
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading.torch_loader import DataLoader
 
 
 class Slow(torch_data.Dataset[torch.Tensor]):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from torch.utils import data as torch_data
 
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data.planes import eventually
 
 

@@ -194,7 +194,7 @@ class Kept(Dataset[Any]):
 
 
 def test_batches_that_a_program_keeps_in_a_worker_stay_what_they_are() -> None:
-    from penstock.data.torch_loader import DataLoader as Ours
+    from penstock.data.torch_loading.torch_loader import DataLoader as Ours
 
     def means(kind: Any) -> list[float]:
         dataset = Kept()

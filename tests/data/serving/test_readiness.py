@@ -26,10 +26,10 @@ def takes_connections() -> bool:
 
 def test_it_is_ready_with_its_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_POD_IP", ADDRESS)
-    worker: Any = SimpleNamespace(batches=0)
+    worker: Any = SimpleNamespace(figures=SimpleNamespace(batches=0))
     readiness.announce(cast("Any", worker))
     assert not takes_connections()
-    worker.batches = 1
+    worker.figures.batches = 1
     eventually(takes_connections)
     assert takes_connections(), "again and again"
 
@@ -43,5 +43,5 @@ def test_one_that_nobody_asks_is_ready_too(monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError("enough")
 
     monkeypatch.setattr(readiness, "create_listener", create_listener)
-    readiness._announce(cast("Any", SimpleNamespace(batches=0)), ADDRESS)
+    readiness._announce(cast("Any", SimpleNamespace(figures=SimpleNamespace(batches=0))), ADDRESS)
     assert heard == [(ADDRESS, ports.DATA_WORKER)]

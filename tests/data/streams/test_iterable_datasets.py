@@ -19,10 +19,10 @@ import torch
 from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee
-from penstock.data import torch_loader
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.queue.assignment import MISSING_SECONDS
-from penstock.data.torch_loader import DataLoader
+from penstock.data.torch_loading import torch_loader
+from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data import planes
 from tests.data.planes import end, same, spawn
 from tests.patience import patient

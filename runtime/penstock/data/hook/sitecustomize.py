@@ -106,6 +106,17 @@ def _run_what_this_hides() -> None:
     spec.loader.exec_module(module)
 
 
+def _read_through_cache() -> None:
+    try:
+        from penstock.data.cache.interception import install_from
+
+        install_from(os.environ)
+    except ImportError as error:  # no Penstock in this interpreter
+        sys.stderr.write(f"penstock: PENSTOCK_CACHE_SOCKET has no effect here: {error}\n")
+
+
+if os.environ.get("PENSTOCK_CACHE_SOCKET"):
+    _read_through_cache()
 if _WATCHED:
     sys.meta_path.insert(0, _Watch())
 _run_what_this_hides()

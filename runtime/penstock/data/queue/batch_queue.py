@@ -14,15 +14,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
-from penstock.base.enums import Guarantee
+from penstock.base.enums import Guarantee, Sharding
 from penstock.data.making import Cost, Making
 from penstock.data.memory import Memory, room_for_batches
 from penstock.data.pinned.pool import Allocate, rounded
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.digest import UNKNOWN, chain_digest
+from penstock.data.transport.messages import SILENCE_SECONDS
+from penstock.data.window.affinity import Affinity
+from penstock.data.window.free_share import FreeShare
+from penstock.data.window.free_window import FreeWindow
 from penstock.data.window.reorder_buffer import HERE, Failure, Need, ReorderBuffer
 from penstock.data.window.stream_window import StreamWindow
 from penstock.data.window.window_bound import Limit, WindowBound, bound_window
@@ -30,6 +35,12 @@ from penstock.data.window.window_bound import Limit, WindowBound, bound_window
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = SILENCE_SECONDS / 4
+"""So long a step is kept for the data worker that it is for."""
+AHEAD_TIMES: Final = 2
+"""As far as otherwise steps are looked at, where each has a data worker that it is for."""
+OPENING_SECONDS: Final = 10.0
+"""So long after an epoch's beginning streams are kept for data workers that open the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,10 @@ class QueueOptions:
         packed: for data workers; None: not yet, or never.
         streams: how many there are of a dataset that is iterated; 0: it is indexed.
         ends: of streams that had ended before ``position``.
+        opening_seconds: streams are kept for data workers that open the pipeline, so long.
         share: of its steps that data workers are to make; None: whoever is faster makes more.
+        free: of a loader that shares with other jobs, in free order.
+        sharding: whether a step, or a stream, has a data worker that it is for.
     """
 
     key: bytes
@@ -72,10 +86,13 @@ class QueueOptions:
     position: int = 0
     streams: int = 0
     ends: dict[int, int] = field(default_factory=dict)
+    opening_seconds: float = OPENING_SECONDS
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     packed: PackedPipeline | None = None
     delivery: Delivery = field(default_factory=Delivery)
     share: float | None = None
+    free: FreeShare | None = None
+    sharding: Sharding = Sharding.DYNAMIC
 
 
 class Counts:
@@ -133,6 +150,8 @@ class BatchQueue:
         allocate: of the pinned memory that local workers write its batches to, if they do.
         bound: how many steps may be under way.
         share: of its steps that is forced on data workers, if one is.
+        affinity: for whom its steps or streams are, with static sharding.
+        opening_seconds: its streams are kept for data workers that open the pipeline, so long.
     """
 
     def __init__(
@@ -150,14 +169,20 @@ class BatchQueue:
         self.keeps_state = False  # making its batches changes the dataset, which is the program's
         self.seed = options.seed
         self.share = options.share
-        self.window: ReorderBuffer | StreamWindow
-        if options.streams:
+        self.free = options.free
+        self.failures = 0  # batches that somebody could not make
+        static = options.sharding is Sharding.STATIC
+        self.affinity = Affinity(PATIENCE_SECONDS) if static else None
+        self.window: ReorderBuffer | StreamWindow | FreeWindow
+        if options.free is not None:
+            self.window = options.free.window
+        elif options.streams:
             self.window = StreamWindow(
                 options.streams, options.position, 1, options.guarantee, options.ends
             )
         else:
             self.window = ReorderBuffer(options.position, 1, options.guarantee)
-        self.opened_at = time.monotonic()
+        self.opened_at, self.opening_seconds = time.monotonic(), options.opening_seconds
         self.batch_bytes = options.delivery.batch_bytes
         self.finish = options.delivery.finish
         self.allocate = options.delivery.allocate
@@ -250,13 +275,19 @@ class BatchQueue:
             return self.window.arrived(holder, step, batch, digest)
         return self.window.arrived(holder, step, batch)
 
+    def is_awaited(self, step: int) -> bool:
+        """Whether the program may be waiting for this very batch; with the lock held."""
+        return isinstance(self.window, FreeWindow) or self.window.position == step
+
     def note_end(self, holder: str, step: int, problem: str) -> None:
-        """As `StreamWindow.ended`; with the lock held.
+        """As `StreamWindow.ended`, or ``given_back`` of another window; with the lock held.
 
         ``problem``: why a stream cannot be gone on with; "": it has no more.
         """
         window = self.window
-        assert isinstance(window, StreamWindow), "only streams end"
+        if not isinstance(window, StreamWindow):
+            window.given_back(holder, step, over=True)
+            return
         lost = window.lost
         if window.ended(holder, step, repeatable=not problem) and problem:
             self._counts.lost += window.lost - lost
@@ -278,6 +309,7 @@ class BatchQueue:
 
     def note_failure(self, step: int, failure: Failure) -> None:
         """As `ReorderBuffer.failed`; with the lock held."""
+        self.failures += 1
         self.window.failed(step, failure)
 
     def note_size(self, size: int) -> None:
@@ -297,13 +329,17 @@ class BatchQueue:
     def bind(self, makers: int, memory: Memory, held_bytes: int) -> WindowBound:
         """Bound what is under way, in the memory that there is; says it when that is little."""
         streams = self.window.count if isinstance(self.window, StreamWindow) else 0
-        self.bound = bound_window(
+        bound = partial(
+            bound_window,
             makers=min(makers, streams) if streams else makers,
-            prefetch=self.prefetch,
             batch_bytes=self._taken_bytes,
             room_bytes=room_for_batches(memory, held_bytes),
             lookahead=self._delivery.lookahead,
         )
+        self.bound = bound(prefetch=self.prefetch)
+        if self.affinity is not None and self.bound.limit is Limit.NEED and not streams:
+            wider = bound(prefetch=AHEAD_TIMES * self.prefetch)  # to have steps to choose from
+            self.bound = wider if wider.limit is Limit.NEED else self.bound
         self.window.ahead = self.bound.ahead
         if streams and makers > streams and self.bound.limit is Limit.NEED:
             self.bound = replace(self.bound, limit=Limit.STREAMS)

@@ -22,14 +22,20 @@ from penstock.data.pinned.pool import PinnedPool
 from penstock.data.queue.assignment import (
     MISSING_SECONDS,
     assign_share,
+    assign_static,
     assign_steps,
     assign_streams,
+    assign_tiles,
     divides,
     expected_workers,
 )
 from penstock.data.queue.batch_queue import BatchQueue, Counts
 from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.sharing.pipeline import lacks_bytes
+from penstock.data.transport import messages
 from penstock.data.transport.blocks import SharedPool
+from penstock.data.transport.messages import NO_BLOCK
+from penstock.data.window.free_share import FreeShare
 from penstock.data.window.stream_window import StreamWindow
 
 logger = logging.getLogger(__name__)
@@ -74,10 +80,15 @@ class Makers:
         queue.bind(len(usable), self._meter.measure(), held_bytes)
         if queue.window.ahead < before:
             self._take_back(queue)
+        if queue.free is not None:
+            self._request_tiles(queue, queue.free, usable)
+            return
         if isinstance(queue.window, StreamWindow):
             steps = assign_streams(queue, usable, self._count_expected(queue))
         elif divides(queue, usable):
             steps = assign_share(queue, usable)
+        elif queue.affinity is not None:
+            steps = assign_static(queue, usable, alone=len(self.links) == 1)
         else:
             steps = assign_steps(queue, usable, alone=len(self.links) == 1)
         for link, wanted in steps.items():
@@ -85,6 +96,35 @@ class Makers:
             assert digest is not None
             size, allocate = queue.batch_bytes, queue.allocate
             link.request(queue.number, digest, queue.seed, wanted, size, allocate)
+
+    def _request_tiles(
+        self, queue: BatchQueue, free: FreeShare, usable: list[WorkerConnection]
+    ) -> None:
+        """Ask for batches of a loader that shares, and first tell who is to give what."""
+        digest = queue.digest_for(local=False)
+        assert digest is not None, "only data workers are usable"
+        by_name = {link.name: link for link in usable}
+        if not free.window.rounds.holders and self._count_expected(queue):
+            return  # who divides the tiles among some of them now has others make the same again
+        while True:
+            for name, lacks in free.window.meet(by_name).items():
+                header = [queue.number, digest, free.member, lacks_bytes(lacks)]
+                by_name[name].send(messages.JOIN, header)
+            steps = assign_tiles(queue, usable)
+            for link, wanted in steps.items():
+                # Memory is lent at once or not at all: who serves several jobs waits for none.
+                size = queue.batch_bytes
+                asked = [
+                    [
+                        number,
+                        messages.pack_indices(count),
+                        link.blocks.lend(size) if size else NO_BLOCK,
+                    ]
+                    for number, count in wanted
+                ]
+                link.send(messages.MAKE, [queue.number, digest, 0, asked])
+            if steps or not free.window.divides_again:
+                return
 
     def _take_back(self, queue: BatchQueue) -> None:
         """Have what is not begun given back by those who have more than may be under way now.

@@ -112,6 +112,8 @@ class _Receiver:
         elif kind == messages.UNWRITTEN and link.local:
             with makers.lock:
                 link.pinned.refuse(*values)
+        elif kind == messages.READY:
+            self._take_ready(*values)
         elif kind == messages.LEAVING:
             with makers.lock:
                 link.leaving = True
@@ -167,7 +169,7 @@ class _Receiver:
             makers.request(queue)
             if pickled or 2 * layout.tensor_bytes < size:
                 queue.note_unpinnable()
-            if queue.window.position == step:
+            if queue.is_awaited(step):
                 makers.lock.notify_all()
         del batch
         make_pinned(makers)
@@ -185,23 +187,32 @@ class _Receiver:
         link, makers = self._link, self._makers
         with makers.lock:
             link.blocks.give_back(block)
-            if (queue := makers.queues.get(number)) is not None and queue.streams:
+            if (queue := makers.queues.get(number)) is not None:
                 queue.note_end(link.name, step, problem)
                 makers.request(queue)
             makers.lock.notify_all()
+
+    def _take_ready(self, number: int, batches: int) -> None:
+        makers = self._makers
+        with makers.lock:
+            queue = makers.queues.get(number)
+            if queue is not None and queue.free is not None:
+                queue.free.window.rounds.note_ready(self._link.name, int(batches))
+                makers.request(queue)
 
     def _take_failure(
         self, number: int, step: int, block: int, message: str, trace: str, error: Any
     ) -> None:
         link, makers = self._link, self._makers
-        raised = error if link.local and isinstance(error, bytes) else b""
+        said = error if isinstance(error, bytes) else b""
+        raised, tiles = (said, b"") if link.local else (b"", said)
         with makers.lock:
             link.blocks.give_back(block)
             if (queue := makers.queues.get(number)) is not None:
                 if not raised:
                     subject = link.name if link.local else f"data worker {link.name}"
                     makers.complaints.add(subject, f"could not make a batch: {message}")
-                failure = Failure(link.name, message, trace, raised, link.local)
+                failure = Failure(link.name, message, trace, raised, link.local, tiles)
                 queue.note_failure(step, failure)
                 makers.request(queue)
             makers.lock.notify_all()

@@ -17,13 +17,14 @@ from collections import OrderedDict
 from enum import Enum, auto
 from typing import Any, Final
 
+from penstock.base.enums import Compression
 from penstock.data.errors import FrameError
 from penstock.data.pinned.pool import Allocate, LentPinned, PinnedPool
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.lent_blocks import LentBlocks
-from penstock.data.transport import frame, messages
+from penstock.data.transport import dictionary_coding, frame, messages, zstd_coding
 from penstock.data.transport.blocks import Pool, Root, SharedPool
-from penstock.data.transport.dictionary_coding import decode
+from penstock.data.transport.codings import Allowed, Coding, allow, offered
 from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import FIRST_PINNED, NO_BLOCK
 from penstock.data.transport.seal import Seals
@@ -55,11 +56,12 @@ class WorkerConnection:
         number: int = 0,
         seals: Seals | None = None,
         pinned: PinnedPool | None = None,
+        codings: tuple[Coding, ...] = (),
     ) -> None:
         """``local``: of a local worker, the key of the one pipeline that it has; and its number.
 
         ``seals``: of the connection, from its handshake. ``pinned``: memory that a local worker may
-        write to.
+        write to. ``codings``: in which the other end can send batches.
         """
         self.name = name
         self.local = local is not None
@@ -82,9 +84,11 @@ class WorkerConnection:
         self._send_lock = threading.Lock()
         self.pinned = LentPinned(pinned or PinnedPool())
         self.blocks = LentBlocks(
-            shared, self._send, can_share=self.shares_memory, pinned=self.pinned
+            shared, self.send, can_share=self.shares_memory, pinned=self.pinned
         )
         self._layout: Layout | None = None
+        self._codings = codings
+        self._allowed: Allowed | None = None  # as it was last told
 
     # ------------------------------------------------------------------ sending
 
@@ -110,7 +114,7 @@ class WorkerConnection:
             if old is None:
                 return
             del self.pipelines[old]
-            self._send(messages.FORGET, [old])
+            self.send(messages.FORGET, [old])
         self.pipelines[packed.digest] = Opened.SENT
         self._sending = packed.digest
         threading.Thread(
@@ -118,7 +122,7 @@ class WorkerConnection:
         ).start()
 
     def _introduce(self, packed: PackedPipeline) -> None:
-        self._send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
+        self.send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
         self._sent(packed.digest)
 
     def _sent(self, digest: bytes) -> None:
@@ -158,11 +162,25 @@ class WorkerConnection:
             ]
             for step, indices in steps
         ]
-        self._send(messages.MAKE, [stream, digest, seed, asked])
+        self.send(messages.MAKE, [stream, digest, seed, asked])
+
+    def allow(self, compression: Compression) -> str:
+        """Say how batches may be coded, if that is not known there; what to tell the user, or "".
+
+        Called again and again: while a pipeline is sent there is no way for anything else.
+        """
+        if not self._codings or self._sending is not None:
+            return ""  # it knows of none, or no network lies between; or later
+        allowed, problem = allow(compression, offered(), self._codings)
+        if allowed == self._allowed:
+            return ""
+        self._allowed = allowed
+        self.send(messages.CODINGS, [[str(one) for one in allowed.codings], allowed.always])
+        return problem
 
     def drop(self, stream: int) -> None:
         """Nothing more is wanted of a stream."""
-        self._send(messages.DROP, [stream])
+        self.send(messages.DROP, [stream])
 
     def end(self) -> None:
         """Close the connection: the thread that receives then ends."""
@@ -177,7 +195,8 @@ class WorkerConnection:
         os.close(self._sock.detach())
         self.pinned.forget_in_child()
 
-    def _send(self, kind: int, header: Any, body: Any = (), descriptors: Any = ()) -> None:
+    def send(self, kind: int, header: Any, body: Any = (), descriptors: Any = ()) -> None:
+        """Send one message, unless the other end is gone; one that cannot be sent ends the link."""
         if self.dead:
             return
         try:
@@ -215,8 +234,13 @@ class WorkerConnection:
         stream, step, structure, size, coding, cost = header
         if not isinstance(size, int) or not 0 < size <= frame.MAX_BODY_BYTES:
             raise FrameError(f"a batch of {str(size)[:20]} bytes")
+        if coding == zstd_coding.CODING:
+            zstd_coding.check(body, size)
         root = self._pool.allocate(size)
-        decode(coding, body, root.data[:size])
+        if coding == zstd_coding.CODING:
+            zstd_coding.decode(body, root.data[:size])
+        else:
+            dictionary_coding.decode(coding, body, root.data[:size])
         self._root = root
         return [stream, step, structure, size, NO_BLOCK, cost]
 

@@ -97,7 +97,8 @@ class WorkerPool:
             if (queue := makers.queues.pop(number, None)) is None:
                 return
             for link in makers.links.values():
-                if queue.streams or queue.window.unmade_by(link.name):
+                remembered = queue.streams or queue.free or queue.affinity
+                if remembered or queue.window.unmade_by(link.name):
                     link.drop(number)
             if not makers.queues:
                 makers.shared.trim()
@@ -124,6 +125,13 @@ class WorkerPool:
         """Whether a data worker is on its way that streams are kept for."""
         with self.makers.lock:
             return self.makers.awaits(queue)
+
+    def serves(self, queue: BatchQueue) -> bool:
+        """Whether a data worker is there that has a queue's pipeline, or opens it now."""
+        digest = queue.digest_for(local=False)
+        with self.makers.lock:
+            links = [link for link in self.makers.links.values() if not link.local]
+            return any(link.usable(digest) or link.opens(digest) for link in links)
 
     def provide(self, queue: BatchQueue, packed: PackedPipeline | None) -> None:
         """The pipeline of a queue is packed, for data workers; None: it cannot be sent."""

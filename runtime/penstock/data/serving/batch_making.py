@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.data.errors import NotPortableError
 from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline
@@ -16,6 +16,8 @@ from penstock.data.streams.pipeline import Address, StreamPipeline
 from penstock.data.transport import messages
 from penstock.data.transport.batch_codec import Packed, Packer
 from penstock.data.transport.pickled_batch import take_apart
+
+Collating = TypeVar("Collating", Pipeline, StreamPipeline, Pipeline | StreamPipeline)
 
 MAX_STRUCTURE_BYTES: Final = 16 << 20
 """Where texts and bytes of a local worker's batch need more, they go the way that arrays go."""
@@ -104,7 +106,14 @@ def prepare(pipeline: Pipeline, rank: int) -> None:
 
 def placed(pipeline: AnyPipeline, memory: BatchMemory) -> AnyPipeline:
     """The pipeline, its batches being made in ``memory`` if that is possible."""
-    if "torch" not in sys.modules or not isinstance(pipeline, Pipeline | StreamPipeline):
+    if isinstance(pipeline, Pipeline | StreamPipeline):
+        return place_collate(pipeline, memory)
+    return pipeline
+
+
+def place_collate(pipeline: Collating, memory: BatchMemory) -> Collating:
+    """`placed`, of one that collates."""
+    if "torch" not in sys.modules:
         return pipeline
     from penstock.data.serving.torch_collate import place
 

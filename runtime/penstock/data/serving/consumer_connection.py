@@ -25,6 +25,7 @@ from penstock.data.streams.pipeline import StreamHost
 from penstock.data.transport import frame, messages
 from penstock.data.transport.batch_codec import Packed
 from penstock.data.transport.blocks import create_shared
+from penstock.data.transport.codings import UNTOLD, Allowed
 from penstock.data.transport.dictionary_coding import Coded
 from penstock.data.transport.link_use import link_use
 from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
@@ -61,11 +62,13 @@ class ConsumerConnection:
     watches: dict[bytes, DatasetWatch] = field(default_factory=dict)
     on_end: Callable[[], None] | None = None
     seals: Seals | None = None  # from its handshake
+    by_group: bool = False  # of another job of the share group
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
     pinned: PinnedMemory = field(default_factory=PinnedMemory)
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
+    allowed: Allowed = UNTOLD  # how its batches may be coded
     _coding: LinkCoding | None = None
 
     def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
@@ -86,8 +89,8 @@ class ConsumerConnection:
         if self.seals is None:
             return None  # it is no network that lies between
         if self._coding is None:
-            self._coding = LinkCoding(lambda: link_use(self.sock))
-        return self._coding.code(packed, cost[0])
+            self._coding = LinkCoding(lambda: link_use(self.sock), name=self.name)
+        return self._coding.code(packed, cost[0], self.allowed)
 
     def borrow(self, size: int) -> int:
         """The number of a block that the other end lends; `NO_BLOCK` if it does not."""

@@ -77,7 +77,7 @@ def close_listener(listener: socket.socket) -> None:
 
 def _announce(worker: DataWorker, host: str) -> None:
     latest = time.monotonic() + LATEST_SECONDS
-    while not worker.batches and time.monotonic() < latest:
+    while not worker.figures.batches and time.monotonic() < latest:
         time.sleep(LOOK_SECONDS)
     Readiness(host, ports.DATA_WORKER).show(True)
 

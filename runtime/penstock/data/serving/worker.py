@@ -1,10 +1,12 @@
 """A data worker: makes the batches that training processes ask for, and keeps nothing.
 
-It asks the dispatcher whom to serve, connects to them, opens the pipelines that they send (signed
-with the job's token) and answers each request exactly once. Batches are made in the main thread, in
-the order of the requests, and sent from there; a thread for each connection takes requests in. On
-SIGTERM it takes no more, finishes the batch in hand, returns the rest and exits 0. It may be killed
-at any time: whoever waits for its batches has them made elsewhere.
+It serves those whom its `Connector` finds, opens the pipelines that they send (signed with the
+job's token) and answers each request exactly once. In a share group it serves the training
+processes of all members: those of other jobs by the group's token, with which their pipelines are
+then signed. Batches are made in the main thread, in the order of the requests, and sent from there;
+a thread for each connection takes requests in. On SIGTERM it takes no more, finishes the batch in
+hand, returns the rest and exits 0. It may be killed at any time: whoever waits for its batches has
+them made elsewhere.
 """
 
 from __future__ import annotations
@@ -25,28 +27,27 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from penstock.base.listener import split_address
-from penstock.data.complaints import Complaints
+import numpy as np
+
 from penstock.data.dataset_watch import DatasetWatch, KeepsStateError
 from penstock.data.errors import (
     DataError,
     FrameError,
-    HandshakeError,
     TooLargeError,
 )
 from penstock.data.making import MakingClock
 from penstock.data.pipeline import Pipeline, open_pipeline, position_of
-from penstock.data.protocol import (
-    REPORT_SECONDS,
-    WORKER_PATH,
-    ConsumerEntry,
-    ProtocolError,
-    WorkerReply,
-    WorkerReport,
+from penstock.data.protocol import ConsumerEntry
+from penstock.data.serving.batch_making import (
+    make,
+    pack,
+    place_collate,
+    placed,
+    prepare,
+    reopening,
 )
-from penstock.data.reporting import Reporter
-from penstock.data.serving.batch_making import make, pack, placed, prepare, reopening
 from penstock.data.serving.batch_memory import BatchMemory
+from penstock.data.serving.connector import Connector
 from penstock.data.serving.consumer_connection import (
     ConsumerConnection,
     Request,
@@ -55,31 +56,32 @@ from penstock.data.serving.consumer_connection import (
     naming,
     put,
 )
-from penstock.data.serving.usage import cpu_seconds, memory_bytes
+from penstock.data.serving.figures import Figures
+from penstock.data.serving.group_reports import GroupReports
+from penstock.data.serving.shared.common_samples import GoneError
+from penstock.data.serving.shared.free_samples import BatchOfTilesError, NothingLeftError
+from penstock.data.serving.shared.shared_pools import SharedPools
+from penstock.data.sharing.pipeline import SharedPipeline
+from penstock.data.signature import signed
 from penstock.data.streams.pipeline import (
     NotRepeatableError,
     StopHostingError,
     StreamEndedError,
     StreamPipeline,
 )
-from penstock.data.transport import frame, handshake, messages
+from penstock.data.transport import frame, messages
 from penstock.data.transport.batch_codec import Packer
 from penstock.data.transport.blocks import map_shared
-from penstock.data.transport.messages import (
-    ALIVE_SECONDS,
-    NO_BLOCK,
-    OWN_BLOCK,
-    SILENCE_SECONDS,
-)
+from penstock.data.transport.codings import read_allowed
+from penstock.data.transport.messages import NO_BLOCK, OWN_BLOCK
 from penstock.data.transport.raised import describe, text_of
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 5.0
+ARRIVE_SECONDS: Final = 5.0
+"""So long one that leaves waits until all that it sent has been read."""
 IDLE_SECONDS: Final = 0.5
 """Unless something comes, which ends the wait."""
-RETRY_SECONDS: Final = 1.0
-REFUSED_RETRY_SECONDS: Final = 30.0
 MAX_QUEUED: Final = 4096
 
 
@@ -98,37 +100,46 @@ class DataWorker:
         share_memory: bool = True,
         consumers: tuple[ConsumerEntry, ...] = (),
         explain: Callable[[Exception], bytes] | None = None,
+        group: GroupReports | None = None,
     ) -> None:
         """``consumers``: whom to serve where there is no dispatcher to say.
 
-        ``explain``: what to tell of an error of the user's code beside its text.
+        ``explain``: what to tell of an error of the user's code beside its text. ``group``: the
+        job's share group, all members of which are served.
         """
         self._explain = explain or (lambda error: b"")
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._token = token
-        self._node, self._rank, self._incarnation = node, rank, incarnation
-        self._share_memory = share_memory
-        self._consumers = consumers
-        self._reporter = Reporter(dispatcher, token) if dispatcher else None
+        self._token, self._group, self._rank = token, group, rank
         self._lines: dict[str, ConsumerConnection] = {}
-        self._connecting: set[str] = set()
-        self._not_before: dict[str, float] = {}
-        self._complaints = Complaints()
         self._queue: deque[Request] = deque()
         self._changed = threading.Condition()
-        self._leaving = False
+        self.leaving = False
         self._level = logging.INFO  # of its coming and going
-        self._opening: deque[tuple[ConsumerConnection, bytes, Any, memoryview]] = deque()
+        self._orders: deque[Callable[[], None]] = deque()  # before requests that came later
         self._packer = Packer()
+        self._shared = SharedPools()
         self.memory = BatchMemory()
-        self.batches = 0
         self._clock = MakingClock()
-        self._busy_seconds = 0.0
-        self._measured = (time.monotonic(), cpu_seconds())
+        self.figures = Figures(
+            self.name,
+            node=node,
+            rank=rank,
+            incarnation=incarnation,
+            shared=lambda: self._shared.totals,
+        )
+        self._connector = Connector(
+            self,
+            self.figures,
+            token,
+            dispatcher=dispatcher,
+            consumers=consumers,
+            group=group,
+            share_memory=share_memory,
+        )
 
     def leave(self, *_: object) -> None:
         """Take no more requests, finish and end; a signal handler, so it waits for no lock."""
-        self._leaving = True
+        self.leaving = True
         if self._changed.acquire(blocking=False):
             try:
                 self._changed.notify_all()  # a wait in the main thread goes on after a signal
@@ -137,23 +148,23 @@ class DataWorker:
 
     def run(self) -> None:
         """Work until told to leave."""
-        keeper = threading.Thread(target=self._keep, name="penstock-keeper", daemon=True)
-        keeper.start()
-        while not self._leaving:
+        threading.Thread(target=self._connector.run, name="penstock-keeper", daemon=True).start()
+        while not self.leaving:
             with self._changed:
-                if not self._opening and not self._queue:
+                if not self._orders and not self._queue:
                     self._changed.wait(IDLE_SECONDS)
-                opening = self._opening.popleft() if self._opening else None
-                request = self._queue.popleft() if self._queue and not opening else None
-            if opening is not None:
-                self._open(*opening)
+                order = self._orders.popleft() if self._orders else None
+                request = self._queue.popleft() if self._queue and not order else None
+            if order is not None:
+                order()
             elif request is not None:
                 began = time.perf_counter()
                 can_share, private = request.line.shares_memory, request.place is not None
                 find = partial(block_of, request)
                 with self.memory.of_batch(find, can_share=can_share, private=private):
                     self._answer(request)
-                self._busy_seconds += time.perf_counter() - began
+                self.figures.busy_seconds += time.perf_counter() - began
+            self._tell_ready()
         self._go()
 
     # ------------------------------------------------------------------ in the main thread
@@ -162,10 +173,19 @@ class DataWorker:
         self, line: ConsumerConnection, digest: bytes, signature: Any, blob: memoryview
     ) -> None:
         problem = ""
+        if (known := self._shared.known(digest)) is not None:
+            line.pipelines[digest] = known
+            self.reply(line, messages.OPENED, [digest, problem])
+            return
         try:
-            opened = open_pipeline(blob, signature, self._token)
-            if isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
-                opened = replace(opened, fresh=reopening(opened, blob, signature, self._token))
+            token = self._signer(line, blob, signature)
+            opened = open_pipeline(blob, signature, token, place=self._shared.empty)
+            if isinstance(opened, SharedPipeline):
+                prepare(opened.pipeline, self._rank)
+                opened = replace(opened, pipeline=place_collate(opened.pipeline, self.memory))
+                self._shared.open(digest, opened)
+            elif isinstance(opened, StreamPipeline):  # each stream has a dataset of its own
+                opened = replace(opened, fresh=reopening(opened, blob, signature, token))
             elif isinstance(opened, Pipeline):
                 prepare(opened, self._rank)
                 if opened.watched and not line.local:
@@ -176,7 +196,14 @@ class DataWorker:
         except DataError as error:
             logger.error("the pipeline of %s: %s", line.name, error)
             problem = text_of(str(error), messages.MAX_TEXT)
-        self._reply(line, messages.OPENED, [digest, problem])
+        self.reply(line, messages.OPENED, [digest, problem])
+
+    def _signer(self, line: ConsumerConnection, blob: memoryview, signature: Any) -> str:
+        """The token that a pipeline has to be signed with: of another job it is the group's."""
+        if self._group is None:
+            return self._token
+        by_group = line.by_group or signed(self._group.token, blob, signature)
+        return self._group.token if by_group else self._token
 
     def _answer(self, request: Request) -> None:
         line = request.line
@@ -186,31 +213,39 @@ class DataWorker:
             self._fail(request, "the pipeline is not open here", "")
             return
         try:
-            batch = make(pipeline, request, self._packer, lambda: self._leaving)
+            if isinstance(pipeline, SharedPipeline):
+                batch: Any = self._shared.make(request)
+            else:
+                batch = make(pipeline, request, self._packer, lambda: self.leaving)
             kind, packed = pack(self._packer, batch, local=line.local)
             del batch
+        except (NothingLeftError, GoneError) as error:
+            text = text_of(str(error), messages.MAX_TEXT)
+            self.reply(line, messages.ENDED, [*naming(request), text])
+            return
         except (StreamEndedError, NotRepeatableError) as error:
             problem = "" if isinstance(error, StreamEndedError) else str(error)
             text = text_of(problem, messages.MAX_TEXT)
-            self._reply(line, messages.ENDED, [*naming(request), text])
+            self.reply(line, messages.ENDED, [*naming(request), text])
             return
         except StopHostingError:
-            self._reply(line, messages.DROPPED, naming(request))
+            self.reply(line, messages.DROPPED, naming(request))
             return
         except KeepsStateError as error:
             text = text_of(str(error), messages.MAX_TEXT)
-            self._reply(line, messages.OPENED, [request.digest, text])
-            self._reply(line, messages.DROPPED, naming(request))
+            self.reply(line, messages.OPENED, [request.digest, text])
+            self.reply(line, messages.DROPPED, naming(request))
             self._return_queued(line, request.digest)
             return
-        except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
-            index = position_of(error)
-            where = "" if index is None else f"sample {index!r}: "
-            trace = traceback.format_exc(limit=-20)
-            message = f"{where}{describe(error)}"
-            self._fail(request, message, trace, self._explain(error))
+        except BatchOfTilesError as failed:
+            tiles = np.array(failed.tiles, np.int64).tobytes()
+            self._fail(request, _saying_where(failed.error), traceback.format_exc(limit=-20), tiles)
             return
-        self.batches += 1
+        except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
+            trace = traceback.format_exc(limit=-20)
+            self._fail(request, _saying_where(error), trace, self._explain(error))
+            return
+        self.figures.batches += 1
         cost = list(self._clock.end())
         head = [request.stream, request.step, packed.structure, packed.size]
         try:
@@ -232,13 +267,27 @@ class DataWorker:
         except FrameError as error:
             self._lost(line, error)
 
+    def _join_shared(self, line: ConsumerConnection, header: list[Any]) -> None:
+        try:
+            self._shared.join(line, header)
+        except FrameError as error:
+            self._lost(line, error)
+        except DataError as error:
+            text = text_of(str(error), messages.MAX_TEXT)
+            self.reply(line, messages.OPENED, [header[1], text])
+
+    def _tell_ready(self) -> None:
+        for line, stream, batches in self._shared.news():
+            self.reply(line, messages.READY, [stream, batches])
+
     def _fail(self, request: Request, message: str, trace: str, error: bytes = b"") -> None:
         limit = messages.MAX_TEXT
         text = [text_of(message[:limit], limit), text_of(trace[-limit:], limit)]
         header = [request.stream, request.step, request.block, *text, error]
-        self._reply(request.line, messages.FAILED, header)
+        self.reply(request.line, messages.FAILED, header)
 
-    def _reply(self, line: ConsumerConnection, kind: int, header: Any) -> None:
+    def reply(self, line: ConsumerConnection, kind: int, header: Any) -> None:
+        """Send a message; whom it does not reach is no longer served."""
         try:
             line.send(kind, header)
         except FrameError as error:
@@ -246,26 +295,44 @@ class DataWorker:
 
     def _go(self) -> None:
         """Return what was not begun, and let everything that was sent arrive."""
-        if self._reporter is not None:
-            self._report(leaving=True)
+        self._connector.say_goodbye()
         with self._changed:
             lines, queued = list(self._lines.values()), list(self._queue)
             self._queue.clear()
         for line in lines:
-            self._reply(line, messages.LEAVING, [])
+            self.reply(line, messages.LEAVING, [])
         for request in queued:
-            self._reply(request.line, messages.DROPPED, naming(request))
+            self.reply(request.line, messages.DROPPED, naming(request))
         for line in lines:
             with contextlib.suppress(OSError):
                 line.sock.shutdown(socket.SHUT_WR)
-        deadline = time.monotonic() + CONNECT_SECONDS
+        deadline = time.monotonic() + ARRIVE_SECONDS
         with self._changed:  # the other end closes when it has read everything
             while self._lines and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
         text = "data worker %s leaves after %d batches"
-        logger.log(self._level, text, self.name, self.batches)
+        logger.log(self._level, text, self.name, self.figures.batches)
 
     # ------------------------------------------------------------------ connections
+
+    def serve(self, line: ConsumerConnection) -> bool:
+        """Answer what comes over a connection; False when it is too late for that."""
+        with self._changed:
+            if self.leaving:
+                line.sock.close()
+                return False
+            self._lines[line.name] = line
+        if line.local:  # the program's log is no place for what comes and goes with each epoch
+            self._level = logging.DEBUG
+        threading.Thread(
+            target=self._serve, args=(line,), name="penstock-line", daemon=True
+        ).start()
+        return True
+
+    def serving(self) -> dict[str, ConsumerConnection]:
+        """All training processes that are served now, by name."""
+        with self._changed:
+            return dict(self._lines)
 
     def _serve(self, line: ConsumerConnection) -> None:
         """Take in what one training process sends, until it is gone."""
@@ -310,10 +377,11 @@ class DataWorker:
                     raise FrameError(f"more than {MAX_QUEUED} requests at once")
                 self._queue += requests
                 self._changed.notify_all()
-            if self._leaving:  # too late: `_go` may have looked already
+            if self.leaving:  # too late: `_go` may have looked already
                 self._return_queued(line)
         elif kind == messages.DROP:
             line.streams.drop(header[0])
+            self._order(partial(self._shared.rest, line, header[0]))
             with self._changed:
                 dropped = [r for r in self._queue if r.line is line and r.stream == header[0]]
                 for request in dropped:
@@ -321,9 +389,10 @@ class DataWorker:
             for request in dropped:
                 line.send(messages.DROPPED, naming(request))
         elif kind == messages.PIPELINE:
-            with self._changed:
-                self._opening.append((line, *header, received.body))
-                self._changed.notify_all()
+            digest, signature = header
+            self._order(partial(self._open, line, digest, signature, received.body))
+        elif kind == messages.JOIN:
+            self._order(partial(self._join_shared, line, header))
         elif kind == messages.FORGET:
             line.pipelines.pop(header[0], None)
             line.watches.pop(header[0], None)
@@ -332,8 +401,16 @@ class DataWorker:
         elif kind == messages.UNMAP:
             for number in header[0]:
                 line.blocks.pop(number, None)
+        elif kind == messages.CODINGS:
+            line.allowed = read_allowed(*header)
         else:
             raise FrameError(f"a message of kind {kind}")
+
+    def _order(self, order: Callable[[], None]) -> None:
+        """Have something done in the main thread, before what is asked for later."""
+        with self._changed:
+            self._orders.append(order)
+            self._changed.notify_all()
 
     def _return_queued(self, line: ConsumerConnection, digest: bytes | None = None) -> None:
         with self._changed:
@@ -345,12 +422,12 @@ class DataWorker:
             for request in late:
                 self._queue.remove(request)
         for request in late:
-            self._reply(line, messages.DROPPED, naming(request))
+            self.reply(line, messages.DROPPED, naming(request))
 
     def _lost(self, line: ConsumerConnection, error: Exception) -> None:
         with self._changed:
             known = self._lines.get(line.name) is line
-        if known and not self._leaving:
+        if known and not self.leaving:
             logger.log(self._level, "the connection to %s is over: %s", line.name, error)
         with contextlib.suppress(OSError):
             line.sock.shutdown(socket.SHUT_RDWR)
@@ -363,124 +440,20 @@ class DataWorker:
                 del self._lines[line.name]
             for request in [r for r in self._queue if r.line is line]:
                 self._queue.remove(request)
-            self._not_before[line.name] = time.monotonic() + RETRY_SECONDS
+            self._connector.pause(line.name)
             self._changed.notify_all()
         line.sock.close()
         line.blocks.clear()
         line.pipelines.clear()
         line.streams.drop_all()
+        self._order(partial(self._shared.leave, line))
         if line.on_end is not None:
             line.on_end()
 
-    # ------------------------------------------------------------------ the keeper's thread
 
-    def _keep(self) -> None:
-        """Report, connect to whom there is to serve, and show that this process is alive."""
-        while not self._leaving:
-            entries = self._consumers if self._reporter is None else self._report(leaving=False)
-            for entry in entries:
-                if self._wanted(entry):  # apart: one that does not answer must not hold up others
-                    self._connecting.add(entry.name)
-                    threading.Thread(
-                        target=self._connect, args=(entry,), name="penstock-connect", daemon=True
-                    ).start()
-            for name in self._not_before.keys() - {entry.name for entry in entries}:
-                self._not_before.pop(name, None)
-            with self._changed:
-                lines = list(self._lines.values())
-            for line in lines:
-                if time.monotonic() - line.sent_at > ALIVE_SECONDS and not line.sending.locked():
-                    self._reply(line, messages.ALIVE, [])
-            time.sleep(REPORT_SECONDS)
-
-    def _report(self, *, leaving: bool) -> tuple[ConsumerEntry, ...]:
-        assert self._reporter is not None
-        busy, self._busy_seconds = self._busy_seconds, 0.0
-        before, after = self._measured, (time.monotonic(), cpu_seconds())
-        self._measured = after
-        report = WorkerReport(
-            name=self.name,
-            node=self._node,
-            batches=self.batches,
-            busy_share=min(1.0, busy / REPORT_SECONDS),
-            rank=self._rank,
-            incarnation=self._incarnation,
-            cpu_cores=max(0.0, (after[1] - before[1]) / max(after[0] - before[0], 1e-3)),
-            memory_bytes=memory_bytes(),
-            leaving=leaving,
-        )
-        try:
-            reply = self._reporter.report(WORKER_PATH, report, WorkerReply)
-        except ProtocolError as error:
-            logger.warning("the dispatcher at %s: %s", self._reporter.address, error)
-            return ()
-        if reply is None:
-            return ()
-        return reply.consumers
-
-    def _wanted(self, entry: ConsumerEntry) -> bool:
-        with self._changed:
-            if entry.name in self._lines or entry.name in self._connecting or self._leaving:
-                return False
-        return time.monotonic() >= self._not_before.get(entry.name, 0.0)
-
-    def _connect(self, entry: ConsumerEntry) -> None:
-        try:
-            self._join(entry)
-        finally:
-            self._connecting.discard(entry.name)
-
-    def _join(self, entry: ConsumerEntry) -> None:
-        sock = None
-        try:
-            sock, same_host = self._socket(entry)
-            peer = handshake.call(sock, self._token, self.name, same_host=same_host)
-            frame.set_timeouts(sock, SILENCE_SECONDS)
-        except (DataError, OSError, ValueError) as error:
-            if sock is not None:
-                sock.close()
-            refused = isinstance(error, HandshakeError)
-            pause = REFUSED_RETRY_SECONDS if refused else RETRY_SECONDS
-            self._not_before[entry.name] = time.monotonic() + pause
-            level = logging.ERROR if refused else logging.WARNING
-            subject = f"cannot serve {entry.name} at {entry.address}:"
-            self._complaints.add(subject, str(error), level)
-            return
-        how = "shared memory" if same_host else "TCP"
-        if self.serve(ConsumerConnection(entry.name, sock, same_host, seals=peer.seals)):
-            logger.info("serving %s at %s (%s)", entry.name, entry.address, how)
-
-    def serve(self, line: ConsumerConnection) -> bool:
-        """Answer what comes over a connection; False when it is too late for that."""
-        with self._changed:
-            if self._leaving:
-                line.sock.close()
-                return False
-            self._lines[line.name] = line
-        if line.local:  # the program's log is no place for what comes and goes with each epoch
-            self._level = logging.DEBUG
-        threading.Thread(
-            target=self._serve, args=(line,), name="penstock-line", daemon=True
-        ).start()
-        return True
-
-    def _socket(self, entry: ConsumerEntry) -> tuple[socket.socket, bool]:
-        """Shared memory where the other end's abstract socket can be reached, else TCP."""
-        if entry.local and self._share_memory and sys.platform == "linux":
-            nearby = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            nearby.settimeout(CONNECT_SECONDS)
-            try:
-                nearby.connect("\0" + entry.local)
-            except OSError:
-                nearby.close()  # another machine, or another network namespace
-            else:
-                return nearby, True
-        sock = socket.create_connection(split_address(entry.address), CONNECT_SECONDS)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sys.platform == "linux":
-            user_timeout = int(SILENCE_SECONDS * 1000)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
-        return sock, False
+def _saying_where(error: Exception) -> str:
+    index = position_of(error)
+    return f"{'' if index is None else f'sample {index!r}: '}{describe(error)}"
 
 
 def work(worker: DataWorker) -> None:

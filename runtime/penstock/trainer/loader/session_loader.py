@@ -19,17 +19,17 @@ from typing import Any, Final, Protocol, TypedDict
 
 from torch.utils import data as torch_data
 
-from penstock.data.batch_stream import Source, start_local_workers
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.batch_stream import Source, start_local_workers
+from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.process import consumer_of_process, job_token
 from penstock.data.errors import NotPortableError
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
-from penstock.data.process import consumer_of_process, job_token
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.torch_loader import WorkerSetup, finisher
+from penstock.data.torch_loading.torch_loader import WorkerSetup, finisher
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_slots import predict_slots

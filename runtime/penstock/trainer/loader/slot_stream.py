@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.base.enums import Guarantee
-from penstock.data.batch_stream import BatchStream, Source, StreamOptions
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.batch_stream import BatchStream, Source, StreamOptions
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.errors import BadSampleError
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.local.workers import LocalWorkers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.data.batch_stream import BadSample, BatchStream, explain
+from penstock.data.consuming.batch_stream import BadSample, BatchStream, explain
 from penstock.data.errors import BadSampleError
 from penstock.data.seeding import one_thread
 from penstock.data.streams.digest import UNKNOWN

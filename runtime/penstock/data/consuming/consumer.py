@@ -28,6 +28,7 @@ from penstock.base.listener import (
     is_loopback,
 )
 from penstock.base.log_limit import LogLimit
+from penstock.data.cache import job_cache
 from penstock.data.cores import usable_cores
 from penstock.data.errors import DataError, FrameError, HandshakeError
 from penstock.data.making import Making
@@ -41,6 +42,7 @@ from penstock.data.protocol import (
     MakingTotals,
     ProtocolError,
     QueueState,
+    SharedPosition,
 )
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.receiving import join, receive_from, start_thread
@@ -56,10 +58,16 @@ logger = logging.getLogger(__name__)
 MAX_LINKS: Final = 256
 QUEUE_SECONDS: Final = 5.0
 OPTIONS_SECONDS: Final = 10.0
+MAX_POSITIONS: Final = 64
 
 
 class Consumer:
-    """See the module's docstring."""
+    """See the module's docstring.
+
+    Attributes:
+        positions: how far loaders are in orders that are common to several programs, by key.
+        fronts: how far the others are who are farthest: epoch and sample.
+    """
 
     def __init__(
         self,
@@ -72,12 +80,16 @@ class Consumer:
         index: int = 0,
         rank: int = 0,
         share_memory: bool = True,
+        group_token: str = "",
     ) -> None:
+        """``group_token``: of the job's share group, whose data workers may connect as well."""
         if not token and not is_loopback(host):
             raise DataError(
                 f"host: {host}; without a token data workers are only served on loopback"
             )
-        self.token = token
+        self._token, self._group_token = token, group_token
+        self.lag_tiles: int | None = None
+        """How far this process is behind its share group; whoever shares says."""
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.group, self.index, self.rank = group, index, rank
         self.pool = WorkerPool()
@@ -87,6 +99,8 @@ class Consumer:
         self._newcomers = Newcomers()
         self._refusals, self._deaf = LogLimit(), LogLimit()
         self._options = InputOptions()
+        self.positions: dict[str, Callable[[], tuple[int, int] | None]] = {}
+        self.fronts: dict[str, tuple[int, int]] = {}
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self._listeners = [create_listener(host, 0)]
         self.address = address_of(self._listeners[0])
@@ -119,6 +133,16 @@ class Consumer:
         for listener in self._listeners:
             os.close(listener.detach())
         self.pool.forget_in_child()
+
+    @property
+    def token(self) -> str:
+        """With which pipelines are signed: the share group's, where the job shares."""
+        return self._shared_token or self._token
+
+    @property
+    def _shared_token(self) -> str:
+        """The group's token, if the trainer says that the job is in the group."""
+        return self._group_token if self._options.share is not None else ""
 
     @property
     def workers(self) -> list[str]:
@@ -171,17 +195,31 @@ class Consumer:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout)
             if len(self.pool.workers) >= MAX_LINKS:
                 raise HandshakeError(f"{MAX_LINKS} data workers are connected already")
-            peer = handshake.answer(sock, self.token, self.name)
+            peer = handshake.answer(sock, self._token, self.name, self._shared_token)
             self._newcomers.remove(sock)
             frame.set_timeouts(sock, SILENCE_SECONDS)
         except (HandshakeError, FrameError, OSError) as error:
             self._refuse(sock, error)
             return
-        link = WorkerConnection(sock, peer.name, makers.shared, seals=peer.seals)
+        link = WorkerConnection(
+            sock, peer.name, makers.shared, seals=peer.seals, codings=peer.codings
+        )
         how = "shared memory" if link.shares_memory else "TCP"
+        if peer.by_group:
+            how = f"of the share group, {how}"
         logger.info("data worker %s joins (%s)", link.name, how)
+        self._allow_coding(link)
         join(makers, link)
         receive_from(makers, link)
+
+    def _allow_coding(self, *links: WorkerConnection) -> None:
+        """Tell data workers how the job wants their batches coded, where they were told otherwise.
+
+        With the lock of `Makers` held, or before they have joined.
+        """
+        for link in links:
+            if problem := link.allow(self._options.compression):
+                self.pool.makers.complaints.add(self.group, problem)
 
     def _refuse(self, sock: socket.socket, why: Exception) -> None:
         self._newcomers.remove(sock)
@@ -232,14 +270,21 @@ class Consumer:
                 workers=len(self.pool.workers),
                 queue=queue,
                 input=self._totals(now),
+                positions=self._positions(),
+                share_group=self._options.share.group if self._options.share else None,
+                lag_tiles=self.lag_tiles,
                 closed=closing,
             )
             try:
                 reply = reporter.report(CONSUMER_PATH, report, ConsumerReply)
                 if reply is not None:
+                    job_cache.use(reply.options.cache)
                     self._options = reply.options
+                    self.fronts = {one.key: (one.epoch, one.sample) for one in reply.fronts}
                     self.pool.makers.workers_of_job = reply.workers
                     self._told.set()
+                    with self.pool.makers.lock:
+                        self._allow_coding(*self.pool.makers.links.values())
             except ProtocolError as error:
                 logger.warning("the dispatcher at %s: %s", reporter.address, error)
             if closing:
@@ -247,6 +292,13 @@ class Consumer:
                 return
             self.pool.sweep()
             self._closing.wait(REPORT_SECONDS)
+
+    def _positions(self) -> tuple[SharedPosition, ...]:
+        found = []
+        for key, position in list(self.positions.items())[-MAX_POSITIONS:]:
+            if (where := position()) is not None:
+                found.append(SharedPosition(key=key, epoch=where[0], sample=where[1]))
+        return tuple(found)
 
     def _totals(self, now: float) -> InputTotals:
         counts = self.counts

@@ -1,8 +1,8 @@
 """One epoch of batches for the program: in order, each once, wherever they were made.
 
 The sampler is iterated here, in the program's own thread. PyTorch's own may be asked as far ahead
-as there are makers (`penstock.data.paced_sampler` has generators draw when they would alone); any
-other is asked exactly as far ahead as without Penstock (`Delivery.lookahead`).
+as there are makers (`penstock.data.torch_loading.paced_sampler` has generators draw when they would
+alone); any other is asked exactly as far ahead as without Penstock (`Delivery.lookahead`).
 
 What a stream has to do in the program's thread beside that is little: to start local workers, and
 to pack the pipeline when the first data worker comes.
@@ -18,21 +18,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from penstock.base.enums import Guarantee
+from penstock.base.enums import Guarantee, Sharding
 from penstock.data.complaints import Complaints
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.process import pool_of_process
 from penstock.data.errors import BadSampleError, NotPortableError
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.making import MakingClock
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
-from penstock.data.process import pool_of_process
 from penstock.data.protocol import InputOptions
 from penstock.data.queue.assignment import forced_share
-from penstock.data.queue.batch_queue import Delivery, QueueOptions
+from penstock.data.queue.batch_queue import OPENING_SECONDS, Delivery, QueueOptions
 from penstock.data.seeding import preserved
 from penstock.data.sizes import batch_bytes
 from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport.raised import unpack_raised
+from penstock.data.window.free_share import FreeShare
 from penstock.data.window.reorder_buffer import Failure, Need
 
 logger = logging.getLogger(__name__)
@@ -107,10 +108,12 @@ class Streams:
     Attributes:
         count: as many as the program asked its loader for workers, at least one.
         ends: batches of those that had ended when the program was where it begins.
+        opening_seconds: they are kept for data workers that open the pipeline, so long.
     """
 
     count: int
     ends: dict[int, int] = field(default_factory=dict)
+    opening_seconds: float = OPENING_SECONDS
 
 
 class BatchStream:
@@ -134,6 +137,8 @@ class BatchStream:
         streams: Streams | None = None,
         describe: Callable[[BatchId], str] = str,
         at_once: bool = True,
+        free: FreeShare | None = None,
+        static: bool = False,
     ) -> None:
         """``indices`` begins at ``batch.step``, the first that the program gets.
 
@@ -141,7 +146,8 @@ class BatchStream:
 
         ``local``: end with the stream, unless ``keeps_local``. ``streams``: of a dataset that is
         iterated. ``describe``: what the program's user knows a batch by. ``at_once``: ask for
-        batches now, and not when the first is wanted.
+        batches now, and not when the first is wanted. ``free``: it shares with other jobs, in
+        free order. ``static``: each step has a data worker that it is for, whatever the job says.
         """
         self._consumer = consumer
         self._source = source
@@ -165,7 +171,10 @@ class BatchStream:
             delivery=options.delivery,
             streams=streams.count if streams is not None else 0,
             ends=streams.ends if streams is not None else {},
+            opening_seconds=streams.opening_seconds if streams is not None else OPENING_SECONDS,
             share=forced_share(),
+            free=free,
+            sharding=Sharding.STATIC if static else options_of(consumer).sharding,
         )
         self.queue = self._pool.open(told)
         if expected and told.packed is None:

@@ -16,8 +16,8 @@ from torch.utils import data as torch_data
 
 from penstock.data.generator_states import generator_states, set_generator_states
 from penstock.data.ledger import derive_seed
-from penstock.data.paced_sampler import PacedItems, iterate
-from penstock.data.torch_streams import is_iterable
+from penstock.data.torch_loading.paced_sampler import PacedItems, iterate
+from penstock.data.torch_loading.torch_streams import is_iterable
 
 KNOWN_SAMPLERS: Final = (
     torch_data.SequentialSampler,

@@ -23,6 +23,7 @@ import random
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +32,8 @@ from torch.utils import data as torch_data
 
 from penstock.base.enums import Guarantee
 from penstock.crds import environment as names
-from penstock.data.batch_stream import (
+from penstock.data.complaints import Complaints
+from penstock.data.consuming.batch_stream import (
     LOOKAHEAD,
     BadSample,
     Batches,
@@ -42,28 +44,36 @@ from penstock.data.batch_stream import (
     options_of,
     start_local_workers,
 )
-from penstock.data.complaints import Complaints
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.iterable_stream import IterableStream
+from penstock.data.consuming.process import consumer_of_process, job_token, number_in
+from penstock.data.consuming.shared_stream import SharedStream
 from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import PipelineTooLargeError
-from penstock.data.iterable_stream import IterableStream
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
-from penstock.data.persistent_pipeline import PersistentPipeline
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
-from penstock.data.process import consumer_of_process, job_token, number_in
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
-from penstock.data.torch_sampling import (
+from penstock.data.torch_loading.persistent_pipeline import PersistentPipeline
+from penstock.data.torch_loading.torch_buckets import by_length, measured_lengths
+from penstock.data.torch_loading.torch_sampling import (
     begin_sampling,
     generators_of,
     is_known,
     sampler_name,
     whole,
 )
-from penstock.data.torch_streams import is_iterable, pack_streams, stream_pipeline
+from penstock.data.torch_loading.torch_sharing import (
+    DiffersError,
+    SharedLoader,
+    draw_as_alone,
+    shared_loader,
+    steps_of,
+)
+from penstock.data.torch_loading.torch_streams import is_iterable, pack_streams, stream_pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -220,19 +230,42 @@ class Epochs:
         position = int(resume.get("yielded", 0))
         rank, epoch = number_in("RANK", number_in(names.RANK)), self.epoch
         guarantee = self.options.guarantee or options_of(consumer).guarantee
+        options = replace(self.options, guarantee=guarantee)
+        shares = None
+        try:
+            shares = self._shared_loader(loader, consumer, guarantee, watched=watched)
+        except DiffersError:
+            options = replace(options, skip_bad=self._skips_bad(consumer))
+            consumer = None
+        if shares is not None and not shares.shared.common:
+            return self._begin_free(loader, shares, rank, resume.get("tiles"))
         given = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
         iterated = is_iterable(loader)
         if guarantee is Guarantee.UNSHARDED and not iterated:
             # Everybody then has all that the program's sampler divides, in an order of its own.
             arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
+        if not iterated:
+            arrange = self._by_length(loader, arrange, consumer)
         known = self.base_seed if loader.persistent_workers else None
         start = resume.get("start")
+        first = 0
+        if shares is not None:
+            if start is None:
+                draw_as_alone(loader)
+                if not epoch:
+                    self.epoch, first = shares.front()
+                    epoch = self.epoch
+            else:
+                first = int(start.get("first", 0))
+            arranged, common = arrange, shares
+            arrange = lambda: common.batches(loader, arranged(), epoch, first)  # noqa: E731  one expression
+            known = shares.seed(epoch)
         drawn, sampler, indices, self.start = begin_sampling(
             loader, arrange, start, position, known
         )
-        if loader.persistent_workers:  # PyTorch's live on, and so does what the first epoch drew
-            self.base_seed = drawn
+        if loader.persistent_workers and shares is None:
+            self.base_seed = drawn  # PyTorch's live on, and so does what the first epoch drew
         setup, streams = None, None
         pipeline: Pipeline | StreamPipeline
         if iterated:
@@ -241,24 +274,33 @@ class Epochs:
         else:
             setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
             pipeline = _indexed_pipeline(loader, setup, watched=watched)
-            seed = derive_seed(drawn, epoch) if loader.persistent_workers and epoch else drawn
-        local = self._local_workers(loader, consumer, pipeline, setup)
+            again = loader.persistent_workers and epoch and shares is None
+            seed = derive_seed(drawn, epoch) if again else drawn
+        local = None
+        if shares is None:
+            local = self._local_workers(loader, consumer, pipeline, setup)
         delivery = self._delivery(loader, trust_sampler=trust_sampler)
         kind = IterableStream if iterated else BatchStream
         self.stream = kind(
             consumer,
-            self._source(pipeline, local, consumer.token if consumer else job_token()),
+            shares.source
+            if shares is not None
+            else self._source(pipeline, local, consumer.token if consumer else job_token()),
             seed,
             BatchId(self.group, rank, epoch, position),
             indices,
-            replace(self.options, guarantee=guarantee, delivery=delivery),
+            replace(options, guarantee=guarantee, delivery=delivery),
             self.quarantine,
             local,
             keeps_local=loader.persistent_workers,
             streams=streams,
             # PyTorch asks a sampler for nothing before its first batch is wanted, without workers.
             at_once=iterated or bool(loader.num_workers),
+            static=shares is not None,
         )
+        if shares is not None:
+            self.start["first"] = first
+            shares.follow(self.stream, sampler, epoch)
         self.epoch += 1
         batches = self._batches() if loader.persistent_workers else None
         if batches is None:
@@ -267,6 +309,49 @@ class Epochs:
         else:
             batches.begin_again(self.stream, lambda: len(sampler))
         return batches
+
+    def _skips_bad(self, consumer: Consumer | None) -> bool:
+        own = self.options.skip_bad
+        return options_of(consumer).skip_bad if own is None else own
+
+    def _shared_loader(
+        self, loader: Any, consumer: Consumer | None, guarantee: Guarantee, *, watched: bool
+    ) -> SharedLoader | None:
+        """The loader as it shares with other jobs, if it does."""
+        if is_iterable(loader):
+            return None
+        setup = WorkerSetup(loader.dataset, loader.num_workers, 0, loader.worker_init_fn)
+        pipeline = partial(_indexed_pipeline, loader, setup, watched=watched)
+        local = LocalOptions(1, loader.multiprocessing_context, setup)
+        return shared_loader(loader, consumer, pipeline, local, guarantee, self._complaints)
+
+    def _begin_free(
+        self, loader: Any, shares: SharedLoader, rank: int, tiles: dict[str, Any] | None
+    ) -> TorchBatches:
+        drawn = draw_as_alone(loader)
+        delivery = self._delivery(loader, trust_sampler=True)
+        options = replace(self.options, guarantee=Guarantee.EXACTLY_ONCE, delivery=delivery)
+        name = BatchId(self.group, rank, self.epoch, 0)
+        self.start = None
+        self.stream = shares.begin(loader, name, drawn, options, self.quarantine, tiles)
+        self.epoch += 1
+        steps = steps_of(shares.shared, loader)
+        batches = self._batches() if loader.persistent_workers else None
+        if batches is None:
+            batches = TorchBatches(self.stream, lambda: steps, self)
+            self._batches = weakref.ref(batches)
+        else:
+            batches.begin_again(self.stream, lambda: steps)
+        return batches
+
+    def _by_length(
+        self, loader: Any, arrange: Callable[[], Any], consumer: Consumer | None
+    ) -> Callable[[], Any]:
+        """What makes the sampler of an epoch, as the job says."""
+        setup = WorkerSetup(loader.dataset, loader.num_workers, 0, loader.worker_init_fn)
+        measure = partial(measured_lengths, loader, consumer, setup)
+        asked = options_of(consumer).buckets
+        return by_length(loader, arrange, asked, measure, self._complaints)
 
     def _source(
         self, pipeline: Pipeline | StreamPipeline, local: LocalWorkers | None, token: str
@@ -331,6 +416,7 @@ class Epochs:
             "generators": [one.get_state() for one in generators_of(loader)],
             "base_seed": self.base_seed,
             "ends": stream.ends if under_way and stream is not None else {},
+            "tiles": stream.tiles if under_way and isinstance(stream, SharedStream) else None,
         }
 
     def load(self, loader: Any, state: dict[str, Any]) -> None:
@@ -350,8 +436,9 @@ class Epochs:
             self.stream = None
         self.epoch = int(state["epoch"])
         self.base_seed = state.get("base_seed")  # a state of an earlier release has none
-        if state["start"] is not None:
+        if state["start"] is not None or state.get("tiles") is not None:
             self.resume = {
+                "tiles": state.get("tiles"),
                 "start": state["start"],
                 "yielded": state["yielded"],
                 "ends": state.get("ends"),  # a state of an earlier release has none

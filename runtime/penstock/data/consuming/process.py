@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from penstock.crds import environment as names
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.errors import DataError
 from penstock.data.queue.worker_pool import WorkerPool
 
@@ -50,6 +50,11 @@ def job_token() -> str:
     return os.environ.get(names.JOB_TOKEN, "")
 
 
+def share_token() -> str:
+    """The token of the job's share group; empty where it has none of its own."""
+    return os.environ.get(names.SHARE_TOKEN, "")
+
+
 @cache
 def _pool(process: int) -> WorkerPool:
     pool = WorkerPool()
@@ -75,6 +80,7 @@ def _consumer(process: int) -> Consumer | None:
             name=os.environ.get(names.POD_NAME, ""),
             index=number_in("RANK", number_in(names.RANK)),
             rank=number_in(names.RANK),
+            group_token=share_token(),
         )
     except (OSError, DataError) as error:
         logger.warning("no data worker can serve this process: %s", error)

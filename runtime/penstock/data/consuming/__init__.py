@@ -1,0 +1,1 @@
+"""The batches of an epoch where a program takes them: asked for, waited for, handed over."""

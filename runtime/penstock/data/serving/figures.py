@@ -1,0 +1,47 @@
+"""What a data worker says of itself in each of its reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from penstock.data.protocol import REPORT_SECONDS, SharedTotals, WorkerReport
+from penstock.data.serving.usage import cpu_seconds, memory_bytes
+
+
+class Figures:
+    """Who the data worker is, what it has made and what it has used since it last said so."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        node: str,
+        rank: int,
+        incarnation: int,
+        shared: Callable[[], SharedTotals | None],
+    ) -> None:
+        self.name = name
+        self.batches = 0
+        self.busy_seconds = 0.0
+        self._node, self._rank, self._incarnation = node, rank, incarnation
+        self._shared = shared
+        self._measured = (time.monotonic(), cpu_seconds())
+
+    def report(self, *, leaving: bool) -> WorkerReport:
+        """The figures up to now; the next report begins here."""
+        busy, self.busy_seconds = self.busy_seconds, 0.0
+        before, after = self._measured, (time.monotonic(), cpu_seconds())
+        self._measured = after
+        return WorkerReport(
+            name=self.name,
+            node=self._node,
+            batches=self.batches,
+            busy_share=min(1.0, busy / REPORT_SECONDS),
+            rank=self._rank,
+            incarnation=self._incarnation,
+            cpu_cores=max(0.0, (after[1] - before[1]) / max(after[0] - before[0], 1e-3)),
+            memory_bytes=memory_bytes(),
+            shared=self._shared(),
+            leaving=leaving,
+        )

@@ -1,0 +1,1 @@
+"""What a data worker holds of samples that several jobs take."""

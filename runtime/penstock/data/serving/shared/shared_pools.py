@@ -1,0 +1,156 @@
+"""What a data worker makes for jobs that share, by dataset; for its main thread alone."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any, Final
+
+from penstock.data.errors import DataError, FrameError
+from penstock.data.memory import read_memory
+from penstock.data.protocol import SharedTotals
+from penstock.data.serving.consumer_connection import ConsumerConnection, Request
+from penstock.data.serving.shared.collate_guard import CollateGuard, apart
+from penstock.data.serving.shared.common_samples import CommonSamples
+from penstock.data.serving.shared.free_samples import FreeSamples
+from penstock.data.sharing.pipeline import PROOF, PROOF_SEED, SharedPipeline
+from penstock.data.sharing.pool import SharingError
+
+MAX_SHARED: Final = 16
+"""Datasets that jobs share at once; one that nobody shares any more makes room."""
+WINDOW_SHARE: Final = 4
+"""This part of its memory a data worker keeps for those who share, where nobody says how much."""
+
+Samples = FreeSamples | CommonSamples
+
+
+class SharedPools:
+    """See the module's docstring."""
+
+    def __init__(self, salt: int | None = None) -> None:
+        """``salt``: random numbers of samples in free order are derived from it."""
+        self._salt = secrets.randbits(62) if salt is None else salt
+        self._samples: dict[bytes, Samples] = {}
+        self._opened: dict[bytes, SharedPipeline] = {}
+        self._guards: dict[bytes, CollateGuard] = {}
+        self._before = SharedTotals()  # of those that are no more
+
+    @property
+    def totals(self) -> SharedTotals | None:
+        """For the reports, in tiles or samples; None where nobody shares, or has shared."""
+        pools = [one.pool for one in self._samples.values()]
+        if not pools and not self._before.made:
+            return None
+        return SharedTotals(
+            made=self._before.made + sum(pool.made for pool in pools),
+            taken=self._before.taken + sum(pool.taken for pool in pools),
+            evicted=self._before.evicted + sum(pool.evicted for pool in pools),
+            members=sum(len(pool.members) for pool in pools),
+            held_bytes=sum(pool.held_bytes for pool in pools),
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody has sent a pipeline that is shared."""
+        return not self._opened
+
+    def known(self, digest: bytes) -> SharedPipeline | None:
+        """A pipeline that somebody has sent already."""
+        return self._opened.get(digest)
+
+    def open(self, digest: bytes, pipeline: SharedPipeline) -> None:
+        """Somebody has sent a pipeline, and it is opened."""
+        self._opened[digest] = pipeline
+
+    # ------------------------------------------------------------------ who shares
+
+    def join(self, line: ConsumerConnection, header: list[Any]) -> None:
+        """A loader in free order begins an epoch, or has another part.
+
+        Raises:
+            FrameError: it makes no sense.
+            DataError: it cannot be; says why.
+        """
+        stream, digest, name, lacks = header
+        pipeline = line.pipelines.get(digest)
+        if not isinstance(pipeline, SharedPipeline) or pipeline.common:
+            raise FrameError("a loader joins with a pipeline that is not open here")
+        samples = self._of(pipeline)
+        assert isinstance(samples, FreeSamples), "by its key"
+        try:
+            samples.join(line, stream, str(name), lacks)
+        except SharingError as error:
+            raise DataError(str(error)) from error
+
+    def _of(self, pipeline: SharedPipeline) -> Samples:
+        """The samples of a dataset.
+
+        Raises:
+            DataError: there are too many datasets.
+        """
+        found = self._samples.get(pipeline.key)
+        if found is not None:
+            return found
+        if len(self._samples) >= MAX_SHARED:
+            raise DataError(f"{MAX_SHARED} datasets are shared here already")
+        window = pipeline.window_bytes or max(1, read_memory().limit // WINDOW_SHARE)
+        if pipeline.common:
+            found = CommonSamples(pipeline, window)
+        else:
+            found = FreeSamples(pipeline, self._salt, window)
+        self._samples[pipeline.key] = found
+        return found
+
+    def rest(self, line: ConsumerConnection, stream: int) -> None:
+        """A loader wants nothing more of a stream."""
+        for one in self._samples.values():
+            one.rest(line, stream)
+
+    def leave(self, line: ConsumerConnection) -> None:
+        """A training process is gone."""
+        for key, one in list(self._samples.items()):
+            one.leave(line)
+            if not one.pool.members:
+                self._forget(key)
+        for digest, pipeline in list(self._opened.items()):
+            if pipeline.key not in self._samples:
+                del self._opened[digest]
+                self._guards.pop(digest, None)
+
+    def _forget(self, key: bytes) -> None:
+        pool, before = self._samples.pop(key).pool, self._before
+        self._before = SharedTotals(
+            made=before.made + pool.made,
+            taken=before.taken + pool.taken,
+            evicted=before.evicted + pool.evicted,
+        )
+
+    # ------------------------------------------------------------------ batches
+
+    def make(self, request: Request) -> Any:
+        """A batch: in free order with the tiles that it is of (`FreeSamples.make`).
+
+        Raises:
+            DataError: there is none, in one of the ways of those who make it.
+            Exception: whatever the user's code raises.
+        """
+        pipeline = request.line.pipelines[request.digest]
+        assert isinstance(pipeline, SharedPipeline), "see the data worker"
+        if isinstance(request.indices, list) and request.indices[:1] == [PROOF]:
+            return self._proof(pipeline, request.indices[1])
+        guard = self._guards.setdefault(request.digest, CollateGuard())
+        return self._of(pipeline).make(request, pipeline, guard)
+
+    def _proof(self, pipeline: SharedPipeline, tile: Any) -> Any:
+        """A batch of one tile, of a seed that all know, as whoever came first makes samples."""
+        others = self._samples.get(pipeline.key)
+        maker = pipeline if others is None else others.maker
+        indices = maker.samples(int(tile) % maker.tiles)
+        samples = [apart(one, copies=True) for one in maker.pipeline.samples(PROOF_SEED, indices)]
+        return pipeline.pipeline.collated(PROOF_SEED, indices, samples)
+
+    def news(self) -> Iterator[tuple[ConsumerConnection, int, int]]:
+        """What loaders are to be told: for streams whose number of batches that lie here is new."""
+        for one in self._samples.values():
+            if isinstance(one, FreeSamples):
+                yield from one.news()

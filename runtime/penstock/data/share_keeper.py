@@ -1,0 +1,242 @@
+"""What programs of one machine that share have in common: dispatcher and data workers.
+
+The first ``penstock run --share GROUP`` starts it, apart from its own process tree: when one ends
+the others have it still. Whoever shares keeps a connection to it, which ends with him however he
+ends; some seconds after the last it ends too, and leaves a summary. One that was killed is started
+again by those who are left, at the same address and with the same token, which their programs know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from penstock.base.enums import ShareOrder
+from penstock.crds import environment as names
+from penstock.data.memory import read_memory
+from penstock.data.protocol import InputOptions, ShareOptions
+from penstock.data.share_places import ALIVE, LOG, SOCKET, STATE, SUMMARY
+from penstock.data.standalone import LocalDataPlane, configure_log
+
+logger = logging.getLogger(__name__)
+
+LINGER_SECONDS: Final = 10.0
+"""Without anybody who shares; a search that starts one program after the other needs no more."""
+HELLO_SECONDS: Final = 10.0
+MAX_LINE: Final = 1 << 20
+WINDOW_SHARE: Final = 4
+"""This part of the memory all data workers together keep, where nobody says how much."""
+
+
+class Keeper:
+    """See the module's docstring."""
+
+    def __init__(self, folder: Path, linger_seconds: float = LINGER_SECONDS) -> None:
+        self._folder = folder
+        self._linger = linger_seconds
+        self._members: set[int] = set()
+        self._joined: set[int] = set()
+        self._most_members = self._next = 0
+        self._changed = asyncio.Event()
+        self._options: InputOptions | None = None
+        self._plane: LocalDataPlane | None = None
+        self._lock = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Serve until nobody shares any more.
+
+        Raises:
+            BlockingIOError: another keeper is alive.
+        """
+        alive = (self._folder / ALIVE).open("w")
+        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path = self._folder / SOCKET
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._serve, path, limit=MAX_LINE)
+        loop = asyncio.get_running_loop()
+        stopped = asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, stopped.set)
+        try:
+            async with server:
+                waiting = asyncio.create_task(stopped.wait())
+                while not stopped.is_set():
+                    self._changed.clear()
+                    limit = None if self._members else self._linger
+                    changing = asyncio.create_task(self._changed.wait())
+                    done, _ = await asyncio.wait(
+                        {changing, waiting}, timeout=limit, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    changing.cancel()
+                    if not done and not self._members:
+                        break
+                waiting.cancel()
+                path.unlink(missing_ok=True)  # whoever comes now starts another
+        finally:
+            await self._end()
+            alive.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One member: what it wants, what it is told, and then nothing until it ends."""
+        self._next += 1
+        number = self._next
+        self._members.add(number)
+        self._changed.set()
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                line = await reader.readline()
+            if not line:
+                return  # it only looked whether anybody is here
+            asked = json.loads(line)
+            try:
+                answer = await self._join(asked)
+                self._joined.add(number)
+                self._most_members = max(self._most_members, len(self._joined))
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                answer = {"error": str(error)}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+            while await reader.read(4096):
+                pass  # it has nothing more to say
+        except (TimeoutError, OSError, ValueError):
+            logger.warning("somebody came and did not say what for")
+        finally:
+            self._members.discard(number)
+            self._joined.discard(number)
+            self._changed.set()
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _join(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Have what a member wants running.
+
+        Raises:
+            ValueError: the group is another than it says.
+        """
+        count = int(asked["data_workers"])
+        try:
+            options = InputOptions.model_validate(asked["options"])
+        except ValidationError as error:
+            raise ValueError(f"options: {error.errors(include_url=False)[0]['msg']}") from error
+        async with self._lock:
+            if self._options is not None and options != self._options:
+                raise ValueError(_differing(self._options, options))
+            if self._plane is None:
+                self._plane = await self._begin(count, options)
+                self._options = options
+            self._plane.grow(count)
+            self._plane.dispatcher.expected_workers = self._plane.count
+            return {"environ": self._plane.program_environ}
+
+    async def _begin(self, count: int, options: InputOptions) -> LocalDataPlane:
+        state = self._state()
+        assert options.share is not None, "members of a group say which"
+        window = options.share.window_bytes or read_memory().limit // WINDOW_SHARE // max(1, count)
+        share = options.share.model_copy(update={"window_bytes": max(1, window)})
+        environ = {**os.environ, names.JOB_TOKEN: state["token"]}
+        plane = LocalDataPlane(count, options.model_copy(update={"share": share}), environ)
+        await plane.begin(state.get("port", 0))
+        state["port"] = int(plane.address.rpartition(":")[2])
+        descriptor = os.open(self._folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(state, file)
+        return plane
+
+    def _state(self) -> dict[str, Any]:
+        """Port and token of the one before that was killed, or new ones."""
+        try:
+            found = json.loads((self._folder / STATE).read_text())
+            return {"token": str(found["token"]), "port": int(found["port"])}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {"token": secrets.token_hex(32), "port": 0}
+
+    async def _end(self) -> None:
+        plane = self._plane
+        if plane is None:
+            return
+        await plane.end()
+        (self._folder / STATE).unlink(missing_ok=True)
+        shared, used = plane.dispatcher.shared, resource.getrusage(resource.RUSAGE_CHILDREN)
+        summary = {
+            "made": shared.made,
+            "taken": shared.taken,
+            "evicted": shared.evicted,
+            "members": self._most_members,
+            "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
+            "data_workers": plane.count,
+        }
+        (self._folder / SUMMARY).write_text(json.dumps(summary))
+        logger.info("the group has ended: %s", json.dumps(summary))
+
+
+def _differing(begun: InputOptions, asked: InputOptions) -> str:
+    one, other = begun.model_dump(mode="json"), asked.model_dump(mode="json")
+    for name in sorted({*one, *other}):
+        if one.get(name) != other.get(name):
+            return (
+                f"{name}: {other.get(name)}; the group was begun with {one.get(name)}: say the "
+                "same, or name another group"
+            )
+    return "the group was begun with other options"
+
+
+def options_of_group(
+    group: str, order: ShareOrder, window_bytes: int, options: InputOptions
+) -> InputOptions:
+    """What a member of a group says of its input."""
+    share = ShareOptions(group=group, order=order, window_bytes=window_bytes)
+    return options.model_copy(update={"share": share})
+
+
+def start(folder: Path) -> None:
+    """Start a keeper as a process that does not end with this one."""
+    import subprocess
+
+    with (folder / LOG).open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "penstock.data.share_keeper", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=Path.cwd(),
+        )
+
+
+def main(folder: str) -> int:
+    """Run a keeper; its exit code."""
+    configure_log()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        asyncio.run(Keeper(Path(folder)).run())
+    except BlockingIOError:
+        return 0  # another was faster
+    return 0
+
+
+def connect(folder: Path) -> socket.socket | None:
+    """A connection to a group's keeper; None where there is none."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(HELLO_SECONDS)
+    try:
+        sock.connect(str(folder / SOCKET))
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

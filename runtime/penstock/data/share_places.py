@@ -1,0 +1,61 @@
+"""Where a group of programs on one machine meets: a folder of the user's own, with a socket.
+
+`$XDG_RUNTIME_DIR/penstock/share/GROUP`, or below ``/tmp/penstock-UID`` where there is no such
+folder. Nobody else may look into it, and one that somebody else made is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+MAX_PATH_BYTES: Final = 107
+GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+SOCKET: Final = "keeper.sock"
+STARTING: Final = "starting.lock"
+ALIVE: Final = "alive.lock"
+STATE: Final = "keeper.json"
+SUMMARY: Final = "last.json"
+LOG: Final = "keeper.log"
+
+
+def checked_group(name: str) -> str:
+    """A group's name; raises ValueError for what is none."""
+    if not GROUP.fullmatch(name):
+        raise ValueError(
+            f"--share: {name!r}; a name of at most 40 small letters, digits and dashes, that "
+            "begins and ends with a letter or digit"
+        )
+    return name
+
+
+def group_folder(group: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of a group, made if it is not there.
+
+    Raises:
+        OSError: it is somebody else's, others may look into it, or its name is too long.
+    """
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    base = Path(runtime) if runtime else Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
+    above = base / "penstock" if runtime else base
+    for folder in (base, above, above / "share", above / "share" / group):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        private = not stat.S_IMODE(found.st_mode) & 0o077
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not private:
+            raise PermissionError(
+                f"{folder}: it has to be a folder of this user's that nobody else may read; remove "
+                "it, or set XDG_RUNTIME_DIR"
+            )
+    found_folder = above / "share" / group
+    if len(os.fsencode(found_folder / SOCKET)) > MAX_PATH_BYTES:
+        raise OSError(
+            f"{found_folder / SOCKET}: a socket's name has at most {MAX_PATH_BYTES} bytes; set "
+            "XDG_RUNTIME_DIR to a shorter folder"
+        )
+    return found_folder

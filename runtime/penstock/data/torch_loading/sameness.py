@@ -1,0 +1,136 @@
+"""Whether what data workers make for a group is what a program would make by itself: bit by bit.
+
+Two pipelines with one name may differ in what no digest sees: a file that is another on another
+machine, a variable of the environment, a library of another version. So before a loader shares, one
+of its processes makes a tile, the data workers make it, and the batches are compared. Where they
+differ nothing is shared, and the message names the first array that does.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.data.consuming.batch_stream import (
+    BatchStream,
+    Source,
+    StreamOptions,
+    start_local_workers,
+)
+from penstock.data.consuming.consumer import Consumer
+from penstock.data.errors import DataError, NotPortableError
+from penstock.data.local.workers import LocalOptions
+from penstock.data.pipeline import BatchId, PackedPipeline
+from penstock.data.sharing.pipeline import PROOF, PROOF_SEED, SharedPipeline
+from penstock.data.window.reorder_buffer import Failure
+
+PROOF_SECONDS: Final = 60.0
+"""For a data worker to open a pipeline and make a tile; on a busy machine PyTorch takes long."""
+
+
+class NoProofError(DataError):
+    """Nothing could be compared; says why."""
+
+
+class _ProofStream(BatchStream):
+    """A batch that data workers alone are to make, and soon."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._until = time.monotonic() + PROOF_SECONDS
+        super().__init__(*arguments)
+
+    def _tend(self) -> bool:
+        super()._tend()
+        return time.monotonic() < self._until and not self.queue.failures
+
+    def _make_here(self, indices: Any, failures: list[Failure]) -> tuple[bool, Any]:
+        self.queue.made_here()
+        if failures:
+            raise NoProofError(f"a data worker cannot make its samples: {failures[0].message}")
+        raise NoProofError(f"no data worker has opened it in {PROOF_SECONDS:.0f} s")
+
+
+def difference(
+    shared: SharedPipeline, packed: PackedPipeline, consumer: Consumer, local: LocalOptions
+) -> str | None:
+    """What is different where data workers make a loader's samples; None: nothing.
+
+    ``local``: how the process that makes them here is started.
+
+    Raises:
+        NoProofError: nothing could be compared; says why.
+    """
+    tile = int.from_bytes(shared.key[8:12], "little") % shared.tiles
+    indices = shared.samples(tile)
+    options = StreamOptions(skip_bad=False)
+
+    def pack() -> PackedPipeline:
+        return packed
+
+    def refuse() -> PackedPipeline:
+        raise NotPortableError("it is made here")
+
+    here = start_local_workers(None, shared.pipeline, local)
+    own = BatchStream(
+        None,
+        Source(shared.pipeline, here.key, refuse),
+        PROOF_SEED,
+        BatchId(PROOF, 0, 0, 0),
+        iter([indices]),
+        options,
+        [],
+        here,
+    )
+    theirs = _ProofStream(
+        consumer,
+        Source(shared.pipeline, b"", pack, at_once=True),
+        PROOF_SEED,
+        BatchId(PROOF, 0, 0, 0),
+        iter([[PROOF, tile]]),
+        options,
+        [],
+    )
+    try:
+        made_there = next(theirs)
+        made_here = next(own)
+    except NoProofError:
+        raise
+    except Exception as error:  # the user's code, whatever it raises
+        raise NoProofError(f"samples {indices} cannot be made: {error}") from error
+    finally:
+        own.close()
+        theirs.close()
+    return first_difference(made_here, made_there)
+
+
+def first_difference(ours: Any, theirs: Any, where: str = "batch") -> str | None:
+    """Which part of two batches is the first that differs, in a bit; None where none does."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        if list(ours) != list(theirs):
+            return f"{where} has the keys {list(ours)!s:.100}, and {list(theirs)!s:.100} there"
+        parts: Any = [(f"{where}[{key!r}]", ours[key], theirs[key]) for key in ours]
+    elif isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):
+        if len(ours) != len(theirs):
+            return f"{where} has {len(ours)} parts, and {len(theirs)} there"
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        parts = [(f"{where}[{number}]", one, other) for number, (one, other) in pairs]
+    else:
+        return None if _same(ours, theirs) else f"{where} is another there"
+    return next(
+        (said for name, one, other in parts if (said := first_difference(one, other, name))), None
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if hasattr(one, "numpy") and hasattr(one, "dtype"):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        one, other = one.detach().numpy(), other.detach().numpy()
+    if isinstance(one, np.ndarray | np.generic):
+        a, b = np.asarray(one), np.asarray(other)
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(one == other) or (one != one and other != other)
