@@ -9,6 +9,10 @@ buckets (SoCC 23, section 4.4); their lengths are not published. ``speedup`` is 
 without buckets by that with them, at a cost that is linear in the padded length; ``real`` the share
 of tokens that are no padding; ``slowest`` the tokens of a step's slowest rank by the mean of all. A
 small transformer is trained by two real processes over gloo as well, with and without in turns.
+
+``--peers tfdata`` has the real tf.data service form its coordinated reads of the same lengths,
+buckets and ranks: padding on endless data, a dataset with an end, and a rank that is killed.
+``--plot FILE`` draws Fig. 11: the published speed-ups beside ours.
 """
 
 from __future__ import annotations
@@ -19,89 +23,35 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from benchmarks import bucket_peers
 from benchmarks.goals import Goal, at_least, at_most, report
 from benchmarks.programs import answer_of
-from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, Slot
+from penstock.data.ledger import BucketOrder, Buckets, SampleOrder
+from penstock.sim.sharing.steps import (
+    BATCH,
+    DEVIATION,
+    LONGEST,
+    MEAN,
+    MODELS,
+    SHORTEST,
+    Model,
+    lengths_of,
+    measured,
+)
 
-LONGEST: Final = 512
-SHORTEST: Final = 4
-MEAN: Final = 4.6
-DEVIATION: Final = 0.9
 SAMPLES: Final = 200_000
-BATCH: Final = 32
 EPOCHS: Final = 2
 RANKS: Final = 2
 """Of the real training."""
 TRAINED: Final = 1024
 REAL_WIDTH: Final = 64
 LIMIT_SECONDS: Final = 300.0
-
-
-@dataclass(frozen=True)
-class Model:
-    """One of the paper's: its ranks, the width of its buckets, and what was published."""
-
-    name: str
-    ranks: int
-    width: int
-    published: float
-
-
-MODELS: Final = (
-    Model("M5", 64, 64, 1.62),
-    Model("M6", 8, 128, 1.53),
-    Model("M7", 64, 64, 3.5),
-    Model("M8", 4, 128, 2.15),
-)
-
-
-def lengths_of(seed: int, count: int) -> NDArray[np.int64]:
-    """Of so many samples."""
-    drawn = np.exp(np.random.default_rng(seed).normal(MEAN, DEVIATION, count))
-    return np.clip(drawn, SHORTEST, LONGEST).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What an epoch of an order comes to, in padded tokens."""
-
-    steps: int
-    time: float
-    real: float
-    slowest: float
-    seen: int
-    distinct: int
-
-
-def measured(order: SampleOrder, lengths: NDArray[np.int64], epoch: int) -> Epoch:
-    """All ranks pad their own batch to its longest sample, and wait for the slowest."""
-    cost, tokens, padded, slowest, seen = 0.0, 0, 0, [], []
-    for step in range(order.steps_per_epoch):
-        parts = [order.samples(Slot(epoch, step, rank)) for rank in range(order.slots_per_step)]
-        parts = [part for part in parts if len(part)]
-        own = [len(part) * int(lengths[part].max()) for part in parts]
-        real = [int(lengths[part].sum()) for part in parts]
-        cost += max(own)
-        tokens += sum(real)
-        padded += sum(own)
-        slowest.append(max(own) / fmean(own))
-        seen += parts
-    everything = np.concatenate(seen)
-    return Epoch(
-        order.steps_per_epoch,
-        cost,
-        tokens / padded,
-        fmean(slowest),
-        len(everything),
-        len(np.unique(everything)),
-    )
 
 
 def row_of(model: Model, seed: int) -> dict[str, Any]:
@@ -167,16 +117,49 @@ def real_row(seed: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draw Fig. 11: bars of the published speed-ups and of ours."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    places = np.arange(len(rows))
+    named = (("published", -0.2, "#9a9a9a"), ("speedup", 0.2, "#1f6f8b"))
+    for key, offset, colour in named:
+        label = "published" if key == "published" else "here, at a linear cost"
+        bars = axes.bar(
+            places + offset, [row[key] for row in rows], 0.38, color=colour, label=label
+        )
+        axes.bar_label(bars, fmt="%.2f", fontsize=8)
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    axes.set_xticks(places, [f"as {row['model']}\n{row['ranks']} ranks" for row in rows])
+    axes.set(ylabel="time without buckets by time with")
+    axes.legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
 def main() -> int:
     """Compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3, help="of the real ranks")
+    parser.add_argument("--peers", choices=["none", "tfdata"], default="none")
+    parser.add_argument("--plot", type=Path, help="draw Fig. 11 (.png, .svg, .pdf)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     options = parser.parse_args()
     load, begun = [os.getloadavg()[0]], time.monotonic()
     rows = [row_of(model, options.seed) for model in MODELS]
     real = real_row(options.seed, options.rounds)
+    peers: dict[str, list[dict[str, Any]]] = {}
+    peer_goals: list[Goal] = []
+    if options.peers != "none":
+        shapes = sorted({(model.ranks, model.width) for model in MODELS})
+        peers, peer_goals = bucket_peers.compare(
+            lengths_of(options.seed, SAMPLES), shapes, LONGEST, options.seed
+        )
+    if options.plot is not None:
+        plot(rows, options.plot)
     load.append(os.getloadavg()[0])
     goals: list[Goal] = [
         at_least("least speed-up", 1.5, min(row["speedup"] for row in rows)),
@@ -194,6 +177,7 @@ def main() -> int:
             0,
             sum(row["epochs_with_lost_or_repeated"] for row in (*rows, real)),
         ),
+        *peer_goals,
     ]
     result = {
         "seed": options.seed,
@@ -202,6 +186,7 @@ def main() -> int:
         "seconds": round(time.monotonic() - begun, 1),
         "rows": rows,
         "real": [real],
+        **peers,
     }
     return report(result, goals, as_json=options.json)
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.goals import at_most, report
-from penstock.throughput.decision.cost import Prices, cost_of
+from penstock.sim.sharing.tfdata import PRICES, STEPS
+from penstock.throughput.decision.cost import cost_of
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.loop.prediction import whole_batches
 from penstock.throughput.profiles.measured import Measured
@@ -28,8 +29,6 @@ from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
 
-PRICES: Final = Prices(client=4.5, worker=0.08)
-STEPS: Final = 112_320
 PUBLISHED_DOLLARS: Final = {"colocated": (1.75, 0, 80.2), "16 workers": (4.5, 17, 40.6)}
 """Steps a second, machines of 0.08 $, dollars."""
 M1_KNOWN: Final = (8, 0.3)

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.dataplane.systems import running
 from benchmarks.scaling import TOKEN, first, loop_seconds, served, workers
 from penstock.data import Loader
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 
 STEP_BYTES = (100_000, 1_000_000, 5_000_000, 10_000_000)
 FUSED_BYTES = 4_800_000

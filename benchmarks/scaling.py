@@ -27,7 +27,7 @@ import psutil
 
 from penstock.data import Loader
 from penstock.data.allocator import ALLOCATOR
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 
 TOKEN = "benchmark"
 WORKER = """

@@ -12,9 +12,9 @@ import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.buckets import LONGEST, lengths_of
 from penstock.data import Loader
 from penstock.data.ledger import Buckets
+from penstock.sim.sharing.steps import LONGEST, lengths_of
 
 WORDS = 1000
 WIDTH = 64

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from penstock.data import DataLoader
-from penstock.data.process import consumer_of_process
+from penstock.data.consuming.process import consumer_of_process
 
 BATCH, EPOCHS = 8, 2
 CHECKPOINT_STEPS = 5

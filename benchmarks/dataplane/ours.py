@@ -23,8 +23,8 @@ from benchmarks.dataplane.measure import (
 from benchmarks.dataplane.workloads import BATCH, KINDS, collate
 from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
-from penstock.data.batch_stream import Batches, BatchStream, Source, StreamOptions
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.batch_stream import Batches, BatchStream, Source, StreamOptions
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.pipeline import BatchId, Pipeline, pack_pipeline
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.worker import DataWorker, work

@@ -1,7 +1,8 @@
 """Starting the systems of a comparison and telling them what to do.
 
 Peers live in a virtual environment of the benchmark's own, `.penstock/peers`, which is made when a
-peer is first asked for; PyTorch is the project's. All get the same allocator settings.
+peer is first asked for; PyTorch is the project's. All get the same allocator settings. A program
+that needs a peer and Penstock runs in the peers' environment with `beside_project`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +42,12 @@ VARIANTS = ("penstock-tcp-bare", "penstock-tcp-encrypted")
 """Ours over TCP, its frames without seals, as they never are in a job, and encrypted."""
 PEERS = tuple(name for name in MODULES if name not in (*OURS, *VARIANTS))
 START_SECONDS = 120
+_SITE = "PENSTOCK_PEERS_SITE"
+_LINK = (
+    "import os; [__import__('site').addsitedir(one) for one in "
+    f"os.environ.get({_SITE!r}, '').split(':') if one]\n"
+)
+"""A line that Python runs when it starts there: what the project has comes after the peers' own."""
 
 
 def chosen_peers(text: str) -> list[str]:
@@ -60,12 +68,23 @@ def interpreter(system: str) -> str:
     python = PEERS_FOLDER / "bin" / "python"
     if not python.exists():
         venv.create(PEERS_FOLDER, with_pip=True)
+    paths = {"base": str(PEERS_FOLDER), "platbase": str(PEERS_FOLDER)}
+    Path(sysconfig.get_path("purelib", "venv", paths), "beside.pth").write_text(_LINK)
     installed = PEERS_FOLDER / f".has-{system}"
     wanted = " ".join(packages)
     if not installed.exists() or installed.read_text() != wanted:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         installed.write_text(wanted)
     return str(python)
+
+
+def beside_project(*before: str) -> dict[str, str]:
+    """The environment in which the peers' Python finds Penstock and what it needs as well.
+
+    ``before``: folders of modules that are found before all others.
+    """
+    path = os.pathsep.join((*before, str(ROOT)))
+    return {**os.environ, "PYTHONPATH": path, _SITE: sysconfig.get_path("purelib")}
 
 
 class System:

@@ -84,7 +84,7 @@ def counted() -> dict[str, float]:
     found = {"training_cpu": time.process_time(), "local_busy": 0.0, "remote": 0.0, "workers": 0.0}
     if "PENSTOCK_DATA_ADDRESS" not in os.environ:
         return found
-    from penstock.data.process import consumer_of_process
+    from penstock.data.consuming.process import consumer_of_process
 
     if (consumer := consumer_of_process()) is not None:
         found["local_busy"] = consumer.counts.local.seconds

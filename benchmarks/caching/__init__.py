@@ -1,0 +1,1 @@
+"""Runs of `benchmarks.cache`: shares, jobs, nodes, programs."""

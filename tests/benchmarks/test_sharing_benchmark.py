@@ -1,0 +1,87 @@
+"""The benchmark of sharing: real programs share and lose nothing, and goals are judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import sharing
+from benchmarks.sharing_jobs import peer, scenarios
+from benchmarks.sharing_jobs.programs import Found, Program, costs_of, lost_and_repeated
+
+
+@pytest.mark.slow
+def test_two_real_programs_have_everything_made_once() -> None:
+    program = Program(samples=64, batch=8, epochs=1, step_seconds=0.2)
+    row = scenarios.together(2, program, seed=1, workers=1)
+    assert (row["lost"], row["repeated"], row["left"]) == (0, 0, 0)
+    assert row["made"] <= 64 + 8, "one tile is the most that a late start may cost here"
+    assert row["making_cpu_seconds"] > 0
+
+
+def finding(*jobs: dict[str, Any] | None) -> Found:
+    return Found(list(jobs), {1: 0.5, 2: 0.25, 3: 9.0})
+
+
+def test_what_is_lost_and_repeated_is_counted_for_each_epoch() -> None:
+    program = Program(samples=3, batch=1, epochs=2, step_seconds=0.0)
+    good = {"epochs": [[0, 1, 2], [2, 1, 0]], "made": [1, 2]}
+    bad = {"epochs": [[0, 0, 2], [1, 2]], "made": [2]}
+    assert lost_and_repeated(finding(good, None), [program] * 2) == (0, 0)
+    assert lost_and_repeated(finding(good, bad), [program] * 2) == (2, 1)
+    found = finding(good, bad, None)
+    assert found.made() == 2, "what nobody took is not counted"
+    assert found.making_seconds() == 0.75
+
+
+def test_costs_are_read_but_for_a_line_that_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "costs.txt"
+    assert costs_of(path) == {}
+    path.write_text("0 17 0.5\n1 18 0.25\n2 1")
+    assert costs_of(path) == {17: 0.5, 18: 0.25}
+
+
+def row(jobs: int, **others: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"jobs": jobs, "made_by_needed": 1.0, "making_cpu_seconds": 1.0}
+    found |= {"seconds_after_first": 10.0, "lost": 0, "repeated": 0, "left": 0}
+    return {**found, **others}
+
+
+def test_goals_of_jobs_of_one_speed() -> None:
+    rows = [row(1), row(8, seconds_after_first=10.2), row(64, making_cpu_seconds=1.08)]
+    assert all(goal.ok for goal in sharing.together_goals(rows))
+    missed = sharing.together_goals([row(1), row(8, making_cpu_seconds=1.08)])
+    assert [goal.name for goal in missed if not goal.ok] == ["CPU of making by one job's, 8 jobs"]
+
+
+def test_goals_of_jobs_apart() -> None:
+    common = {"data_workers": 1, "slowdown_of_fastest": 0.0, "first_batch": 0.5}
+    assert all(
+        g.ok for g in sharing.apart_goals([row(8, made_by_needed=1.09, **common)], joins=False)
+    )
+    late = sharing.apart_goals([row(8, made_by_needed=1.09, **common)], joins=True)
+    assert [goal.ok for goal in late] == [False, True, True]
+
+
+@pytest.mark.parametrize(("ours", "code"), [(0.5, 0), (0.7, 1)])
+def test_the_peer_is_judged_and_the_command_ends_accordingly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ours: float, code: int
+) -> None:
+    rows = [row(8, cpu_ms_per_sample_and_job=ours), {"cpu_ms_per_sample_and_job": 1.0}]
+    monkeypatch.setattr(peer, "rows", lambda *_: rows)
+    monkeypatch.setattr("sys.argv", ["sharing", "--peers", "tfdata", "--json"])
+    assert sharing.main() == code
+    printed = json.loads(capsys.readouterr().out)
+    assert {"command", "seed", "load", "rows", "goals"} <= printed.keys()
+
+
+@pytest.mark.parametrize("arguments", [["--kill", "everything"], ["--jobs", "0"]])
+def test_what_it_does_not_know_is_refused(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["sharing", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        sharing.main()
