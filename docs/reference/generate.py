@@ -25,6 +25,7 @@ from penstock.crds import environment, manifests
 from penstock.crds.conditions import JobReason, ScaleReason
 from penstock.crds.events import EventReason
 from penstock.crds.generated import command
+from penstock.data.cache.node.metrics import FAMILIES as CACHE_METRICS
 from penstock.scheduler.service.metrics import Metrics as SchedulerMetrics
 
 Json = Mapping[str, Any]
@@ -186,7 +187,7 @@ def events() -> str:
 
 
 def metrics() -> str:
-    """Every metric of the three processes."""
+    """Every metric of the four processes."""
     parts = ["Each process answers `/metrics` with a registry of its own."]
     for title, registry in (
         ("Controller", ControllerMetrics().registry),
@@ -194,6 +195,11 @@ def metrics() -> str:
         ("Scheduler", SchedulerMetrics().registry),
     ):
         parts += [f"## {title}", table(("metric", "type", "labels", "meaning"), series(registry))]
+    of_caches = [
+        (code(f"penstock_cache_{one.name}"), one.kind, code("path"), one.meaning)
+        for one in CACHE_METRICS
+    ]
+    parts += ["## Cache of a node", table(("metric", "type", "labels", "meaning"), of_caches)]
     return page("Metrics", *parts)
 
 

@@ -43,15 +43,21 @@ NOT_TYPED: Final = {
     ("docs/algorithms.md", ".venv/bin/pip install"): "tests/sim/ps/test_own_algorithm installs it",
     ("docs/algorithms.md", "penstock sim"): "tests/sim/ps/test_own_algorithm compares with it",
     ("docs/brain.md", "penstock brain"): "stays, on the usual port; tests/api/test_command has it",
+    ("docs/buckets.md", "penstock run"): "a program of one's own; tests/data/test_torch_buckets.py",
     ("docs/buckets.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
+    ("docs/cache.md", "penstock cache run --memory"): "needs two nodes; test_peers.py has three",
+    ("docs/cache.md", "penstock run"): "tests/data/cache/test_run_with_cache.py runs a smaller one",
     ("docs/controller.md", "penstock controller --brain-url"): "stays; tests/controller has it",
     ("docs/controller.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/input-stalls.md", "penstock"): EXAMPLE + "test_images_profiled.py",
     ("docs/input-stalls.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
+    ("docs/sharing.md", "penstock run"): "programs of one's own; tests/data/sharing has such",
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
+    ("docs/simulation-sharing.md", ""): MINUTES + "tests/sim/sharing",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
+    ("docs/tasks/tensorflow.md", ""): "needs TensorFlow; python -m benchmarks.tfdata installs it",
     ("docs/tasks/gpu.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
     ("examples/criteo/README.md", "python"): EXAMPLE + "test_criteo.py",
@@ -63,7 +69,12 @@ NOT_TYPED: Final = {
 }
 """Page and how its commands begin, to the reason."""
 
-LOCAL: Final = ["docs/embedded-cluster.md", "docs/parameter-servers.md", "docs/training.md"]
+LOCAL: Final = [
+    "docs/cache.md",
+    "docs/embedded-cluster.md",
+    "docs/parameter-servers.md",
+    "docs/training.md",
+]
 """Pages whose commands need no control plane."""
 
 ENDING: Final = {

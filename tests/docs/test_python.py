@@ -33,6 +33,7 @@ BLOCKS = {
     "docs/embedded-cluster.md": 1,
     "docs/sdk.md": 2,
     "docs/tasks/gpu.md": 1,
+    "docs/tasks/tensorflow.md": 1,
     "docs/training.md": 4,
 }
 JOBS = "elasticjobs.penstock.dev"
@@ -220,3 +221,17 @@ def test_bytes_are_normalised_where_they_are_used() -> None:
     ]
     assert torch.equal(made, (given.float() / 255 - 0.5) / 0.25)
     assert made.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_tf_data_pipeline(tf: Any) -> None:
+    batches: list[Any] = []
+    states: list[Any] = []
+    given = {"parse": lambda record: record, "files": [f"part-{one}" for one in range(20)]}
+    found = run(
+        "docs/tasks/tensorflow.md", 0, **given, train=batches.append, checkpoint=states.append
+    )
+    records = Counter(text for batch in batches for text in batch.numpy().tolist())
+    assert len(records) == 60
+    assert set(records.values()) == {3}
+    assert [state["epoch"] for state in states] == [1, 2, 3]
+    found["data"].load_state_dict(states[0])

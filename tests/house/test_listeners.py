@@ -10,6 +10,8 @@ PLACES = {
     "base/penstock/base/listener.py": "the one place",
     "base/penstock/base/http/server.py": "the one HTTP server over it",
     "kube/penstock/kube/probes.py": "serves its listener with aiohttp, which is there anyway",
+    "runtime/penstock/data/share_keeper.py": "in a folder of its owner's alone; the files of "
+    "`create_file_listener` any user may connect to",
     "runtime/penstock/trainer/group/collective.py": "PyTorch's own listeners",
     "cluster/penstock_cluster/apiserver/server.py": "a distribution of its own",
     "cluster/penstock_cluster/kubelet/hook/sitecustomize.py": "gives the sockets of others "

@@ -40,7 +40,8 @@ LISTENERS: Final = (
             "runtime/penstock/trainer/server.py:make_server",
         ),
         where="8476, HTTP",
-        who="agents, sessions, data workers and parameter servers of the job: its token",
+        who="agents, sessions, data workers and parameter servers of the job: its token; data "
+        "workers of its share group, to report and no more: the group's token",
         attack="400 idle connections with 256 descriptors; heads of 300 MiB",
         bound=HTTP_BOUND,
     ),
@@ -86,7 +87,8 @@ LISTENERS: Final = (
             "runtime/penstock/data/consumer.py:create_local_listener",
         ),
         where="any port of the pod; an abstract Unix socket",
-        who="data workers of the job: a proof that they hold its token",
+        who="data workers of the job: a proof that they hold its token; those of its share group: "
+        "that they hold the group's",
         attack="240 silent connections with 256 descriptors; 300 that send what is no handshake; "
         "200 open files that nobody asked for",
         bound="32 connections without a proof, 10 s for each; heads of 4 KiB; "

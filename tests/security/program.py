@@ -40,7 +40,7 @@ def work() -> None:
 
 
 def consumer() -> None:
-    from penstock.data.consumer import Consumer
+    from penstock.data.consuming.consumer import Consumer
 
     made = Consumer(token=TOKEN, host="127.0.0.1")
     BACKGROUND.append(made)

@@ -36,10 +36,21 @@ SECRETS: Final = (
         shown="security/test_sniffing.py::test_neither_the_token_nor_a_key_goes_over_the_network",
     ),
     Secret(
+        name="token of a share group",
+        found=(),
+        lies="Secrets `JOB-token` of its members; environment of their trainers, workers and data "
+        "workers",
+        opens="of each member: reports of data workers to its trainer, its data, code in its data "
+        "workers",
+        life="the namespace's; it is derived from the key below and the group's name",
+        shown="security/test_share_group.py"
+        "::test_the_groups_token_opens_one_call_of_a_trainer_and_no_other",
+    ),
+    Secret(
         name="key of the jobs' tokens",
         found=("controller/penstock/controller/execution/tokens.py:token_bytes",),
         lies="Secret `penstock-job-key` beside the controller",
-        opens="every job's token",
+        opens="every job's token, and every share group's",
         life="until somebody deletes it: later jobs have other tokens",
         shown="controller/test_tokens.py::test_another_cluster_has_other_tokens",
     ),
@@ -109,10 +120,14 @@ SECRETS: Final = (
     ),
     Secret(
         name="token of `penstock run`",
-        found=("runtime/penstock/data/standalone.py:token_hex",),
-        lies="environment of what the command starts",
+        found=(
+            "runtime/penstock/data/standalone.py:token_hex",
+            "runtime/penstock/data/share_keeper.py:token_hex",
+        ),
+        lies="environment of what the command starts; with `--share` also `keeper.json` in the "
+        "group's folder, which only its owner may read (0600)",
         opens="its data plane, on loopback, and code in its data workers",
-        life="the command's",
+        life="the command's; with `--share` its group's",
         shown="security/test_sniffing.py::test_the_token_itself_opens_nothing",
     ),
     Secret(
@@ -147,8 +162,11 @@ NO_SECRETS: Final = {
     "runtime/penstock/trainer/shards.py": "who holds a shard",
     "runtime/penstock/parameter_server/server/process.py": "which life of a server it is",
     "runtime/penstock/data/call_proof.py": "nonces, said in clear",
-    "runtime/penstock/data/batch_stream.py": "which pipeline it is",
-    "runtime/penstock/data/consumer.py": "names of a consumer and of its socket",
+    "runtime/penstock/data/consuming/batch_stream.py": "which pipeline it is",
+    "runtime/penstock/data/consuming/consumer.py": "names of a consumer and of its socket",
+    "runtime/penstock/data/cache/launching.py": "the name of a socket; the cache looks who calls",
+    "runtime/penstock/data/tensorflow/shard_dataset.py": "which process it is",
+    "runtime/penstock/data/torch_loading/lengths.py": "the name of a file",
     "runtime/penstock/data/serving/worker.py": "the name of a data worker",
     "runtime/penstock/data/transport/handshake.py": "nonces, said in clear",
     "api/penstock/api/cluster.py": "the name of a Scale; another only has to be hard to foresee",

@@ -110,6 +110,8 @@ def test_the_controller_is_as_good_as_an_administrator(cluster: RunningCluster) 
     assert thief.send("POST", "pods", body=any_pod("of-the-controller")) == 201
     assert thief.send("GET", "secrets", "of-somebody") == 200
     assert thief.send("GET", "secrets") == 403
+    for method in ("PATCH", "DELETE"):
+        assert thief.send(method, "secrets", "of-somebody", body={}) == 403
     binding = {
         "metadata": {"name": "mine"},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
@@ -118,6 +120,18 @@ def test_the_controller_is_as_good_as_an_administrator(cluster: RunningCluster) 
     assert thief.send("POST", f"rolebindings.{RBAC}", body=binding) == 403
     every = {"metadata": {"name": "mine"}, "rules": [ANYTHING]}
     assert thief.send("POST", f"roles.{RBAC}", body=every) == 403
+
+
+def test_the_controller_changes_and_deletes_services_for_their_owners_sake(
+    cluster: RunningCluster,
+) -> None:
+    """Those of share groups, which RBAC cannot tell from others."""
+    thief = Thief(cluster, "controller")
+    service = {"metadata": {"name": "of-a-person"}, "spec": {"ports": [{"port": 80}]}}
+    cluster.create("services", service, "victim")
+    turned = {"spec": {"selector": {"app": "elsewhere"}}}
+    assert thief.send("PATCH", "services", "of-a-person", body=turned) == 200
+    assert thief.send("DELETE", "services", "of-a-person") == 200
 
 
 def test_the_scheduler_changes_any_pod(cluster: RunningCluster) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.crds import environment as names
 from penstock.data.call_proof import REPLY_HEADER
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.keys import Purpose, derive_key
 from penstock.job.call_auth import CallAuth
 from penstock.job.protocol import AGENT_PATH, HEADERS, SESSION_PATH, SUMMARY_PATH

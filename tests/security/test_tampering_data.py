@@ -13,7 +13,7 @@ import pytest
 
 from penstock.crds import environment as names
 from penstock.data import Loader
-from penstock.data.consumer import Consumer
+from penstock.data.consuming.consumer import Consumer
 from penstock.data.transport import messages
 from penstock.data.transport.handshake import CHALLENGE, HELLO, PROOF
 from tests.data import planes
@@ -27,7 +27,7 @@ STALL_SECONDS = 3.0
 
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Consumer]:
-    monkeypatch.setattr("penstock.data.consumer.SILENCE_SECONDS", STALL_SECONDS)
+    monkeypatch.setattr("penstock.data.consuming.consumer.SILENCE_SECONDS", STALL_SECONDS)
     with planes.consumer(share_memory=False) as made:
         yield made
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from pathlib import Path
 from typing import Final
 
 BACKLOG: Final = 1024
@@ -54,6 +55,26 @@ def create_local_listener(name: str, kind: int = socket.SOCK_STREAM) -> socket.s
         listener.bind(f"\0{name}")
         if kind == socket.SOCK_STREAM:
             listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def create_file_listener(path: str) -> socket.socket:
+    """A Unix socket with a file, which any user may connect to; what was left there is replaced.
+
+    Who calls makes sure that nobody else listens there.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        Path(path).unlink(missing_ok=True)
+        listener.bind(path)
+        Path(path).chmod(0o666)
+        listener.listen(BACKLOG)
     except BaseException:
         listener.close()
         raise

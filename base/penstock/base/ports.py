@@ -11,3 +11,5 @@ SCHEDULER_METRICS: Final = 8479
 EMBEDDED_API_SERVER: Final = 8480
 DATA_WORKER: Final = 8481  # takes connections, and says nothing, while it is ready
 PARAMETER_SERVER: Final = 8482  # the same, while it serves its share of the parameters
+CACHE_PEERS: Final = 8483  # of a node's file cache, for those of other nodes
+CACHE_METRICS: Final = 8484
