@@ -147,11 +147,16 @@ class FakeServer:
                 left = [owner for owner in owners if owner["uid"] != uid]
                 if len(left) == len(owners):
                     continue
-                if not left:
+                if not self._alive(left):
                     self.remove(kind, other)
                     continue
                 named[other]["metadata"]["ownerReferences"] = left
                 self._changed(kind, "MODIFIED", named[other])
+
+    def _alive(self, owners: list[Json]) -> bool:
+        """Whether one of them is there."""
+        uids = {one["metadata"]["uid"] for named in self.objects.values() for one in named.values()}
+        return any(owner["uid"] in uids for owner in owners)
 
     # The calls of the controller
 

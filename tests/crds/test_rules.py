@@ -116,6 +116,31 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         lambda: update(job(spec__input__guarantee="AtMostOnce"), {"spec": {"input": None}}),
     ),
     (
+        "spec.input.buckets",
+        immutable("buckets"),
+        lambda: update(job(), {"spec": {"input": {"buckets": {"boundaries": [64]}}}}),
+    ),
+    (
+        "spec.input.share",
+        immutable("share"),
+        lambda: update(job(spec__input__share__group="a"), {"spec": {"input": {"share": None}}}),
+    ),
+    (
+        "spec.input.share",
+        "with guarantee Unsharded nothing can be shared: leave out input.share",
+        lambda: create(job(spec__input={"guarantee": "Unsharded", "share": {"group": "a"}})),
+    ),
+    (
+        "spec.input.share.window",
+        "must be a quantity above zero, such as 500m, 4 or 1.5Gi",
+        lambda: create(job(spec__input__share={"group": "a", "window": "0"})),
+    ),
+    (
+        "spec.input.cache.memory",
+        "must be a quantity above zero, such as 500m, 4 or 1.5Gi",
+        lambda: create(job(spec__input__cache={"memory": "0", "paths": ["/data"]})),
+    ),
+    (
         "spec.replicaSpecs",
         "with strategy ParameterServer, replicaSpecs.ps is required",
         lambda: create(job(spec__strategy="ParameterServer")),

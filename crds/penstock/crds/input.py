@@ -16,7 +16,7 @@ from penstock.base.enums import (
     ShareJoin,
     ShareOrder,
 )
-from penstock.base.fields import DNS_LABEL, INT32_MAX, Flag, Int32, Quantity
+from penstock.base.fields import DNS_LABEL, INT32_MAX, Flag, Int32, PositiveQuantity
 from penstock.base.structural import Keywords, Model, Rule
 
 _LENGTHS: Final = r"^(/[^\x00]+|[A-Za-z_][A-Za-z0-9_.]*)$"
@@ -37,7 +37,13 @@ class InputBuckets(Model):
     """Steps of samples of like length, on all workers."""
 
     boundaries: Annotated[
-        list[Annotated[Int32, Field(ge=1, le=INT32_MAX)]],
+        list[
+            Annotated[
+                Int32,
+                Field(ge=1, le=INT32_MAX),
+                Keywords(description="The longest length of a bucket."),
+            ]
+        ],
         Field(min_length=1, max_length=512),
         Keywords(**{"x-kubernetes-list-type": "set"}),
     ] = Field(
@@ -68,7 +74,7 @@ class InputShare(Model):
         " sample once, in no order that can be repeated. Common: all jobs have the same batches in"
         " the same order.",
     )
-    window: Quantity | None = Field(
+    window: PositiveQuantity | None = Field(
         default=None,
         description="Bytes of made samples that a data worker keeps for the group. Default: a"
         " quarter of its memory limit.",
@@ -83,7 +89,9 @@ class InputShare(Model):
 class InputCache(Model):
     """Files that the dataset reads stay in memory, and what is in memory stays there."""
 
-    memory: Quantity = Field(description="Bytes for a node, or with scope Pod for a data worker.")
+    memory: PositiveQuantity = Field(
+        description="Bytes for a node, or with scope Pod for a data worker."
+    )
     scope: CacheScope = Field(
         default=CacheScope.NODE,
         description="Pod: in each data worker. Node: for all jobs of a node. Nodes: divided over"
@@ -95,7 +103,13 @@ class InputCache(Model):
         " anything random. Auto: whichever saves more time for its bytes.",
     )
     paths: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=4096, pattern=_ABSOLUTE)]],
+        list[
+            Annotated[
+                str,
+                Field(min_length=1, max_length=4096, pattern=_ABSOLUTE),
+                Keywords(description="A folder, from the root."),
+            ]
+        ],
         Field(min_length=1, max_length=64),
         Keywords(**{"x-kubernetes-list-type": "set"}),
     ] = Field(description="Folders below which files are kept.")

@@ -87,7 +87,7 @@ class DataSpec(Message):
     slots_per_step: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
     seed: int = 0
     shuffle: bool = True
-    buckets: Annotated[str, Field(max_length=64, exclude_if=_unsaid)] = ""
+    buckets: Annotated[str, Field(max_length=64, exclude_if=_unsaid, repr=False)] = ""
 
     def order(self, slots_per_step: int, buckets: Buckets | None = None) -> SampleOrder:
         """The order of samples that this describes; ``buckets``: by whoever has the lengths."""

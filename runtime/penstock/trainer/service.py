@@ -39,6 +39,7 @@ from penstock.job.storage import cause
 from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnown
 from penstock.parameter_server.control.events import ServersExpected
 from penstock.trainer.brain.brain_connection import SHORT, BrainConnection
+from penstock.trainer.cluster.input_options import input_options_of
 from penstock.trainer.cluster.job_end import End, RefusalNotice
 from penstock.trainer.cluster.job_status import ProblemStatus
 from penstock.trainer.cluster.job_view import (
@@ -241,7 +242,9 @@ class TrainerService:
         said: dict[str, object] = {"guarantee": facts.guarantee, "skip_bad": facts.skip_bad}
         if not self._identity.share_token:  # its pods are in no group, whatever the spec says
             said["share"] = None
-        return facts.input.model_copy(update=said)
+        job = self._job
+        options = InputOptions() if job is None else input_options_of(job.spec.input)
+        return options.model_copy(update=said)
 
     def _describe(self) -> JobRegistration | None:
         if self._job is None:

@@ -15,7 +15,6 @@ from penstock.crds.replica_spec import ReplicaSpec
 from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
 from penstock.job.settings import PodIdentity
 from penstock.parameter_server.control.records.servers import ServerPod
-from penstock.trainer.cluster.input_options import input_options_of
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, JobFacts
 from penstock.wire import JobRegistration, Plan, RoleDescription, Signature
 
@@ -120,7 +119,6 @@ def facts_of(job: ElasticJob) -> JobFacts:
         lease_seconds=float(job.spec.input.lease_seconds),
         guarantee=job.spec.input.guarantee,
         skip_bad=job.spec.input.skip_bad,
-        input=input_options_of(job.spec.input),
         min_workers=worker.min_replicas,
         suspended=job.spec.suspend,
         independent=bool(job.spec.independent_workers),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.base.enums import Guarantee
-from penstock.data.protocol import InputOptions
 from penstock.trainer.control.model.rendezvous import Timing
 
 DEFAULT_SLOTS_PER_STEP: Final = 64
@@ -28,7 +27,6 @@ class JobFacts:
     skip_bad: bool = False
     min_workers: int = 1
     suspended: bool = False
-    input: InputOptions = field(default_factory=InputOptions)
     independent: bool = False
     """Its workers are programs of their own: they need not train together."""
 
