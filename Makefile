@@ -114,7 +114,7 @@ COMPILE_IMAGE = $(COMPILE) --generate-hashes --constraint requirements.lock
 .PHONY: lock
 lock: $(STAMP) ## Pin the newest versions that the project's ranges allow, with hashes for the images
 	@$(BIN)/python -m pip install --quiet uv
-	@$(COMPILE) --all-extras --no-emit-package penstock-cluster \
+	@$(COMPILE) --extra all --extra dev --no-emit-package penstock-cluster \
 	  pyproject.toml --output-file requirements.lock
 	@$(COMPILE_IMAGE) --extra controller --extra brain --extra scheduler \
 	  pyproject.toml --output-file requirements/control.lock

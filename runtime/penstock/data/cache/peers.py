@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.listener import split_address
+from penstock.base.log_limit import LogLimit
 from penstock.data.cache import messages
 from penstock.data.cache.homes import home_of
 from penstock.data.cache.policy import Key
@@ -127,6 +128,7 @@ class Peers:
         """
         self.name = name
         self.token = token
+        self._refusals = LogLimit()
         self._addresses = tuple(addresses)
         self._answer_seconds = answer_seconds
         self._peers: dict[str, _Peer] = {}
@@ -210,7 +212,8 @@ class Peers:
             raise _LostError from error
         except FrameError as error:
             remote.refused += 1
-            logger.warning("the cache at %s: %s; its answer is not used", home, error)
+            text = "the cache at %s: %s; its answer is not used"
+            self._refusals.log(logger, logging.WARNING, text, home, error)
             raise _UselessError from error
         finally:
             self._give_back(home, connection, kept)
