@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from tests.docs.pages import ROOT, Block, blocks
 BLOCKS = {
     "docs/algorithms.md": 2,
     "docs/buckets.md": 1,
-    "docs/data-workers.md": 1,
+    "docs/data-workers.md": 2,
     "docs/embedded-cluster.md": 1,
     "docs/sdk.md": 2,
     "docs/tasks/gpu.md": 1,
@@ -193,6 +194,12 @@ def test_a_loader_without_pytorch() -> None:
     assert set(found["batch"]) == {"pixels", "name"}
     state = found["loader"].state_dict()
     found["loader"].load_state_dict(state)
+
+
+def test_batches_that_are_made_once(tmp_path: Path) -> None:
+    loader = [np.full(3, index) for index in range(120)]
+    found = run("docs/data-workers.md", 1, loader=loader, folder=tmp_path / "made")
+    assert [batch.tolist() for batch in found["half"]] == [one.tolist() for one in loader[100:]]
 
 
 def test_steps_of_like_length() -> None:
