@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.data.cache import messages
@@ -21,6 +22,7 @@ from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.transport import frame
 from tests.data.cache.daemons import CODE, Daemon, ask, daemon, files, place, read
+from tests.data.planes import eventually
 
 
 @pytest.fixture
@@ -172,6 +174,8 @@ def test_a_daemon_that_hangs_costs_a_moment_and_not_one_for_each_file(
     client = CacheClient(running.place)
     read(client, folder, "0.bin")
     running.process.send_signal(signal.SIGSTOP)
+    stopped = psutil.Process(running.process.pid)
+    eventually(lambda: stopped.status() == psutil.STATUS_STOPPED)
     began = time.monotonic()
     assert [read(client, folder, name) for name in made if name != "0.bin"] == [None] * 49
     assert client.away
