@@ -250,6 +250,9 @@ class BatchStream:
                 self._follow(self.position + 1)  # without workers PyTorch asks once more
                 self.close()
                 raise StopIteration
+            if need is Need.FEED:
+                self._refill()
+                continue
             made = need is None
             if need is Need.MAKE:
                 self._clock.begin()  # the wait for whoever had it before is counted

@@ -34,6 +34,7 @@ class Need(Enum):
     WAIT = auto()  # somebody has the step
     MAKE = auto()  # nobody has it: make it here
     END = auto()  # the epoch is over
+    FEED = auto()  # all steps that are known were lost: say which come next
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +325,7 @@ class ReorderBuffer:
             self.lost += 1
             self.position += 1
         if self.position >= self._fed:
-            assert self._ended, "feed the window before taking from it"
-            return Need.END, None
+            return (Need.END if self._ended else Need.FEED), None
         if self.position in self._ready:
             batch = self._ready.pop(self.position)
             self.made_here()
