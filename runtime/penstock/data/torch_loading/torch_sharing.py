@@ -8,7 +8,6 @@ is served as without a group, and one line of the log says why.
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,8 +35,6 @@ from penstock.data.torch_loading.torch_buckets import NOT_SHUFFLED, BucketBatche
 from penstock.data.torch_loading.torch_common import CommonBatches, CommonBuckets
 from penstock.data.window.free_share import FreeShare
 from penstock.data.window.free_window import FreeOptions, FreeWindow
-
-logger = logging.getLogger(__name__)
 
 MIN_BATCHES: Final = 2
 MAX_PROVEN: Final = 1000

@@ -23,7 +23,7 @@ from penstock.data.ledger import derive_seed
 from penstock.data.serving.consumer_connection import ConsumerConnection, Request
 from penstock.data.serving.shared.collate_guard import CollateGuard
 from penstock.data.sharing.pipeline import SharedPipeline, lacks_of
-from penstock.data.sharing.pool import Pick, Pool, SharingError
+from penstock.data.sharing.pool import Pick, Pool
 from penstock.data.sizes import batch_bytes
 
 MAX_TOLD: Final = 4
@@ -172,6 +172,3 @@ class FreeSamples:
             if ready != member.told:
                 member.told = ready
                 yield member.line, member.stream, ready
-
-
-__all__ = ["BatchOfTilesError", "FreeSamples", "NothingLeftError", "SharingError"]
