@@ -11,7 +11,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterable
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 from typing import Final
 
@@ -39,13 +39,20 @@ def build(kind: str, folder: Path, name: str = "penstock") -> Path:
 
 
 def needed(extras: Iterable[str], name: str = "penstock") -> set[str]:
-    """Names of the distributions that one needs with these extras, itself left out."""
+    """Names of the distributions that one needs with these extras, itself left out.
+
+    One that is not installed here, as TensorFlow, is named; what it needs itself is not known.
+    """
     found: set[str] = set()
     waiting = [(name, frozenset(extras))]
     seen = set(waiting)
     while waiting:
         one, wanted = waiting.pop()
-        for text in distribution(one).requires or ():
+        try:
+            texts = requires(one) or ()
+        except PackageNotFoundError:
+            continue
+        for text in texts:
             requirement = Requirement(text)
             marker = requirement.marker
             if marker and not any(marker.evaluate({"extra": each}) for each in (*wanted, "")):

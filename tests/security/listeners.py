@@ -83,8 +83,8 @@ LISTENERS: Final = (
     Listener(
         name="consumer of a training process",
         made=(
-            "runtime/penstock/data/consumer.py:create_listener",
-            "runtime/penstock/data/consumer.py:create_local_listener",
+            "runtime/penstock/data/consuming/consumer.py:create_listener",
+            "runtime/penstock/data/consuming/consumer.py:create_local_listener",
         ),
         where="any port of the pod; an abstract Unix socket",
         who="data workers of the job: a proof that they hold its token; those of its share group: "
@@ -93,6 +93,27 @@ LISTENERS: Final = (
         "200 open files that nobody asked for",
         bound="32 connections without a proof, 10 s for each; heads of 4 KiB; "
         "a line of the log in 10 s",
+    ),
+    Listener(
+        name="cache of a node",
+        made=(
+            "runtime/penstock/data/cache/node/process.py:create_listener",
+            "runtime/penstock/data/cache/node/process.py:create_local_listener",
+            "runtime/penstock/data/cache/node/metrics.py:make_server",
+        ),
+        where="its ports for other nodes' caches and for metrics; a Unix socket",
+        who="processes of the node, with an open file each; caches of other nodes: a proof that "
+        "they hold the token; metrics: anybody",
+        attack="not attacked here; wrong and cut answers in the tests of the cache",
+        bound="a time-out for each answer; heads of frames",
+    ),
+    Listener(
+        name="keeper of a share group on one machine",
+        made=("runtime/penstock/data/share_keeper.py:start_unix_server",),
+        where="a Unix socket in a folder of the user's own",
+        who="processes of the same user",
+        attack="not attacked here",
+        bound="a line of bounded length each",
     ),
     Listener(
         name="parameter server",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.crds import environment as names
-from penstock.data.protocol import InputOptions, ShareOptions
+from penstock.crds.elasticjob import ElasticJob
 from penstock.job.protocol import DataSpec, LeaseRequest
 from penstock.job.settings import TrainerSettings, pod_identity
 from penstock.trainer import shutdown as room
@@ -159,6 +159,17 @@ def test_a_job_whose_pods_have_no_groups_token_shares_nothing(tmp_path: Path, to
     """Whatever its spec says: the controller found somebody else's Service of the group's name."""
     identity = pod_identity({names.SHARE_TOKEN: token})
     service = TrainerService(TrainerSettings(identity, port=0, state_dir=tmp_path))
-    share = ShareOptions(group="sweep")
-    service._coordinator.learn(JobFacts(input=InputOptions(share=share)))
-    assert service._input_options().share == (share if token else None)
+    container = {"name": "main", "image": "x"}
+    worker = {"maxReplicas": 1, "template": {"spec": {"containers": [container]}}}
+    service._job = ElasticJob.model_validate(
+        {
+            "metadata": {"name": "j", "namespace": "default", "uid": "u"},
+            "spec": {
+                "strategy": "AllReduce",
+                "input": {"share": {"group": "sweep"}},
+                "replicaSpecs": {"worker": worker},
+            },
+        }
+    )
+    share = service._input_options().share
+    assert (share.group if share else None) == ("sweep" if token else None)
