@@ -371,14 +371,14 @@ def test_a_worker_is_asked_once_it_has_opened_the_pipeline_whatever_the_sender_h
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noticed = threading.Event()
-    send = WorkerConnection._send
+    send = WorkerConnection.send
 
     def linger(link: WorkerConnection, kind: int, *rest: Any) -> None:
         send(link, kind, *rest)
         if kind == messages.PIPELINE:
             noticed.wait(60)
 
-    monkeypatch.setattr(WorkerConnection, "_send", linger)
+    monkeypatch.setattr(WorkerConnection, "send", linger)
     batches = iter(Loader(Plain(50), 4, seed=7, consumer=consumer))
     try:
         with thread_worker(consumer):
