@@ -17,6 +17,7 @@ from torch.utils import data as torch_data
 from penstock.base.enums import Guarantee
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.ledger import Buckets
+from penstock.data.length_window import like_lengths
 from penstock.data.protocol import BucketOptions, InputOptions
 from penstock.data.torch_loading import torch_loader
 from penstock.data.torch_loading.torch_buckets import BucketBatches
@@ -142,6 +143,42 @@ def test_samplers_with_a_purpose_of_their_own_stay_and_it_is_said(
     asks(consumer)
     list(begin(loader(**options), plain))
     assert f"has no steps of like length: {said}" in caplog.text.replace("its RandomSampler ", "")
+
+
+class Iterated(torch_data.IterableDataset[Any]):
+    """The texts as a stream: by themselves, or as batches of like length."""
+
+    def __init__(self, *, batched: bool = False) -> None:
+        self.batched = batched
+
+    def __iter__(self) -> Iterator[Any]:
+        data = Texts()
+        samples = (data[index] for index in range(len(data)))
+        return like_lengths(samples, 8, window=10, seed=7) if self.batched else samples
+
+
+@pytest.mark.parametrize("lengths", ["lengths", "Measure"])
+def test_a_stream_stays_as_it_is_and_it_is_said_what_to_do(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture, lengths: str
+) -> None:
+    asks(consumer, lengths)
+    own = torch_data.DataLoader(Iterated(), 8, collate_fn=padded)
+    for _ in range(2):
+        assert list(itertools.chain(*steps(begin(own, plain)))) == list(range(203))
+    said = [line for line in caplog.messages if "no steps of like length" in line]
+    assert len(said) == 1
+    assert "its dataset is iterated" in said[0]
+    assert "penstock.data.like_lengths" in said[0]
+
+
+def test_a_stream_that_batches_itself_by_length_is_served_as_it_is_alone(
+    consumer: Consumer,
+) -> None:
+    own = torch_data.DataLoader(Iterated(batched=True), None, collate_fn=padded)
+    found = steps(begin(own, plain))
+    assert found == steps(torch_data.DataLoader.__iter__(own))
+    assert sorted(itertools.chain(*found)) == list(range(203))
+    assert len(found) == -(-203 // 8)
 
 
 @pytest.mark.parametrize("lengths", ["missing", "/nowhere/lengths.npy"])

@@ -29,7 +29,7 @@ from tests.docs.pages import ROOT, Block, blocks
 
 BLOCKS = {
     "docs/algorithms.md": 2,
-    "docs/buckets.md": 1,
+    "docs/buckets.md": 2,
     "docs/data-workers.md": 2,
     "docs/embedded-cluster.md": 1,
     "docs/sdk.md": 2,
@@ -209,11 +209,24 @@ def test_steps_of_like_length() -> None:
     def pad(samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
 
-    found = run("docs/buckets.md", 0, dataset=dataset, lengths=lengths, pad=pad, rank=0, world=1)
+    found = run("docs/buckets.md", 1, dataset=dataset, lengths=lengths, pad=pad, rank=0, world=1)
     batches = list(found["loader"])
     assert sorted(int(row[0]) for batch in batches for row in batch) == list(range(500))
     real = sum(lengths) / sum(batch.numel() for batch in batches)
     assert real > 0.7
+
+
+def test_a_stream_is_batched_by_length() -> None:
+    lengths = [1 + index * 37 % 300 for index in range(500)]
+    texts = [torch.full((length,), index) for index, length in enumerate(lengths)]
+
+    def pad(samples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+
+    found = run("docs/buckets.md", 0, texts=texts, pad=pad)
+    batches = list(torch.utils.data.DataLoader(found["Batches"](texts), None, collate_fn=pad))
+    assert sorted(int(row[0]) for batch in batches for row in batch) == list(range(500))
+    assert sum(lengths) / sum(batch.numel() for batch in batches) > 0.7
 
 
 def test_a_container_is_killed_on_an_embedded_cluster() -> None:

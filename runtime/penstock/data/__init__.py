@@ -1,7 +1,8 @@
 """The data plane of a job: who processes which samples (`penstock.data.ledger`), and their way.
 
 `DataLoader` is PyTorch's with its batches made by data workers; `Loader` needs no framework, and
-with `Buckets` gives steps of samples of like length. They are imported when they are first asked
+with `Buckets` gives steps of samples of like length; `like_lengths` makes such batches of a stream.
+They are imported when they are first asked
 for: importing this package imports no framework.
 """
 
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.data.ledger import Buckets
+    from penstock.data.length_window import like_lengths
     from penstock.data.loader import Loader
     from penstock.data.torch_loading.torch_loader import DataLoader
 
-__all__ = ["Buckets", "DataLoader", "Loader"]
+__all__ = ["Buckets", "DataLoader", "Loader", "like_lengths"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,4 +32,8 @@ def __getattr__(name: str) -> Any:
         from penstock.data.ledger import Buckets
 
         return Buckets
+    if name == "like_lengths":
+        from penstock.data.length_window import like_lengths
+
+        return like_lengths
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

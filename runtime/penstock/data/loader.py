@@ -82,6 +82,11 @@ class Loader:
         """
         if not 0 <= index < count:
             raise ValueError(f"index: {index}; must be from 0 to count - 1, which is {count - 1}")
+        if not hasattr(dataset, "__len__"):
+            raise ValueError(
+                f"dataset: a {type(dataset).__qualname__} has no len(): the order of samples is "
+                "known before they come; what is iterated goes through penstock.data.DataLoader"
+            )
         self._consumer = consumer or consumer_of_process()
         guarantee = guarantee or options_of(self._consumer).guarantee
         if guarantee is Guarantee.UNSHARDED:

@@ -2,8 +2,10 @@
 
 Only what shuffles is replaced: a `RandomSampler` without replacement, and a `DistributedSampler`,
 whose ranks, seed and epoch then divide the order. Sequential loaders, as evaluations have them, and
-samplers of the program's own stay as they are. With a number of samples to a batch a loader has as
-many batches as before; an epoch has every sample once, where a `DistributedSampler` repeats some.
+samplers of the program's own stay as they are, and so do datasets that are iterated: ranks with a
+stream each cannot agree on a step whose samples have not come, and a stream does not say whether
+its order is meant. With a number of samples to a batch a loader has as many batches as before; an
+epoch has every sample once, where a `DistributedSampler` repeats some.
 """
 
 from __future__ import annotations
@@ -45,10 +47,17 @@ from penstock.data.torch_loading.lengths import (
 
 NOT_SHUFFLED: Final = "its samples come in order"
 """Why an evaluation's loader is left alone; nothing to tell anybody."""
+ITERATED: Final = (
+    "its dataset is iterated, so nobody knows how long a sample is before it comes: give the "
+    "loader a dataset with len() and [], or, where one rank trains, batch what it iterates by "
+    "penstock.data.like_lengths"
+)
 
 
 def why_not_bucketed(loader: Any) -> str | None:
     """Why a loader's samples stay in the order of its own sampler; None if they need not."""
+    if isinstance(loader.dataset, torch_data.IterableDataset):
+        return ITERATED
     if type(loader.batch_sampler) is not torch_data.BatchSampler:
         own = type(loader.batch_sampler).__qualname__
         return "it has no batches" if loader.batch_sampler is None else f"its {own} makes batches"

@@ -245,8 +245,7 @@ class Epochs:
         if guarantee is Guarantee.UNSHARDED and not iterated:
             # Everybody then has all that the program's sampler divides, in an order of its own.
             arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
-        if not iterated:
-            arrange = self._by_length(loader, arrange, consumer)
+        arrange = self._by_length(loader, arrange, consumer)
         known = self.base_seed if loader.persistent_workers else None
         start = resume.get("start")
         first = 0
