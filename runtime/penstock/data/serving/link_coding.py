@@ -7,7 +7,8 @@ tried less and less often. A data worker whose link is full has cores to spare.
 
 Where two codings are allowed each is tried, and the better one by what it took and what it left is
 kept (`penstock.data.serving.coding_choice`); the other is tried again now and then, since batches
-change.
+change. So are both where neither was worth it: one bad moment must not decide for good. What the
+first try takes does not count: it learns what batches have in them, in memory that is new.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FIRST_PAUSE: Final = 16
 LAST_PAUSE: Final = 4096
 """Batches that are not tried, after one that could not be coded."""
 FORGOTTEN_AFTER: Final = 512
-"""Batches that another coding was better for; then this one is tried again."""
+"""Batches that another coding, or none, was better for; then this one is tried again."""
 ALWAYS_WORTH: Final = 0.97
 """Of its bytes: where batches are always coded, one that would have more is sent as it is."""
 _SMOOTHING: Final = 0.3
@@ -54,6 +55,8 @@ class _Tried:
     left: int = 0
     """Batches for which it is not tried."""
     passed_over: int = 0
+    warm: bool = False
+    """Whether it was tried once, and the next try counts."""
 
 
 class LinkCoding:
@@ -101,9 +104,9 @@ class LinkCoding:
             return None
         else:
             chosen = choose(packed.size, self._link, made_seconds, ready, GAIN)
+        self._pass_over(ready, chosen)
         if chosen is None:
             return None
-        self._pass_over(ready, chosen)
         return self._encode(chosen, packed, always=allowed.always)
 
     def _encode(self, coding: Coding, packed: Packed, *, always: bool) -> Coded | None:
@@ -124,7 +127,9 @@ class LinkCoding:
                     self._name,
                     coding,
                 )
-        one.known = Known(_smoothed(one.known.seconds, seconds), share)
+        if one.warm or coded is None:
+            one.known = Known(_smoothed(one.known.seconds, seconds), share)
+        one.warm = one.warm or coded is not None
         return coded
 
     def _coded(self, coding: Coding, packed: Packed, worth: float) -> Coded | None:
@@ -134,7 +139,7 @@ class LinkCoding:
             self._zstd = ZstdEncoder()
         return self._zstd.encode(packed, worth)
 
-    def _pass_over(self, ready: dict[Coding, Known], chosen: Coding) -> None:
+    def _pass_over(self, ready: dict[Coding, Known], chosen: Coding | None) -> None:
         for coding in ready:
             one = self._tried[coding]
             one.passed_over = 0 if coding is chosen else one.passed_over + 1
