@@ -21,7 +21,7 @@ def test_a_tile_that_comes_twice_is_dropped() -> None:
     assert not ledger.arrive(1)
     ledger.consume(1)
     assert not ledger.arrive(1)
-    assert ledger.left == 2
+    assert ledger.lacking == 2
 
 
 def test_a_snapshot_holds_what_was_consumed_and_the_rest_comes_again() -> None:
@@ -31,7 +31,7 @@ def test_a_snapshot_holds_what_was_consumed_and_the_rest_comes_again() -> None:
     again = TileLedger.restore(20, ledger.snapshot())
     again.check_invariants()
     assert np.flatnonzero(~again.lacks).tolist() == [3, 7, 19]
-    assert again.left == 17
+    assert again.lacking == 17
 
 
 def test_a_billion_samples_take_two_megabytes_at_most() -> None:
@@ -57,10 +57,11 @@ def test_a_snapshot_of_another_kind_is_refused(changes: dict[str, object], said:
 def test_ranks_of_a_job_divide_its_tiles() -> None:
     own = np.arange(9) % 3 == 1
     ledger = TileLedger(9, own)
-    assert ledger.left == 3
+    assert ledger.lacking == 3
     assert not ledger.arrive(0), "another rank's"
     consumed(ledger, 1, 4, 7)
-    assert ledger.finished
+    assert not ledger.lacking
+    ledger.check_invariants()
 
 
 def test_what_cannot_be_is_refused() -> None:

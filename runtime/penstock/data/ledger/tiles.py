@@ -41,7 +41,7 @@ class TileLedger:
         self._consumed = np.zeros(tiles, np.bool_)
         self._lacks = self._own.copy()
         self._arrived: set[int] = set()
-        self._left = self._lacking = int(self._own.sum())
+        self._lacking = int(self._own.sum())
 
     @property
     def lacks(self) -> NDArray[np.bool_]:
@@ -52,24 +52,9 @@ class TileLedger:
         return self._lacks
 
     @property
-    def left(self) -> int:
-        """Tiles that are not consumed yet."""
-        return self._left
-
-    @property
     def lacking(self) -> int:
         """Tiles that are neither here nor consumed."""
         return self._lacking
-
-    @property
-    def here(self) -> int:
-        """Tiles that have arrived and are not consumed."""
-        return len(self._arrived)
-
-    @property
-    def finished(self) -> bool:
-        """Whether every tile is consumed."""
-        return not self._left
 
     def arrive(self, tile: int) -> bool:
         """A tile comes, from whomever; False if it is here or consumed already: to be dropped."""
@@ -92,7 +77,6 @@ class TileLedger:
             raise LedgerError(f"tile {tile} has not arrived")
         self._arrived.discard(tile)
         self._consumed[tile] = True
-        self._left -= 1
 
     def snapshot(self) -> dict[str, Any]:
         """What was consumed, as plain data (msgpack, pickle); `restore` takes it back."""
@@ -132,7 +116,7 @@ class TileLedger:
         bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=tiles).astype(np.bool_)
         ledger._consumed = bits & ledger._own
         ledger._lacks = ledger._own & ~bits
-        ledger._left = ledger._lacking = int(ledger._lacks.sum())
+        ledger._lacking = int(ledger._lacks.sum())
         return ledger
 
     def check_invariants(self) -> None:
@@ -142,4 +126,3 @@ class TileLedger:
         places = self._lacks.astype(int) + self._consumed + arrived
         assert (places == self._own).all(), "a tile is in two places, or nowhere"
         assert self._lacking == int(self._lacks.sum())
-        assert self._left == self._lacking + len(self._arrived)
