@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch.utils import data as torch_data
 
@@ -74,6 +72,7 @@ from penstock.data.torch_loading.torch_sharing import (
     steps_of,
 )
 from penstock.data.torch_loading.torch_streams import is_iterable, pack_streams, stream_pipeline
+from penstock.data.torch_loading.worker_setup import WorkerSetup, indexed_pipeline
 
 logger = logging.getLogger(__name__)
 
@@ -149,43 +148,14 @@ def finisher(loader: Any) -> Callable[[Any], Any] | None:
     return finish
 
 
-def _indexed_pipeline(loader: Any, setup: WorkerSetup, *, watched: bool) -> Pipeline:
-    return Pipeline(
-        loader.dataset,
-        loader.collate_fn,
-        batched=loader.batch_sampler is not None,
-        prepare=setup if loader.worker_init_fn is not None else None,
-        watched=watched,
-    )
-
-
 @dataclass(frozen=True)
-class WorkerSetup:
-    """What PyTorch does in a worker of a loader before it makes batches.
+class _Making:
+    """What makes the batches of an epoch, and with which seed."""
 
-    ``seed``: of the epoch; a worker's own is that plus its number, as with PyTorch. Only a
-    ``worker_init_fn`` draws from it: each sample is seeded by itself.
-    """
-
-    dataset: Any
-    count: int
+    source: Source
     seed: int
-    init: Callable[[int], Any] | None
-
-    def __call__(self, number: int) -> None:
-        """In the worker of that number."""
-        from torch.utils.data._utils import worker
-
-        torch.set_num_threads(1)
-        seed = self.seed + number
-        random.seed(seed)
-        np.random.seed(derive_seed(self.seed, number) & 0xFFFFFFFF)
-        torch.manual_seed(seed)
-        worker._worker_info = worker.WorkerInfo(
-            id=number, num_workers=self.count, seed=seed, dataset=self.dataset
-        )
-        if self.init is not None:
-            self.init(number)
+    local: LocalWorkers | None
+    streams: Streams | None
 
 
 class Epochs:
@@ -216,97 +186,145 @@ class Epochs:
 
     def begin(self, loader: Any, *, trust_sampler: bool) -> TorchBatches | None:
         """The next epoch; None when the loader is to go its usual way."""
-        if (problem := why_local(loader, trust_sampler=trust_sampler)) is not None:
-            tell_stays(loader, problem, self._complaints)
+        if self._stays(loader, trust_sampler=trust_sampler):
             return None
-        if self.stream is not None and self.stream.queue.keeps_state:
-            tell_stays(loader, KEEPS_STATE, self._complaints)
-            return None
-        consumer = consumer_of_process()
-        watched = not loader.num_workers and not trust_sampler
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
         resume, self.resume = self.resume or {}, None
-        position = int(resume.get("yielded", 0))
-        rank, epoch = number_in("RANK", number_in(names.RANK)), self.epoch
-        guarantee = self.options.guarantee or options_of(consumer).guarantee
-        options = replace(self.options, guarantee=guarantee)
-        shares = None
-        try:
-            shares = self._shared_loader(loader, consumer, guarantee, watched=watched)
-        except DiffersError:
-            options = replace(options, skip_bad=self._skips_bad(consumer))
-            consumer = None
+        rank = number_in("RANK", number_in(names.RANK))
+        watched = not loader.num_workers and not trust_sampler
+        consumer, options, shares = self._shared_or_not(loader, watched=watched)
         if shares is not None and not shares.shared.common:
             return self._begin_free(loader, shares, rank, resume.get("tiles"))
-        given = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
-        iterated = is_iterable(loader)
-        if guarantee is Guarantee.UNSHARDED and not iterated:
-            # Everybody then has all that the program's sampler divides, in an order of its own.
-            arrange, guarantee = lambda: whole(given, rank, epoch), Guarantee.EXACTLY_ONCE
-        arrange = self._by_length(loader, arrange, consumer)
-        known = self.base_seed if loader.persistent_workers else None
-        start = resume.get("start")
-        first = 0
-        if shares is not None:
-            if start is None:
-                draw_as_alone(loader)
-                if not epoch:
-                    self.epoch, first = shares.front()
-                    epoch = self.epoch
-            else:
-                first = int(start.get("first", 0))
-            arranged, common = arrange, shares
-            arrange = lambda: common.batches(loader, arranged(), epoch, first)  # noqa: E731  one expression
-            known = shares.seed(epoch)
-        drawn, sampler, indices, self.start = begin_sampling(
-            loader, arrange, start, position, known
-        )
-        if loader.persistent_workers and shares is None:
-            self.base_seed = drawn  # PyTorch's live on, and so does what the first epoch drew
-        setup, streams = None, None
-        pipeline: Pipeline | StreamPipeline
-        if iterated:
-            pipeline = stream_pipeline(loader, watched=watched)
-            seed, streams = drawn, Streams(max(1, loader.num_workers), resume.get("ends") or {})
-        else:
-            setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
-            pipeline = _indexed_pipeline(loader, setup, watched=watched)
-            again = loader.persistent_workers and epoch and shares is None
-            seed = derive_seed(drawn, epoch) if again else drawn
-        local = None
-        if shares is None:
-            local = self._local_workers(loader, consumer, pipeline, setup)
+        arrange, guarantee = self._arrangement(loader, consumer, options.guarantee, rank)
+        drawn, sampler, indices = self._begin_sampling(loader, arrange, shares, resume)
+        ends = resume.get("ends") or {}
+        making = self._making(loader, consumer, shares, drawn, ends, watched=watched)
         delivery = self._delivery(loader, trust_sampler=trust_sampler)
-        kind = IterableStream if iterated else BatchStream
-        self.stream = kind(
+        iterated = is_iterable(loader)
+        self.stream = (IterableStream if iterated else BatchStream)(
             consumer,
-            shares.source
-            if shares is not None
-            else self._source(pipeline, local, consumer.token if consumer else job_token()),
-            seed,
-            BatchId(self.group, rank, epoch, position),
+            making.source,
+            making.seed,
+            BatchId(self.group, rank, self.epoch, int(resume.get("yielded", 0))),
             indices,
             replace(options, guarantee=guarantee, delivery=delivery),
             self.quarantine,
-            local,
+            making.local,
             keeps_local=loader.persistent_workers,
-            streams=streams,
+            streams=making.streams,
             # PyTorch asks a sampler for nothing before its first batch is wanted, without workers.
             at_once=iterated or bool(loader.num_workers),
             static=shares is not None,
         )
         if shares is not None:
-            self.start["first"] = first
-            shares.follow(self.stream, sampler, epoch)
+            shares.follow(self.stream, sampler, self.epoch)
         self.epoch += 1
+        return self._iterator(loader, self.stream, lambda: len(sampler))
+
+    def _stays(self, loader: Any, *, trust_sampler: bool) -> bool:
+        """Whether the loader goes its usual way, which is then said."""
+        problem = why_local(loader, trust_sampler=trust_sampler)
+        if problem is None and self.stream is not None and self.stream.queue.keeps_state:
+            problem = KEEPS_STATE
+        if problem is not None:
+            tell_stays(loader, problem, self._complaints)
+        return problem is not None
+
+    def _shared_or_not(
+        self, loader: Any, *, watched: bool
+    ) -> tuple[Consumer | None, StreamOptions, SharedLoader | None]:
+        """Who takes the epoch's batches, on what terms, and how they are shared, if they are."""
+        consumer = consumer_of_process()
+        guarantee = self.options.guarantee or options_of(consumer).guarantee
+        options = replace(self.options, guarantee=guarantee)
+        try:
+            shares = self._shared_loader(loader, consumer, guarantee, watched=watched)
+        except DiffersError:
+            return None, replace(options, skip_bad=self._skips_bad(consumer)), None
+        return consumer, options, shares
+
+    def _arrangement(
+        self, loader: Any, consumer: Consumer | None, guarantee: Guarantee | None, rank: int
+    ) -> tuple[Callable[[], Any], Guarantee | None]:
+        """What makes the epoch's sampler, and what is promised of what that gives."""
+        given = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        arrange: Callable[[], Any] = lambda: given  # noqa: E731  replaced below where nobody shards
+        if guarantee is Guarantee.UNSHARDED and not is_iterable(loader):
+            # Everybody then has all that the program's sampler divides, in an order of its own.
+            arrange = lambda: whole(given, rank, self.epoch)  # noqa: E731  one expression
+            guarantee = Guarantee.EXACTLY_ONCE
+        return self._by_length(loader, arrange, consumer), guarantee
+
+    def _begin_sampling(
+        self,
+        loader: Any,
+        arrange: Callable[[], Any],
+        shares: SharedLoader | None,
+        resume: dict[str, Any],
+    ) -> tuple[int, Any, Iterator[Any]]:
+        """The epoch's base seed, its sampler, and what that gives from where the program is."""
+        start, position = resume.get("start"), int(resume.get("yielded", 0))
+        known = self.base_seed if loader.persistent_workers else None
+        if shares is None:
+            drawn, sampler, indices, self.start = begin_sampling(
+                loader, arrange, start, position, known
+            )
+            if loader.persistent_workers:
+                self.base_seed = drawn  # PyTorch's live on, and so does what the first epoch drew
+            return drawn, sampler, indices
+        first = 0 if start is None else int(start.get("first", 0))
+        if start is None:
+            draw_as_alone(loader)
+            if not self.epoch:
+                self.epoch, first = shares.front()
+        drawn, sampler, indices, self.start = begin_sampling(
+            loader,
+            lambda: shares.batches(loader, arrange(), self.epoch, first),
+            start,
+            position,
+            shares.seed(self.epoch),
+        )
+        self.start["first"] = first
+        return drawn, sampler, indices
+
+    def _making(
+        self,
+        loader: Any,
+        consumer: Consumer | None,
+        shares: SharedLoader | None,
+        drawn: int,
+        ends: dict[int, int],
+        *,
+        watched: bool,
+    ) -> _Making:
+        """What makes the epoch's batches; ``ends``: of streams that have ended before."""
+        setup, streams = None, None
+        pipeline: Pipeline | StreamPipeline
+        if is_iterable(loader):
+            pipeline = stream_pipeline(loader, watched=watched)
+            seed, streams = drawn, Streams(max(1, loader.num_workers), ends)
+        else:
+            setup = WorkerSetup(loader.dataset, loader.num_workers, drawn, loader.worker_init_fn)
+            pipeline = indexed_pipeline(loader, setup, watched=watched)
+            again = loader.persistent_workers and self.epoch and shares is None
+            seed = derive_seed(drawn, self.epoch) if again else drawn
+        if shares is not None:
+            return _Making(shares.source, seed, None, streams)
+        local = self._local_workers(loader, consumer, pipeline, setup)
+        token = consumer.token if consumer else job_token()
+        return _Making(self._source(pipeline, local, token), seed, local, streams)
+
+    def _iterator(
+        self, loader: Any, stream: BatchStream, length: Callable[[], int]
+    ) -> TorchBatches:
+        """What the program iterates: a loader with persistent workers has one for all epochs."""
         batches = self._batches() if loader.persistent_workers else None
         if batches is None:
-            batches = TorchBatches(self.stream, lambda: len(sampler), self)
+            batches = TorchBatches(stream, length, self)
             self._batches = weakref.ref(batches)
         else:
-            batches.begin_again(self.stream, lambda: len(sampler))
+            batches.begin_again(stream, length)
         return batches
 
     def _skips_bad(self, consumer: Consumer | None) -> bool:
@@ -320,7 +338,7 @@ class Epochs:
         if is_iterable(loader):
             return None
         setup = WorkerSetup(loader.dataset, loader.num_workers, 0, loader.worker_init_fn)
-        pipeline = partial(_indexed_pipeline, loader, setup, watched=watched)
+        pipeline = partial(indexed_pipeline, loader, setup, watched=watched)
         local = LocalOptions(1, loader.multiprocessing_context, setup)
         return shared_loader(loader, consumer, pipeline, local, guarantee, self._complaints)
 
@@ -335,13 +353,7 @@ class Epochs:
         self.stream = shares.begin(loader, name, drawn, options, self.quarantine, tiles)
         self.epoch += 1
         steps = steps_of(shares.shared, loader)
-        batches = self._batches() if loader.persistent_workers else None
-        if batches is None:
-            batches = TorchBatches(self.stream, lambda: steps, self)
-            self._batches = weakref.ref(batches)
-        else:
-            batches.begin_again(self.stream, lambda: steps)
-        return batches
+        return self._iterator(loader, self.stream, lambda: steps)
 
     def _by_length(
         self, loader: Any, arrange: Callable[[], Any], consumer: Consumer | None

@@ -29,7 +29,8 @@ from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
-from penstock.data.torch_loading.torch_loader import WorkerSetup, finisher
+from penstock.data.torch_loading.torch_loader import finisher
+from penstock.data.torch_loading.worker_setup import WorkerSetup
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_slots import predict_slots
