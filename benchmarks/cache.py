@@ -178,9 +178,7 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, help="draw the figures (.png, .svg, .pdf)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     options = parser.parse_args()
-    logging.getLogger("penstock.data.cache").setLevel(
-        logging.ERROR
-    )  # wrong answers are told one by one
+    logging.getLogger("penstock.data.cache").setLevel(logging.ERROR)  # wrong answers are told
     load, begun = [os.getloadavg()[0]], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="penstock-cache-") as folder:
         result, goals = run(options, parts(options), Path(folder))

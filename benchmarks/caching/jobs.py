@@ -7,9 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.cache_figures import LeastRecentlyUsed
-from benchmarks.caching.daemons import Files, Reader, Storage, daemon
+from benchmarks.caching.daemons import Files, Reader, Storage, daemon, patient
 from penstock.data import Loader
-from penstock.data.cache.client import CacheClient
 
 MODELLED_FILES: Final = 5_000
 EPOCHS: Final = 3
@@ -45,7 +44,7 @@ def alone_with_cache(files: Files, jobs: int, share: float, seed: int) -> float:
     source = np.random.default_rng(seed)
     read = 0
     with daemon(files.folder, round(share * files.total)) as one:
-        readers = [Reader(CacheClient(one.place), files, Storage()) for _ in range(jobs)]
+        readers = [Reader(patient(one.place), files, Storage()) for _ in range(jobs)]
         for _ in range(2):
             before = _read(one.read_bytes, readers)
             orders = [source.permutation(len(files.sizes)).tolist() for _ in readers]
@@ -61,7 +60,7 @@ def one_stream(files: Files, jobs: int, share: float, seed: int) -> tuple[float,
     wrong = 0
     read = 0
     with daemon(files.folder, round(share * files.total)) as one:
-        reader = Reader(CacheClient(one.place), files, Storage())
+        reader = Reader(patient(one.place), files, Storage())
         loader = Loader(Dataset(reader), BATCH, seed=seed)
         expected = sorted(_sums(files))
         for _ in range(2):

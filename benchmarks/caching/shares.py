@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.cache_figures import LeastRecentlyUsed
-from benchmarks.caching.daemons import Files, Reader, Storage, daemon
+from benchmarks.caching.daemons import Files, Reader, Storage, daemon, patient
 from benchmarks.caching.pages import TwoLists
 from penstock.data.cache import interception
-from penstock.data.cache.client import CacheClient
 
 MODELLED_FILES: Final = 20_000
 MODELLED_EPOCHS: Final = 5
@@ -54,7 +53,7 @@ def share_row(files: Files, share: float, epochs: int, rate: float, seed: int) -
     paged = PagedReader(files, share, rate, seed)
     cpu: list[float] = []
     with daemon(files.folder, round(share * files.total), rate=rate) as one:
-        reader = Reader(CacheClient(one.place), files, Storage(rate))
+        reader = Reader(patient(one.place), files, Storage(rate))
         for _ in range(epochs):
             order = source.permutation(len(files.sizes)).tolist()
             before, said = one.read_bytes + reader.storage.read_bytes, one.stat(files.folder)

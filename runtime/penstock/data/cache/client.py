@@ -52,9 +52,18 @@ NOTHING: Final = Answer()
 class CacheClient:
     """See the module's docstring. Any thread may use it, and children that are forked."""
 
-    def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """``place``: the daemon's socket, a path, or ``@NAME`` for one without a file."""
+    def __init__(
+        self,
+        place: str,
+        clock: Callable[[], float] = time.monotonic,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """``place``: the daemon's socket, a path, or ``@NAME`` for one without a file.
+
+        ``answer_seconds``: for how long a daemon may be silent.
+        """
         self._place = place
+        self._answer_seconds = answer_seconds
         self._clock = clock
         self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
@@ -143,9 +152,10 @@ class CacheClient:
             answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
             if answer.kind == messages.READING:
                 size = os.fstat(descriptor).st_size
-                frame.set_timeouts(sock, STORAGE_SECONDS + size / SLOWEST_STORAGE)
+                in_time = STORAGE_SECONDS + size / SLOWEST_STORAGE
+                frame.set_timeouts(sock, max(self._answer_seconds, in_time))
                 answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
-                frame.set_timeouts(sock, ANSWER_SECONDS)
+                frame.set_timeouts(sock, self._answer_seconds)
             found = _answer(answer)
         except CacheError as error:
             sock.close()
@@ -200,7 +210,7 @@ class CacheClient:
         except OSError as error:
             raise CacheError(f"no cache at {self._place}: {error.strerror or error}") from error
         with contextlib.closing(sock):
-            frame.set_timeouts(sock, 10 * ANSWER_SECONDS)
+            frame.set_timeouts(sock, 10 * self._answer_seconds)
             try:
                 frame.send(sock, kind, [messages.CACHE_PROTOCOL_VERSION, *values])
                 answer = frame.receive(sock, messages.no_body)
@@ -219,9 +229,9 @@ class CacheClient:
     def _connect(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.settimeout(ANSWER_SECONDS)
+            sock.settimeout(self._answer_seconds)
             sock.connect(address(self._place))
-            frame.set_timeouts(sock, ANSWER_SECONDS)
+            frame.set_timeouts(sock, self._answer_seconds)
         except BaseException:
             sock.close()
             raise
