@@ -33,7 +33,7 @@ from benchmarks.sharing_jobs.programs import Program
 
 EPOCHS: Final = 2
 MANY: Final = 64
-KINDS: Final = ("job", "worker", "stop", "keeper")
+KINDS: Final = ("job", "worker", "stop", "stop_worker", "keeper")
 SHARED_CPU: Final = 0.6
 """Of what tf.data service uses for a sample and job."""
 

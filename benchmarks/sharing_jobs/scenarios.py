@@ -164,13 +164,20 @@ class Faults:
             return
         number = self._chance.choice(alive)
         training = self._jobs.training(number)
-        if training is None:
-            return
+        if training is not None:
+            self._stop(training, f"job-{number}")
+
+    def stop_worker(self) -> None:
+        """A data worker stands still for a while, and others are to be asked."""
+        if found := self._jobs.processes(WORKER_PROCESS):
+            self._stop(self._chance.choice(found), "a data worker")
+
+    def _stop(self, process: psutil.Process, what: str) -> None:
         with suppress(psutil.Error):
-            training.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGSTOP)
             time.sleep(STOP_SECONDS)
-            training.send_signal(signal.SIGCONT)
-            self.said.append(f"job-{number}: stopped")
+            process.send_signal(signal.SIGCONT)
+            self.said.append(f"{what}: stopped")
 
 
 def disturbed(jobs: int, program: Program, seed: int, workers: int, kinds: Sequence[str]) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -149,6 +150,41 @@ def test_a_data_worker_that_is_lost_costs_no_sample(consumer: Consumer) -> None:
     found = [next(batches)[1].tolist() for _ in range(3)]
     planes.end(process)
     whole(found + steps(batches))
+
+
+def test_an_epoch_does_not_wait_for_a_data_worker_in_the_place_of_one_that_died(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share(consumer)
+    processes = [planes.spawn(consumer) for _ in range(2)]
+    planes.eventually(lambda: len(consumer.workers) == 2)
+    own = loader()
+    whole(steps(begin(own, plain)))
+    planes.end(processes[0])
+    planes.eventually(lambda: len(consumer.workers) == 1)
+    makers = consumer.pool.makers
+    monkeypatch.setattr(makers, "workers_of_job", 2)
+    monkeypatch.setattr(makers, "_count_expected", lambda queue: 1)  # for ever
+    whole(steps(begin(own, plain)))
+    planes.end(processes[1])
+
+
+def test_others_are_asked_where_a_data_worker_stands_still(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    share(consumer)
+    with workers(consumer):
+        still = planes.spawn(consumer)
+        planes.eventually(lambda: len(consumer.workers) == 2)
+        own = loader()
+        batches = begin(own, plain)
+        found = [next(batches)[1].tolist()]
+        still.send_signal(signal.SIGSTOP)
+        whole(found + steps(batches))
+        assert "stands still: others are asked" in caplog.text
+        still.send_signal(signal.SIGCONT)
+        whole(steps(begin(own, plain)))
+        planes.end(still)
 
 
 @pytest.mark.parametrize(

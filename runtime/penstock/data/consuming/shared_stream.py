@@ -17,6 +17,9 @@ from penstock.data.window.reorder_buffer import Failure
 WITHOUT_SECONDS: Final = 0.7
 """So long a program waits for a data worker where there was one; then it makes a batch itself."""
 
+LOOK_SECONDS: Final = 0.25
+"""After so long a wait for a data worker it is looked at whether that stands still."""
+
 
 class SharedStream(BatchStream):
     """See the module's docstring; its source's pipeline is that of its own program."""
@@ -57,6 +60,7 @@ class SharedStream(BatchStream):
 
     def _drop_overdue(self) -> None:
         super()._drop_overdue()
+        self._pool.pass_over(self.queue, LOOK_SECONDS)
         self._pool.request(self.queue)  # data workers are waited for no longer than for a while
 
     def _refill(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.data.pipeline import Pipeline
+from penstock.data.processes import exists
 from penstock.data.serving.batch_making import placed
 from penstock.data.serving.consumer_connection import ConsumerConnection
 from penstock.data.serving.pinned_memory import PinnedMemory
@@ -96,17 +97,6 @@ def _outlive_no_parent(parent: int, own: bool, end: Callable[[], None]) -> None:
     while os.getppid() == parent if own else exists(parent):
         time.sleep(PARENT_SECONDS)
     end()
-
-
-def exists(pid: int) -> bool:
-    """Whether there is a process of that number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _end_if_stuck() -> None:

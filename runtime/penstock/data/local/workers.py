@@ -18,11 +18,11 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from penstock.data.local.process import Prepare, exists, serve_parent
+from penstock.data.local.process import Prepare, serve_parent
 from penstock.data.pipeline import Pipeline
+from penstock.data.processes import exists, is_stopped
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.receiving import join, leave, receive_from, start_thread
 from penstock.data.queue.worker_connection import WorkerConnection
@@ -142,7 +142,7 @@ class LocalWorkers:
             if not link.dead and process.exitcode is not None:
                 link.end()  # what it has sent is still read
             self._stopped[number] += 1
-            if not _is_stopped(process.pid):
+            if not is_stopped(process.pid):
                 self._stopped[number] = 0
             elif self._stopped[number] == STOPPED_LOOKS:
                 logger.warning(
@@ -235,14 +235,6 @@ def _receive(
     with makers.lock:
         link.pinned.end(dead=dead)
         makers.lock.notify_all()  # the program looks what there is to do
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether it is stopped by a signal, and not by a debugger."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
-    except OSError:
-        return False
 
 
 def _explain(process: Any) -> str:

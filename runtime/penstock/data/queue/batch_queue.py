@@ -35,6 +35,8 @@ from penstock.data.window.window_bound import Limit, WindowBound, bound_window
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS: Final = 1.0
+SHARED_WAIT_SECONDS: Final = 0.25
+"""Of a loader that shares: so soon others are asked where a data worker stands still."""
 PATIENCE_SECONDS: Final = SILENCE_SECONDS / 4
 """So long a step is kept for the data worker that it is for."""
 AHEAD_TIMES: Final = 2
@@ -226,6 +228,7 @@ class BatchQueue:
         """
         began, limit = time.perf_counter(), self._delivery.timeout_seconds
         window, counts = self.window, self._counts
+        most = WAIT_SECONDS if self.free is None else SHARED_WAIT_SECONDS
         elsewhere = keep_workers()
         while True:
             with self._lock:
@@ -233,7 +236,7 @@ class BatchQueue:
                 need, batch = window.take(elsewhere=elsewhere)
                 counts.lost += window.lost - lost
                 if need is Need.WAIT:
-                    self._lock.wait(min(limit or WAIT_SECONDS, WAIT_SECONDS))
+                    self._lock.wait(min(limit or most, most))
                     drop_overdue()
                 elif need is Need.MAKE:
                     batch = window.make_here(time.monotonic())

@@ -15,6 +15,8 @@ import logging
 import threading
 import time
 import weakref
+from collections import deque
+from typing import Final
 
 from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
@@ -39,6 +41,10 @@ from penstock.data.window.free_share import FreeShare
 from penstock.data.window.stream_window import StreamWindow
 
 logger = logging.getLogger(__name__)
+
+MAX_DEALT: Final = 64
+"""Pipelines that jobs share of which it is known that data workers have been waited for: once; one
+that is started in the place of another is given its part when it comes."""
 
 
 class Makers:
@@ -66,6 +72,7 @@ class Makers:
         self.closing = False
         self.workers_of_job = 0
         self._given_up = 0  # data workers that were waited for and did not come
+        self._dealt: deque[bytes] = deque(maxlen=MAX_DEALT)
         self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._meter = meter or MemoryMeter()
 
@@ -104,10 +111,15 @@ class Makers:
         digest = queue.digest_for(local=False)
         assert digest is not None, "only data workers are usable"
         by_name = {link.name: link for link in usable}
-        if not free.window.rounds.holders and self._count_expected(queue):
+        first = digest not in self._dealt
+        if first and not free.window.rounds.holders and self._count_expected(queue):
             return  # who divides the tiles among some of them now has others make the same again
         while True:
-            for name, lacks in free.window.meet(by_name).items():
+            parts = free.window.meet(by_name)
+            if parts and first:
+                self._dealt.append(digest)
+                first = False
+            for name, lacks in parts.items():
                 header = [queue.number, digest, free.member, lacks_bytes(lacks)]
                 by_name[name].send(messages.JOIN, header)
             steps = assign_tiles(queue, usable)

@@ -12,7 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import struct
+import sys
 import threading
+import time
 from collections import OrderedDict
 from enum import Enum, auto
 from typing import Any, Final
@@ -21,17 +24,20 @@ from penstock.base.enums import Compression
 from penstock.data.errors import FrameError
 from penstock.data.pinned.pool import Allocate, LentPinned, PinnedPool
 from penstock.data.pipeline import PackedPipeline
+from penstock.data.processes import is_stopped
 from penstock.data.queue.lent_blocks import LentBlocks
 from penstock.data.transport import dictionary_coding, frame, messages, zstd_coding
 from penstock.data.transport.blocks import Pool, Root, SharedPool
 from penstock.data.transport.codings import Allowed, Coding, allow, offered
 from penstock.data.transport.layout import Layout
-from penstock.data.transport.messages import FIRST_PINNED, NO_BLOCK
+from penstock.data.transport.messages import ALIVE, ALIVE_SECONDS, FIRST_PINNED, NO_BLOCK
 from penstock.data.transport.seal import Seals
 
 logger = logging.getLogger(__name__)
 
 KNOWN_PIPELINES: Final = 8
+SILENT_SECONDS: Final = 2 * ALIVE_SECONDS
+"""A data worker that has said nothing for so long, not even that it is alive, stands still."""
 _SMOOTHING: Final = 0.3
 
 
@@ -75,6 +81,9 @@ class WorkerConnection:
         if local is not None:
             self.pipelines[local] = Opened.OPEN
         self._sock = sock
+        self._pid = _pid_of(sock) if not self.local else 0
+        self._heard_at = time.monotonic()
+        self.passed_over = False  # it stands still: others are asked, until it answers again
         self._reader = frame.Reader(sock, seals.receiving if seals else None)
         self._seal = seals.sending if seals else None
         self._pool = Pool()
@@ -90,11 +99,18 @@ class WorkerConnection:
         self._codings = codings
         self._allowed: Allowed | None = None  # as it was last told
 
+    def stands_still(self) -> bool:
+        """Whether its process was stopped by a signal, or has not been heard of for long."""
+        silent = time.monotonic() - self._heard_at
+        return silent > SILENT_SECONDS or bool(self._pid and is_stopped(self._pid))
+
     # ------------------------------------------------------------------ sending
 
     def usable(self, digest: bytes | None) -> bool:
         """Whether it can be asked for batches of a pipeline now."""
-        if self.dead or self.leaving or self._sending is not None or digest is None:
+        if self.dead or self.leaving or self.passed_over or digest is None:
+            return False
+        if self._sending is not None:
             return False
         return self.pipelines.get(digest) is Opened.OPEN
 
@@ -217,7 +233,9 @@ class WorkerConnection:
             TimeoutError: it was silent.
         """
         received = self._reader.receive(self._allocate)
-        kind = received.kind
+        kind, self._heard_at = received.kind, time.monotonic()
+        if kind != ALIVE:
+            self.passed_over = False
         self.wire_bytes = len(received.body)
         try:
             header = messages.fields(kind, received.header)
@@ -295,3 +313,11 @@ class WorkerConnection:
         self.dead = True
         self._sock.close()
         self.blocks.close()
+
+
+def _pid_of(sock: socket.socket) -> int:
+    """The process at the other end of a connection of this machine; 0: unknown."""
+    if sock.family != socket.AF_UNIX or sys.platform != "linux":
+        return 0
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])

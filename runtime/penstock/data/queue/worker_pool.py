@@ -15,6 +15,7 @@ from penstock.data.memory import MemoryMeter
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.batch_queue import BatchQueue, Counts, QueueOptions
 from penstock.data.queue.makers import Makers
+from penstock.data.window.free_window import FreeWindow
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,22 @@ class WorkerPool:
         with self.makers.lock:
             queue.packed, queue.wants_packed, queue.portable = packed, False, packed is not None
             self.makers.request(queue)
+
+    def pass_over(self, queue: BatchQueue, seconds: float) -> None:
+        """Ask others for what was asked, so long ago, of data workers that stand still.
+
+        What one of them brings when it goes on is a batch that nobody waits for any more.
+        """
+        makers, window = self.makers, queue.window
+        assert isinstance(window, FreeWindow), "of a loader that shares"
+        with makers.lock:
+            overdue = window.overdue(time.monotonic() - seconds)
+            for holder in {holder for holder, _ in overdue}:
+                link = makers.links.get(holder)
+                if link is not None and not link.dead and link.stands_still():
+                    logger.warning("data worker %s stands still: others are asked", holder)
+                    link.passed_over = True
+                    window.gone(holder, crashed=False)
 
     def drop_overdue(self, queue: BatchQueue, limit_seconds: float) -> None:
         """End the connection to whoever has had a step for too long: the user's code hangs."""

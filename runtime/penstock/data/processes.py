@@ -1,0 +1,25 @@
+"""What Linux says of another process of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether it is stopped by a signal, and not by a debugger."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
+    except OSError:
+        return False
