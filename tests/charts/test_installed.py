@@ -120,6 +120,7 @@ def test_every_right_is_used_and_none_is_missing(tmp_path: Path) -> None:
             data_workers_are_placed(found),
             a_starved_job_gets_a_data_worker(found),
             a_person_overrides_a_plan(found),
+            two_jobs_share(found),
             others_objects_stay(found),
         )
         await the_planner_goes_away(found)
@@ -343,6 +344,18 @@ async def a_starved_job_gets_a_data_worker(found: Installed) -> None:
             return any(one["spec"]["source"] == "Scheduler" for one in scales)
 
         await until("the scheduler gives it one", given)
+
+
+async def two_jobs_share(found: Installed) -> None:
+    """The second of a share group becomes an owner of what the first made."""
+    for name in ("shares", "shares-too"):
+        await found.create(JOBS, quick(name, input={"share": {"group": "both"}}))
+
+    async def owned() -> bool:
+        service = await found.find("services", "penstock-share-both")
+        return len((service or {"metadata": {}})["metadata"].get("ownerReferences", ())) == 2
+
+    await until("both own the Service of their group", owned)
 
 
 async def register(brain: Any, uid: str, name: str) -> None:

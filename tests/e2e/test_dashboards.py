@@ -17,6 +17,8 @@ from tests.trainer.gpu.fake_nvml import library_path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl, needs_prometheus]
 
+DATA_WORKER = ["penstock", "data-worker"]
+
 
 def job(name: str, python_path: str) -> Json:
     """A job with a data worker of its own command, which runs on until it is deleted.
@@ -34,8 +36,14 @@ def job(name: str, python_path: str) -> Json:
 
 
 def fed_job() -> Json:
-    """A job that waits for its data, whose input is measured."""
+    """A job that waits for its data, whose input is measured, alone in its share group."""
     made = job_manifest("watched-input", script(SCRIPT))
+    made["spec"]["input"] = {"share": {"group": "watched"}}
+    container = {"name": "main", "image": "penstock/examples", "command": DATA_WORKER}
+    made["spec"]["replicaSpecs"]["dataWorker"] = {
+        "replicas": 1,
+        "template": {"spec": {"containers": [container]}},
+    }
     [main] = made["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
     main["env"] = [{"name": "SLOW", "value": "0.02"}, {"name": "EPOCHS", "value": "1000"}]
     return made

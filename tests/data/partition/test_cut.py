@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -85,10 +86,10 @@ def test_a_node_that_no_stage_is_left_for_is_named() -> None:
         (lambda: Prices((1e308, 1e308, 1e308), (0.0, 0.0)), "no number; use a smaller unit"),
     ],
 )
-def test_prices_that_are_none_are_refused(prices: object, message: str) -> None:
+def test_prices_that_are_none_are_refused(prices: Callable[[], Prices], message: str) -> None:
     graph = chain((1, (1.0, 1.0, 2.0)), (1, (1.0, 1.0, 2.0)))
     with pytest.raises(CutError, match=message):
-        cheapest(graph, prices())  # type: ignore[operator]
+        cheapest(graph, prices())
 
 
 def test_stages_that_go_backwards_have_no_price() -> None:

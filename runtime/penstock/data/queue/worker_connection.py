@@ -26,8 +26,9 @@ from penstock.data.pinned.pool import Allocate, LentPinned, PinnedPool
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.processes import is_stopped
 from penstock.data.queue.lent_blocks import LentBlocks
-from penstock.data.transport import dictionary_coding, frame, messages, zstd_coding
-from penstock.data.transport.blocks import Pool, Root, SharedPool
+from penstock.data.queue.received_bodies import ReceivedBodies
+from penstock.data.transport import frame, messages
+from penstock.data.transport.blocks import SharedPool
 from penstock.data.transport.codings import Allowed, Coding, allow, offered
 from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import ALIVE, ALIVE_SECONDS, FIRST_PINNED, NO_BLOCK
@@ -86,8 +87,7 @@ class WorkerConnection:
         self.passed_over = False  # it stands still: others are asked, until it answers again
         self._reader = frame.Reader(sock, seals.receiving if seals else None)
         self._seal = seals.sending if seals else None
-        self._pool = Pool()
-        self._root: Root | None = None
+        self._bodies = ReceivedBodies()
         self._sending: bytes | None = None  # the pipeline that is being sent
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
@@ -232,7 +232,7 @@ class WorkerConnection:
             FrameError: the other end went away, or sent what is no message.
             TimeoutError: it was silent.
         """
-        received = self._reader.receive(self._allocate)
+        received = self._reader.receive(self._bodies.allocate)
         kind, self._heard_at = received.kind, time.monotonic()
         if kind != ALIVE:
             self.passed_over = False
@@ -240,31 +240,14 @@ class WorkerConnection:
         try:
             header = messages.fields(kind, received.header)
             if kind == messages.CODED:
-                header, kind = self._decoded(header, received.body), messages.BATCH
+                stream, step, structure, size, coding, cost = header
+                self._bodies.decode(coding, received.body, size)
+                header, kind = [stream, step, structure, size, NO_BLOCK, cost], messages.BATCH
         except FrameError:
             for descriptor in received.descriptors:
                 os.close(descriptor)
             raise
         return kind, header, received.descriptors
-
-    def _decoded(self, header: list[Any], body: memoryview) -> list[Any]:
-        """A batch that came coded, as if it had come as it is."""
-        stream, step, structure, size, coding, cost = header
-        if not isinstance(size, int) or not 0 < size <= frame.MAX_BODY_BYTES:
-            raise FrameError(f"a batch of {str(size)[:20]} bytes")
-        if coding == zstd_coding.CODING:
-            zstd_coding.check(body, size)
-        root = self._pool.allocate(size)
-        if coding == zstd_coding.CODING:
-            zstd_coding.decode(body, root.data[:size])
-        else:
-            dictionary_coding.decode(coding, body, root.data[:size])
-        self._root = root
-        return [stream, step, structure, size, NO_BLOCK, cost]
-
-    def _allocate(self, size: int) -> memoryview:
-        self._root = self._pool.allocate(size)
-        return self._root.data[:size]
 
     def arrays_of(self, number: int, size: int) -> Any:
         """Where the arrays of the batch that has just come are: bytes, or a tensor of bytes.
@@ -280,12 +263,7 @@ class WorkerConnection:
             return block.base
         if number != NO_BLOCK:
             return self.blocks.root(number, size)
-        root, self._root = self._root, None
-        if root is None or root.size < size:
-            if size == 0:
-                return self._pool.allocate(0)
-            raise FrameError("a batch without its arrays")
-        return root
+        return self._bodies.take(size)
 
     def layout(self, structure: object) -> Layout:
         """How the batch that has just come is laid out: mostly as the one before.
