@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from penstock.data.cache.client import CacheClient
 from penstock.scheduler.dashboards.brain import BRAIN
 from penstock.scheduler.dashboards.jobs import JOBS
+from tests.data.cache.daemons import daemon, files, place, read
 from tests.data.planes import SCRIPT
 from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kubectl, script
-from tests.scheduler.prometheus import answered, needs_prometheus, scraping
+from tests.scheduler.prometheus import answered, free_port, needs_prometheus, scraping
 from tests.trainer.gpu.fake_nvml import library_path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl, needs_prometheus]
@@ -49,6 +54,28 @@ def fed_job() -> Json:
     return made
 
 
+@contextlib.contextmanager
+def node_cache(folder: Path) -> Iterator[str]:
+    """A node's file cache whose files are read again and again; where its metrics are."""
+    made, metrics = files(folder, 4), f"127.0.0.1:{free_port()}"
+    over = threading.Event()
+    with daemon(place(), folder, more=["--metrics-port", metrics.partition(":")[2]]) as node:
+        client = CacheClient(node.place)
+
+        def reading() -> None:
+            while not over.wait(0.05):
+                for name in made:
+                    read(client, folder, name)
+
+        reader = threading.Thread(target=reading)
+        reader.start()
+        try:
+            yield metrics
+        finally:
+            over.set()
+            reader.join()
+
+
 def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
     components, path = plane.state.components, library_path(tmp_path)
     targets = {
@@ -57,6 +84,10 @@ def test_every_query_has_an_answer(plane: ControlPlane, tmp_path: Path) -> None:
     }
 
     async def story() -> None:
+        with node_cache(tmp_path / "files") as targets["cache"]:
+            await look()
+
+    async def look() -> None:
         async with scraping(tmp_path, targets) as prometheus:
             await answered(prometheus, ["up"])
             await asyncio.to_thread(plane.apply, job("watched", path))
