@@ -3,12 +3,16 @@
 Property tests look for counterexamples, not for slowness: on a machine that is busy with something
 else an example may take any time, and drawing it too.
 
+Many programs share few cores here. The threads of OpenMP, which PyTorch computes with, by default
+spin while they wait for each other: whichever is not running is waited for at full speed.
+
 Tests marked ``gpu`` are left out where there is no device, and counted: that is no skip, since no
 machine of the project's has to have one.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +21,8 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before anything loads PyTorch
 
 LEFT_OUT: Final = pytest.StashKey[int]()
 OUTPUT_NAME: Final = "gpu_tests_left_out"
