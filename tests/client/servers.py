@@ -10,9 +10,13 @@ import httpx
 import pytest
 
 from penstock.client import AsyncBrainClient, BrainClient, RetryPolicy
+from tests.patience import patient
 
 Handler = Callable[[httpx.Request], httpx.Response]
 QUICK = RetryPolicy(total_seconds=2.0, attempt_seconds=0.5, first_seconds=0.01, most_seconds=0.05)
+"""Of tests whose servers do not answer, or at once."""
+REAL = RetryPolicy(total_seconds=patient(20.0), attempt_seconds=patient(10.0))
+"""Of tests whose server is a real service, which takes the time that it takes."""
 
 
 class Called:

@@ -24,7 +24,8 @@ from penstock.wire import (
     SampleBatch,
 )
 from tests.api.service import REGISTRATION, server
-from tests.client.servers import QUICK
+from tests.client.servers import REAL
+from tests.patience import patient
 
 JOB = JobRegistration.model_validate(REGISTRATION)
 
@@ -43,16 +44,16 @@ def service(url: str) -> Iterator[str]:
 
     thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(patient(20))
     try:
         yield found[0]
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(patient(20))
 
 
 def test_every_call(sqlite_url: str) -> None:
-    with service(sqlite_url) as url, BrainClient(url, retry=QUICK) as client:
+    with service(sqlite_url) as url, BrainClient(url, retry=REAL) as client:
         assert client.register("uid-1", JOB).current_plan == 1
         current = client.current_plan("uid-1")
         assert current is not None

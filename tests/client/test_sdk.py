@@ -35,8 +35,9 @@ from penstock.wire import JobRegistration, Override, RankSample, Sample, SampleB
 from penstock_cluster.testing import RunningCluster
 from tests.api.service import REGISTRATION
 from tests.client.embedded import cluster_with_definitions, condition, job, set_status
-from tests.client.servers import QUICK
+from tests.client.servers import REAL
 from tests.client.test_against_the_service import service
+from tests.patience import patient
 
 Sdk = Callable[..., Any]
 
@@ -56,7 +57,7 @@ def sdk(request: pytest.FixtureRequest, cluster: RunningCluster) -> Sdk:
             "kubeconfig": cluster.kubeconfig_path,
             "brain_url": brain_url,
             "brain_token": "token",
-            "retry": QUICK,
+            "retry": REAL,
         }
         if request.param == "sync":
             with Penstock(**options) as penstock:
@@ -121,7 +122,7 @@ def test_waiting_ends_when_it_has_come_about(sdk: Sdk, cluster: RunningCluster) 
     sdk("submit", job(name))
     timer = later(lambda: set_status(cluster, name, condition("Succeeded")))
     try:
-        assert sdk("wait", name, timeout_seconds=20).metadata.name == name
+        assert sdk("wait", name, timeout_seconds=patient(20)).metadata.name == name
     finally:
         timer.join()
 
@@ -131,12 +132,12 @@ def test_waiting_ends_when_there_is_no_hope(sdk: Sdk, cluster: RunningCluster) -
     sdk("submit", job(failed))
     set_status(cluster, failed, condition("Failed", "exit code 1"))
     with pytest.raises(JobEndedError, match=r"ended as Failed before it was Succeeded: exit code"):
-        sdk("wait", failed, timeout_seconds=20)
+        sdk("wait", failed, timeout_seconds=patient(20))
     sdk("submit", job(deleted))
     timer = later(lambda: cluster.delete("elasticjobs.penstock.dev", deleted, "default") and None)
     try:
         with pytest.raises(JobEndedError, match="was deleted"):
-            sdk("wait", deleted, timeout_seconds=20)
+            sdk("wait", deleted, timeout_seconds=patient(20))
     finally:
         timer.join()
     with pytest.raises(ObjectNotFoundError):
@@ -149,7 +150,7 @@ def test_waiting_ends_in_time(sdk: Sdk, cluster: RunningCluster) -> None:
     set_status(cluster, name, condition("Running"), state="Running")
     with pytest.raises(WaitTimeoutError, match=r"not Succeeded after 0\.1 s; it is Running"):
         sdk("wait", name, timeout_seconds=0.1)
-    assert sdk("wait", name, "Running", timeout_seconds=5).status.state == "Running"
+    assert sdk("wait", name, "Running", timeout_seconds=patient(5)).status.state == "Running"
 
 
 @pytest.mark.parametrize("form", [Penstock, AsyncPenstock])
@@ -211,7 +212,7 @@ def test_the_brain_is_told_that_its_pin_is_gone(
     pin = sdk("pin", name, {Role.WORKER: RoleTarget(replicas=2)})
     noted = {"metadata": {"annotations": {labels.PLAN: "2"}}}
     cluster.patch("scales.penstock.dev", pin.metadata.name, noted, "default")
-    with service(sqlite_url) as url, BrainClient(url, retry=QUICK) as brain:
+    with service(sqlite_url) as url, BrainClient(url, retry=REAL) as brain:
         brain.register(uid, JobRegistration.model_validate({**REGISTRATION, "name": name}))
         override = {"policy": "Pin", "roles": {"worker": {"replicas": 2}}}
         brain.override(uid, Override.model_validate(override))
@@ -224,7 +225,7 @@ def test_the_brain_is_told_that_its_pin_is_gone(
 def test_what_the_brain_knows(sdk: Sdk, cluster: RunningCluster, sqlite_url: str) -> None:
     name = named(sdk, "known")
     uid = sdk("submit", job(name)).metadata.uid
-    with service(sqlite_url) as url, BrainClient(url, retry=QUICK) as brain:
+    with service(sqlite_url) as url, BrainClient(url, retry=REAL) as brain:
         brain.register(uid, JobRegistration.model_validate({**REGISTRATION, "name": name}))
         rank = RankSample(cpu_cores=1.5, memory_bytes=2**30)
         now = time.time()
@@ -271,7 +272,7 @@ def test_a_frame_needs_pandas_and_says_so(
             made["index"] = column
             return self
 
-    with service(sqlite_url) as url, BrainClient(url, retry=QUICK) as brain:
+    with service(sqlite_url) as url, BrainClient(url, retry=REAL) as brain:
         brain.register(uid, JobRegistration.model_validate({**REGISTRATION, "name": name}))
         sample = Sample(
             time=time.time(),
