@@ -6,7 +6,6 @@ distributions declare; so no network is needed, and the versions are those of re
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import venv
@@ -17,6 +16,8 @@ from typing import Final
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.patience import patient
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECTS: Final = {"penstock": ROOT, "penstock-cluster": ROOT / "cluster"}
@@ -31,7 +32,7 @@ def build(kind: str, folder: Path, name: str = "penstock") -> Path:
         cwd=PROJECTS[name],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=patient(20),
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -91,7 +92,7 @@ class Environment:
             ],
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=patient(20),
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -110,20 +111,7 @@ class Environment:
             cwd=self.bin.parent,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=patient(20),
             check=False,
             env={"PATH": str(self.bin), "HOME": str(self.bin.parent), "COLUMNS": "100"},
         )
-
-    def cpu_seconds(self, *command: str) -> float:
-        """The processor time of one run."""
-        process = subprocess.Popen(
-            [str(self.bin / command[0]), *command[1:]],
-            stdout=subprocess.DEVNULL,
-            cwd=self.bin.parent,
-            env={"PATH": str(self.bin)},
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0
-        return usage.ru_utime + usage.ru_stime
