@@ -55,9 +55,14 @@ def test_a_lost_node_takes_its_processes_along_and_its_pods_are_evicted(tmp_path
         await cluster.ready("p")
         await cluster.ready("other")
         await cluster.log("p")
+
+        async def said() -> bool:
+            return (tmp_path / "pid").exists()
+
+        await until(said, "the process says its number")
+        pid = int((tmp_path / "pid").read_text())
         await cluster.faults.lose_node(name="n1")
         await node_is(cluster, "n1", "Unknown")
-        pid = int((tmp_path / "pid").read_text())
 
         async def ended() -> bool:
             return not is_running(pid)

@@ -16,6 +16,8 @@ from penstock_cluster.registry import ApiError, LogQuery
 
 Json = dict[str, Any]
 
+BUSY = 6.0
+"""How many times slower than a quiet machine one may be: tests wait so much longer."""
 QUICK_BACKOFF = BackoffOptions(first_seconds=0.2, longest_seconds=0.4)
 
 
@@ -92,7 +94,7 @@ async def until(
     seconds: float = 15,
     context: Callable[[], object] = lambda: "",
 ) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while not await condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s; {context()}"
         await asyncio.sleep(0.02)
@@ -102,10 +104,10 @@ def run(
     scenario: Callable[[Cluster], Awaitable[None]],
     folder: Path,
     *nodes: NodeDeclaration,
-    seconds: float = 50,
+    seconds: float = 40,
     **options: Any,
 ) -> None:
-    """Run a scenario on a cluster of its own."""
+    """Run a scenario on a cluster of its own; ``seconds``: that a quiet machine needs at most."""
 
     async def main() -> None:
         options.setdefault("backoff", QUICK_BACKOFF)
@@ -113,7 +115,7 @@ def run(
         options.setdefault("tls", False)
         chosen = nodes or (NodeDeclaration("n1"),)
         settings = ClusterOptions(nodes=chosen, folder=folder / "pods", **options)
-        async with asyncio.timeout(seconds), Cluster(settings) as cluster:
+        async with asyncio.timeout(BUSY * seconds), Cluster(settings) as cluster:
             await scenario(cluster)
 
     asyncio.run(main())
