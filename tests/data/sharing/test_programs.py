@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from tests.data.planes import eventually
+from tests.patience import patient
 
 SCRIPT = textwrap.dedent(
     """
@@ -52,7 +53,7 @@ SCRIPT = textwrap.dedent(
     asked.add_argument("--workers", type=int, default=0)
     asked.add_argument("--bad", type=int, default=-1)
     asked.add_argument("--drop-last", action="store_true")
-    asked.add_argument("--wait-for")
+    asked.add_argument("--wait-for", help="a file, after it has said that it trains")
     asked = asked.parse_args()
     loader = DataLoader(Pictures(asked.size, asked.bad), asked.batch, shuffle=True,
                         num_workers=asked.workers, collate_fn=collate, drop_last=asked.drop_last)
@@ -68,6 +69,8 @@ SCRIPT = textwrap.dedent(
                 assert -0.001 < drawn < 1.001
             if epoch == 0 and len(seen) == 3:
                 print("training", flush=True)
+                while asked.wait_for and not os.path.exists(asked.wait_for):
+                    time.sleep(0.01)
             time.sleep(asked.step)
         epochs.append(seen)
         digests.append(pictures)
@@ -121,9 +124,15 @@ class Group:
         return None
 
 
+def trains(process: subprocess.Popen[str]) -> None:
+    """Wait until a program trains. It has to wait for a file then: what else it said is lost."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "training\n"
+
+
 def result(process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
     """What a program has seen, and what was said beside."""
-    out, errors = process.communicate(timeout=55)
+    out, errors = process.communicate(timeout=patient(30))
     assert process.returncode == 0, errors
     return json.loads(out.splitlines()[-1]), errors
 
@@ -185,14 +194,15 @@ def test_all_batches_of_a_common_order_are_the_same(group: Group) -> None:
 
 @pytest.mark.slow
 def test_nobodys_end_is_anybody_elses(group: Group) -> None:
-    survivor = group.start("--step", "0.05", "--size", "403")
-    killed, stopped = group.start("--step", "0.05"), group.start("--step", "0.05")
-    for process in (killed, stopped):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "training\n"
+    hold = ("--wait-for", str(group.script.with_name("go")))
+    survivor = group.start(*hold, "--size", "403")
+    killed, stopped = group.start(*hold), group.start(*hold)
+    for process in (survivor, killed, stopped):
+        trains(process)
     killed.kill()
     for child in psutil.Process(stopped.pid).children(recursive=True):
         child.send_signal(signal.SIGSTOP)
+    group.script.with_name("go").touch()
     seen, errors = result(survivor)
     exact(seen, 403)
     assert "goes on without" not in errors
@@ -203,12 +213,13 @@ def test_nobodys_end_is_anybody_elses(group: Group) -> None:
 
 @pytest.mark.slow
 def test_a_keeper_that_is_killed_is_started_again(group: Group) -> None:
-    program = group.start("--step", "0.05", "--epochs", "3")
-    assert program.stdout is not None
-    assert program.stdout.readline() == "training\n"
+    go = group.script.with_name("go")
+    program = group.start("--step", "0.05", "--epochs", "3", "--wait-for", str(go))
+    trains(program)
     keeper = group.keeper()
     assert keeper is not None
     keeper.kill()
+    go.touch()
     seen, errors = result(program)
     exact(seen)
     assert "they are started again" in errors
@@ -217,10 +228,11 @@ def test_a_keeper_that_is_killed_is_started_again(group: Group) -> None:
 
 @pytest.mark.slow
 def test_a_program_that_differs_secretly_is_told_and_does_not_share(group: Group) -> None:
-    honest = group.start("--step", "0.03")
-    assert honest.stdout is not None
-    assert honest.stdout.readline() == "training\n"
+    go = group.script.with_name("go")
+    honest = group.start("--wait-for", str(go))
+    trains(honest)
     seen, errors = result(group.start(SECRET="2"))
+    go.touch()
     exact(seen)
     assert "does not share with group search, and is served by no data worker: what" in errors
     assert "batch[0] is another there" in errors
@@ -232,7 +244,7 @@ def test_a_sample_that_raises_is_the_programs_own_matter(group: Group) -> None:
     raising = group.start("--bad", "77")
     leaving_out = group.start("--bad", "77", options=("--share-order", "free"))
     for program in (raising, leaving_out):
-        _, errors = program.communicate(timeout=55)
+        _, errors = program.communicate(timeout=patient(30))
         assert program.returncode == 1
         assert "ValueError: no such picture" in errors
 
@@ -241,7 +253,7 @@ def test_members_of_one_group_have_to_agree(group: Group) -> None:
     first = group.start("--step", "0.05")
     eventually((group.folder / "keeper.json").exists, 30)
     other = group.start(options=("--share-order", "common"))
-    _, errors = other.communicate(timeout=30)
+    _, errors = other.communicate(timeout=patient(10))
     assert other.returncode == 2
     assert "--share: share: " in errors.replace("\n", " ").replace("│", "")
     first.kill()
@@ -262,12 +274,12 @@ def test_names_that_are_none_are_refused(group: Group, name: str) -> None:
 
 def test_a_folder_that_others_may_read_is_refused(group: Group) -> None:
     group.folder.parents[2].chmod(0o755)
-    _, errors = group.start().communicate(timeout=30)
+    _, errors = group.start().communicate(timeout=patient(10))
     assert "nobody else may read" in " ".join(errors.replace("│", "").split())
 
 
 def test_a_folder_whose_name_is_too_long_is_refused(group: Group, tmp_path: Path) -> None:
     long = tmp_path / ("x" * 90)
     long.mkdir(mode=0o700)
-    _, errors = group.start(XDG_RUNTIME_DIR=str(long)).communicate(timeout=30)
+    _, errors = group.start(XDG_RUNTIME_DIR=str(long)).communicate(timeout=patient(10))
     assert "a socket's name has at most 107 bytes" in " ".join(errors.replace("│", "").split())
