@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock.data.profiling.record_files import RecordFile, read_records
 from penstock.data.profiling.record_folder import record_folder
 from penstock.throughput.profiles.profile import Profile, loads
 from tests.data.planes import eventually
+from tests.patience import patient
 
 PROGRAM = """
 import hashlib, os, sys, time
@@ -85,6 +87,8 @@ if __name__ == "__main__":
                 raise SystemExit(7)
             if "wait" in options:
                 open("began", "w").close()
+                while not os.path.exists("go"):
+                    time.sleep(0.01)
     print(digest.hexdigest(), flush=True)
 """
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
@@ -104,8 +108,15 @@ def run_program(
     if options is not None:
         command = [PENSTOCK, "profile", "-o", str(folder / "p.json"), *options, "--", *command]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=55, env=environ(), cwd=folder
+        command, capture_output=True, text=True, timeout=patient(20), env=environ(), cwd=folder
     )
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """For temporary files: PyTorch's workers make sockets there, whose names are short."""
+    with tempfile.TemporaryDirectory(prefix="p-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def environ() -> dict[str, str]:
@@ -189,7 +200,7 @@ def test_a_program_without_a_loader_is_named(
         [PENSTOCK, "profile", "--", sys.executable, "train.py"],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=patient(20),
         env=environ(),
         cwd=tmp_path,
     )
@@ -202,7 +213,7 @@ def test_a_command_that_is_none_is_named(tmp_path: Path) -> None:
         [PENSTOCK, "profile", "--", "./no-such-program"],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=patient(20),
         env=environ(),
         cwd=tmp_path,
     )
@@ -230,7 +241,7 @@ def test_sigterm_is_the_programs(tmp_path: Path) -> None:
     try:
         eventually((tmp_path / "began").exists, 40)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=40)
+        process.communicate(timeout=patient(20))
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGTERM
@@ -312,7 +323,7 @@ def profile_command(folder: Path, *arguments: str, **variables: str) -> Any:
         [PENSTOCK, "profile", *arguments],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=patient(20),
         env={**environ(), **variables},
         cwd=folder,
     )
@@ -378,31 +389,33 @@ def test_more_cores_than_workers_can_be_simulated_for_are_named(file: str) -> No
     assert "--cores 5000: as many workers go with them" in " ".join(answer.output.split())
 
 
-def test_a_program_goes_on_when_its_profiler_is_killed_and_nothing_stays(tmp_path: Path) -> None:
+def test_a_program_goes_on_when_its_profiler_is_killed_and_nothing_stays(
+    tmp_path: Path, short_folder: Path
+) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
-    folders = tmp_path / "folders"
-    folders.mkdir()
-    variables = {**environ(), "TMPDIR": str(folders)}
-    program = [sys.executable, "train.py", "map", "workers=1", "epochs=3", "wait=1"]
-    process = subprocess.Popen(
-        [PENSTOCK, "profile", "--", *program],
+    variables = {**environ(), "TMPDIR": str(short_folder)}
+    program = [sys.executable, "train.py", "map", "workers=1", "epochs=2", "size=80"]
+    with subprocess.Popen(
+        [PENSTOCK, "profile", "--", *program, "wait=1"],
         stdout=subprocess.PIPE,
         text=True,
         env=variables,
         cwd=tmp_path,
-    )
-    try:
-        eventually((tmp_path / "began").exists, 40)
-    finally:
-        process.kill()
-    output, _ = process.communicate(timeout=50)  # the program has it too: until it has ended
+    ) as process:
+        try:
+            eventually((tmp_path / "began").exists, 40)
+        finally:
+            process.kill()
+        (tmp_path / "go").touch()
+        # The program has the pipe too: until it has ended.
+        output, _ = process.communicate(timeout=patient(20))
     alone = subprocess.run(
-        [*program[:-1]], capture_output=True, text=True, timeout=50, env=environ(), cwd=tmp_path
+        program, capture_output=True, text=True, timeout=patient(20), env=environ(), cwd=tmp_path
     )
     assert output == alone.stdout
-    assert len(list(folders.glob("penstock-profile-*"))) == 1
-    profile_command(tmp_path, "--", sys.executable, "-c", "1", TMPDIR=str(folders))
-    assert not list(folders.glob("penstock-profile-*"))
+    assert len(list(short_folder.glob("penstock-profile-*"))) == 1
+    profile_command(tmp_path, "--", sys.executable, "-c", "1", TMPDIR=str(short_folder))
+    assert not list(short_folder.glob("penstock-profile-*"))
 
 
 def test_a_folder_of_a_session_that_lives_stays(
