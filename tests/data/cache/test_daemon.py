@@ -64,6 +64,19 @@ def test_two_clients_share_what_one_has_read(running: Daemon, folder: Path) -> N
     running.wait_for(folder, misses=5, hits=5, hit_bytes=5000, miss_bytes=5000)
 
 
+def test_a_client_that_is_dropped_lets_go_of_all_that_it_had(running: Daemon, folder: Path) -> None:
+    made = files(folder, 1)
+    descriptors = psutil.Process().num_fds()
+    mapped = Path("/proc/self/maps").read_text().count("memfd:penstock-cache")
+    client = CacheClient(running.place)
+    for _ in range(2):
+        assert read(client, folder, "0.bin") == made["0.bin"]
+    assert Path("/proc/self/maps").read_text().count("memfd:penstock-cache") > mapped
+    del client
+    assert Path("/proc/self/maps").read_text().count("memfd:penstock-cache") == mapped
+    assert psutil.Process().num_fds() == descriptors
+
+
 def test_a_changed_file_is_never_given_as_it_was(running: Daemon, folder: Path) -> None:
     files(folder, 1)
     client = CacheClient(running.place)

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -73,7 +74,11 @@ class CacheClient:
         self._notes: dict[str, dict[str, int]] = {}
         self._noted = clock()
         self._mapped: dict[str, MappedPath | None] = {}  # None: the daemon does not grant it
-        os.register_at_fork(after_in_child=self._begin_in_child)
+        _begin_in_children(weakref.WeakMethod(self._begin_in_child))
+
+    def __del__(self) -> None:
+        for sock in self._idle:
+            sock.close()
 
     def _begin_in_child(self) -> None:
         self._lock = threading.Lock()
@@ -262,6 +267,16 @@ class CacheClient:
                 self._place,
                 why,
             )
+
+
+def _begin_in_children(begin: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Have a client begin anew in forks. What is registered stays for ever: the client must not."""
+
+    def after() -> None:
+        if (there := begin()) is not None:
+            there()
+
+    os.register_at_fork(after_in_child=after)
 
 
 def address(place: str) -> str:
