@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import psutil
 
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.protocol import ConsumerEntry
@@ -95,6 +97,24 @@ def eventually(true: Callable[[], Any], seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < deadline, "it never became true"
         time.sleep(0.01)
+
+
+def local_workers() -> list[psutil.Process]:
+    """The children of this process that live.
+
+    Those are left out that `multiprocessing` starts once to help it with ``spawn`` and
+    ``forkserver``, and keeps for good: they are there in whatever comes after a test of such.
+    """
+    helpers = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            command = " ".join(child.cmdline())
+            if child.status() != psutil.STATUS_ZOMBIE and not any(
+                one in command for one in helpers
+            ):
+                found.append(child)
+    return found
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.torch_loading import torch_loader
 from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data import planes
-from tests.data.planes import end, eventually, same, spawn
+from tests.data.planes import end, eventually, local_workers, same, spawn
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -174,10 +174,6 @@ def test_a_state_goes_on_with_persistent_workers(steps: int) -> None:
     second = make(DataLoader, **options)
     second.load_state_dict(state)
     assert same(contents(second), wanted)
-
-
-def local_workers() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
 
 
 class Faulty(Images):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from torch.utils import data as torch_data
@@ -24,7 +23,7 @@ from penstock.data.queue.assignment import MISSING_SECONDS
 from penstock.data.torch_loading import torch_loader
 from penstock.data.torch_loading.torch_loader import DataLoader
 from tests.data import planes
-from tests.data.planes import end, same, spawn
+from tests.data.planes import end, local_workers, same, spawn
 from tests.patience import patient
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -176,11 +175,7 @@ def test_a_maker_that_is_killed_loses_and_repeats_nothing(
     for step, batch in enumerate(make(DataLoader, dataset, num_workers=4)):
         got.append(batch[0])
         if step == 10:
-            local = [
-                one.pid
-                for one in psutil.Process().children()
-                if one.pid not in pids_of(two_workers)
-            ]
+            local = [one.pid for one in local_workers() if one.pid not in pids_of(two_workers)]
             pid = two_workers[0].pid if victim == "data worker" else local[0]
             os.kill(pid, signal.SIGKILL)
     assert same(got, wanted)
