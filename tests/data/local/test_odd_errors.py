@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch.utils import data as torch_data
 
+from penstock.data.local import workers
 from penstock.data.torch_loading.torch_loader import DataLoader
 
 BAD = 13
@@ -75,7 +76,10 @@ def test_they_are_those_of_pytorch(error: Exception) -> None:
         assert lines[-1][-6:].isascii()
 
 
-def test_a_worker_that_has_closed_its_connection_is_lost_and_named() -> None:
+def test_a_worker_that_has_closed_its_connection_is_lost_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "END_SECONDS", 0.2)  # what it is given to end by itself
     gc.collect()  # what PyTorch shares of earlier tests ends a process that has closed it
     got, error = load(DataLoader, Closing(ValueError()))
     assert got == list(range(12))
