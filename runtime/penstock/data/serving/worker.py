@@ -3,10 +3,10 @@
 It serves those whom its `Connector` finds, opens the pipelines that they send (signed with the
 job's token) and answers each request exactly once. In a share group it serves the training
 processes of all members: those of other jobs by the group's token, with which their pipelines are
-then signed. Batches are made in the main thread, in the order of the requests, and sent from there;
-a thread for each connection takes requests in. On SIGTERM it takes no more, finishes the batch in
-hand, returns the rest and exits 0. It may be killed at any time: whoever waits for its batches has
-them made elsewhere.
+then signed. Batches are made in the main thread, for each training process in the order of its
+requests and for all in turn, and sent from there; a thread for each connection takes requests in.
+On SIGTERM it takes no more, finishes the batch in hand, returns the rest and exits 0. It may be
+killed at any time: whoever waits for its batches has them made elsewhere.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ from penstock.data.serving.consumer_connection import (
 )
 from penstock.data.serving.figures import Figures
 from penstock.data.serving.group_reports import GroupReports
+from penstock.data.serving.request_queue import RequestQueue
 from penstock.data.serving.shared.common_samples import GoneError
 from penstock.data.serving.shared.free_samples import BatchOfTilesError, NothingLeftError
 from penstock.data.serving.shared.shared_pools import SharedPools
@@ -83,6 +84,7 @@ ARRIVE_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 0.5
 """Unless something comes, which ends the wait."""
 MAX_QUEUED: Final = 4096
+"""Requests of one training process."""
 
 
 class DataWorker:
@@ -111,7 +113,7 @@ class DataWorker:
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._token, self._group, self._rank = token, group, rank
         self._lines: dict[str, ConsumerConnection] = {}
-        self._queue: deque[Request] = deque()
+        self._queue = RequestQueue[Request]()
         self._changed = threading.Condition()
         self.leaving = False
         self._level = logging.INFO  # of its coming and going
@@ -154,7 +156,7 @@ class DataWorker:
                 if not self._orders and not self._queue:
                     self._changed.wait(IDLE_SECONDS)
                 order = self._orders.popleft() if self._orders else None
-                request = self._queue.popleft() if self._queue and not order else None
+                request = self._queue.take() if order is None else None
             if order is not None:
                 order()
             elif request is not None:
@@ -297,8 +299,8 @@ class DataWorker:
         """Return what was not begun, and let everything that was sent arrive."""
         self._connector.say_goodbye()
         with self._changed:
-            lines, queued = list(self._lines.values()), list(self._queue)
-            self._queue.clear()
+            lines = list(self._lines.values())
+            queued = [request for line in lines for request in self._queue.remove(line)]
         for line in lines:
             self.reply(line, messages.LEAVING, [])
         for request in queued:
@@ -373,9 +375,9 @@ class DataWorker:
                 for step, indices, block in steps
             ]
             with self._changed:
-                if len(self._queue) + len(requests) > MAX_QUEUED:
+                if self._queue.count(line) + len(requests) > MAX_QUEUED:
                     raise FrameError(f"more than {MAX_QUEUED} requests at once")
-                self._queue += requests
+                self._queue.put(requests)
                 self._changed.notify_all()
             if self.leaving:  # too late: `_go` may have looked already
                 self._return_queued(line)
@@ -383,9 +385,7 @@ class DataWorker:
             line.streams.drop(header[0])
             self._order(partial(self._shared.rest, line, header[0]))
             with self._changed:
-                dropped = [r for r in self._queue if r.line is line and r.stream == header[0]]
-                for request in dropped:
-                    self._queue.remove(request)
+                dropped = self._queue.remove(line, lambda one: one.stream == header[0])
             for request in dropped:
                 line.send(messages.DROPPED, naming(request))
         elif kind == messages.PIPELINE:
@@ -414,13 +414,7 @@ class DataWorker:
 
     def _return_queued(self, line: ConsumerConnection, digest: bytes | None = None) -> None:
         with self._changed:
-            late = [
-                request
-                for request in self._queue
-                if request.line is line and digest in (None, request.digest)
-            ]
-            for request in late:
-                self._queue.remove(request)
+            late = self._queue.remove(line, lambda one: digest in (None, one.digest))
         for request in late:
             self.reply(line, messages.DROPPED, naming(request))
 
@@ -438,8 +432,7 @@ class DataWorker:
         with self._changed:
             if self._lines.get(line.name) is line:
                 del self._lines[line.name]
-            for request in [r for r in self._queue if r.line is line]:
-                self._queue.remove(request)
+            self._queue.remove(line)
             self._connector.pause(line.name)
             self._changed.notify_all()
         line.sock.close()
