@@ -187,6 +187,25 @@ def test_others_are_asked_where_a_data_worker_stands_still(
         planes.end(still)
 
 
+def test_a_data_worker_that_has_yet_to_open_the_pipeline_is_not_waited_for(
+    consumer: Consumer,
+) -> None:
+    share(consumer)
+    own = loader()
+    with workers(consumer):
+        whole(steps(begin(own, plain)))
+    planes.eventually(lambda: not consumer.workers)
+    still = planes.spawn(consumer)
+    planes.eventually(lambda: consumer.workers)
+    still.send_signal(signal.SIGSTOP)
+    made = consumer.counts.made_here
+    whole(steps(begin(own, plain)))
+    assert consumer.workers, "it was waited for until it was lost"
+    assert consumer.counts.made_here - made == 13
+    still.send_signal(signal.SIGCONT)
+    planes.end(still)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

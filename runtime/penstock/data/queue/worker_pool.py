@@ -128,11 +128,14 @@ class WorkerPool:
             return self.makers.awaits(queue)
 
     def serves(self, queue: BatchQueue) -> bool:
-        """Whether a data worker is there that has a queue's pipeline, or opens it now."""
+        """Whether a data worker can be asked for batches of a queue now.
+
+        One that opens its pipeline cannot: to load what a program uses takes seconds.
+        """
         digest = queue.digest_for(local=False)
         with self.makers.lock:
             links = [link for link in self.makers.links.values() if not link.local]
-            return any(link.usable(digest) or link.opens(digest) for link in links)
+            return any(link.usable(digest) for link in links)
 
     def provide(self, queue: BatchQueue, packed: PackedPipeline | None) -> None:
         """The pipeline of a queue is packed, for data workers; None: it cannot be sent."""
