@@ -14,11 +14,11 @@ MIB = 1 << 20
 
 
 def connected(address: str) -> socket.socket:
-    """A connection; ``address`` may be the name of a socket of this machine."""
+    """A connection; ``address`` may be the name, or the path, of a socket of this machine."""
     if ":" not in address:
         local = socket.socket(socket.AF_UNIX)
+        local.connect(address if address.startswith("/") else f"\0{address}")
         local.settimeout(10)
-        local.connect(f"\0{address}")
         return local
     return socket.create_connection(split_address(address), 10)
 

@@ -111,9 +111,11 @@ LISTENERS: Final = (
         name="keeper of a share group on one machine",
         made=("runtime/penstock/data/share_keeper.py:start_unix_server",),
         where="a Unix socket in a folder of the user's own",
-        who="processes of the same user",
-        attack="not attacked here",
-        bound="a line of bounded length each",
+        who="processes of the same user: nobody else may look into the folder",
+        attack="240 connections that say nothing, or half of something, with 256 descriptors; "
+        "900 that send what is no request; 20 MiB without an end; open files that nobody asked for",
+        bound="32 connections without a request, 10 s for each; requests of 256 KiB; 256 members; "
+        "a line of the log in 10 s",
     ),
     Listener(
         name="parameter server",

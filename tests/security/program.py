@@ -13,7 +13,9 @@ import resource
 import socket
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, cast
 
 TOKEN = "the job's token"
@@ -110,6 +112,23 @@ def processes() -> None:
         say(f"knows {len(made.read() or ())}")
 
 
+def keeper() -> None:
+    from penstock.data.share_keeper import Keeper, connect
+    from penstock.data.share_places import SOCKET
+
+    folder = Path.cwd()
+
+    def work_beside() -> None:
+        while (sock := connect(folder)) is None:
+            time.sleep(0.01)
+        sock.close()
+        say(folder / SOCKET)
+        work()
+
+    threading.Thread(target=work_beside, daemon=True).start()
+    asyncio.run(Keeper(folder).run())
+
+
 def in_background(main: Callable[[], Awaitable[None]]) -> None:
     def run() -> None:
         asyncio.run(cast("Any", main()))
@@ -149,7 +168,16 @@ def probes() -> None:
 
 KINDS: dict[str, Callable[[], None]] = {
     each.__name__: each
-    for each in (consumer, parameter_server, leader, readiness, store, processes, standalone)
+    for each in (
+        consumer,
+        parameter_server,
+        leader,
+        readiness,
+        store,
+        processes,
+        standalone,
+        keeper,
+    )
 } | {"probes": probes}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import socket
 import ssl
 from collections.abc import Callable
@@ -15,7 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.enums import ShareOrder
 from penstock.base.listener import split_address
+from penstock.crds import environment as names
+from penstock.data import share_keeper, share_membership
+from penstock.data.protocol import InputOptions
+from penstock.data.share_keeper import options_of_group
 from penstock.data.transport import handshake
 from penstock.trainer.group import step_barrier
 from tests.house.listeners import made_in_rooms
@@ -275,6 +281,66 @@ def test_a_group_sums_among_idle_connections(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="refused"):
                 socket.create_connection((other, port), 5)
         assert host == "127.0.0.9"
+
+
+RUBBISH = (
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\xff\x00\n",
+    b"null\n",
+    b"[" * 100_000 + b"\n",
+    b"{}\n",
+    b'{"data_workers": 1e999, "options": {}}\n',
+    b'{"data_workers": 100000, "options": {}}\n',
+    b'{"data_workers": 0, "options": {}}\n',
+    b'{"data_workers": 0, "options": {"share": {"group": 3}}}\n',
+)
+
+
+def told(address: str, said: bytes) -> bytes:
+    """All that somebody is told who says this."""
+    with connected(address) as sock:
+        sock.sendall(said)
+        sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            return sock.makefile("rb").read()
+    return b""
+
+
+def test_a_share_group_does_not_notice_strangers(tmp_path: Path) -> None:
+    options = options_of_group("search", ShareOrder.FREE, 0, InputOptions())
+    wants = {"data_workers": 0, "options": options.model_dump(mode="json")}
+    with program("keeper", tmp_path) as victim:
+        address = victim.address
+        member, environ = share_membership.join(tmp_path, wants)
+        before = victim.cost()
+        for said in (b"", b'{"data_workers"'):  # nothing, or half of something
+            with silence(address, 240, said):
+                other, found = share_membership.join(tmp_path, wants)
+                assert found == environ
+                other.close()
+                assert victim.ask() == "done"
+                held = victim.cost()
+                assert held.threads <= before.threads + 1  # the one that loads the server ends
+                assert held.descriptors <= before.descriptors + share_keeper.MAX_NEWCOMERS + 4
+        for said in RUBBISH:
+            answer = told(address, said)
+            assert environ[names.JOB_TOKEN].encode() not in answer
+            assert not answer or set(json.loads(answer)) == {"error"}
+            churn(address, 100, said)
+        assert flood(address, b"", b"x", 20) < 4 * MIB
+        with socket.socket(socket.AF_UNIX) as sock, Path(__file__).open("rb") as file:
+            sock.connect(address)
+            socket.send_fds(sock, [b"\n"], [file.fileno()] * 4)
+        eventually(lambda: victim.cost().descriptors <= before.descriptors, 10, "they are kept")
+        assert victim.cost().memory_bytes < before.memory_bytes + MOST_MEMORY
+        assert victim.log_lines() < MOST_LINES
+        other, found = share_membership.join(tmp_path, wants)
+        assert found == environ
+        for each in (member, other):
+            each.setblocking(False)
+            with pytest.raises(BlockingIOError):  # its connection is as it was
+                each.recv(1)
+            each.close()
 
 
 def test_probes_of_readiness_leave_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ The first ``penstock run --share GROUP`` starts it, apart from its own process t
 the others have it still. Whoever shares keeps a connection to it, which ends with him however he
 ends; some seconds after the last it ends too, and leaves a summary. One that was killed is started
 again by those who are left, at the same address and with the same token, which their programs know.
+
+Who says nothing, or what is no request, gets nothing and is sent away; few of them are there at a
+time, and none keeps a program out or the group alive.
 """
 
 from __future__ import annotations
@@ -25,18 +28,23 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from penstock.base.enums import ShareOrder
+from penstock.base.log_limit import LogLimit
 from penstock.crds import environment as names
 from penstock.data.memory import read_memory
 from penstock.data.protocol import InputOptions, ShareOptions
 from penstock.data.share_places import ALIVE, LOG, SOCKET, STATE, SUMMARY
-from penstock.data.standalone import LocalDataPlane, configure_log
+from penstock.data.standalone import LocalDataPlane, check_count, configure_log
+from penstock.data.transport.frame import set_send_timeout
 
 logger = logging.getLogger(__name__)
 
 LINGER_SECONDS: Final = 10.0
 """Without anybody who shares; a search that starts one program after the other needs no more."""
 HELLO_SECONDS: Final = 10.0
-MAX_LINE: Final = 1 << 20
+MAX_LINE: Final = 1 << 18
+MAX_MEMBERS: Final = 256
+MAX_NEWCOMERS: Final = 32
+"""That have not said what they want; the oldest goes for another, and asks again if it is one."""
 WINDOW_SHARE: Final = 4
 """This part of the memory all data workers together keep, where nobody says how much."""
 
@@ -47,9 +55,11 @@ class Keeper:
     def __init__(self, folder: Path, linger_seconds: float = LINGER_SECONDS) -> None:
         self._folder = folder
         self._linger = linger_seconds
-        self._members: set[int] = set()
-        self._joined: set[int] = set()
-        self._most_members = self._next = 0
+        self._newcomers: dict[asyncio.StreamWriter, None] = {}
+        self._members: set[asyncio.StreamWriter] = set()
+        self._joined: set[asyncio.StreamWriter] = set()
+        self._most_members = 0
+        self._refusals = LogLimit()
         self._changed = asyncio.Event()
         self._options: InputOptions | None = None
         self._plane: LocalDataPlane | None = None
@@ -65,7 +75,9 @@ class Keeper:
         fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path = self._folder / SOCKET
         path.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._serve, path, limit=MAX_LINE)
+        server = await asyncio.start_unix_server(
+            self._serve, path, limit=MAX_LINE, backlog=2 * MAX_NEWCOMERS
+        )
         loop = asyncio.get_running_loop()
         stopped = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, stopped.set)
@@ -90,46 +102,65 @@ class Keeper:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One member: what it wants, what it is told, and then nothing until it ends."""
-        self._next += 1
-        number = self._next
-        self._members.add(number)
-        self._changed.set()
+        while len(self._newcomers) >= MAX_NEWCOMERS:
+            oldest = next(iter(self._newcomers))
+            del self._newcomers[oldest]
+            oldest.transport.abort()
+        self._newcomers[writer] = None
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 line = await reader.readline()
+            self._newcomers.pop(writer, None)
             if not line:
                 return  # it only looked whether anybody is here
-            asked = json.loads(line)
-            try:
-                answer = await self._join(asked)
-                self._joined.add(number)
+            self._members.add(writer)
+            self._changed.set()
+            answer = await self._answer(line)
+            async with asyncio.timeout(HELLO_SECONDS):
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+            if "error" not in answer:
+                self._joined.add(writer)
                 self._most_members = max(self._most_members, len(self._joined))
-            except (ValueError, KeyError, TypeError, OSError) as error:
-                answer = {"error": str(error)}
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-            while await reader.read(4096):
-                pass  # it has nothing more to say
-        except (TimeoutError, OSError, ValueError):
-            logger.warning("somebody came and did not say what for")
+                await reader.read(1)  # it has nothing more to say
+        except (TimeoutError, OSError, ValueError) as error:
+            message = "somebody came and did not say what for: %s"
+            self._refusals.log(logger, logging.WARNING, message, type(error).__name__)
         finally:
-            self._members.discard(number)
-            self._joined.discard(number)
+            self._newcomers.pop(writer, None)
+            self._members.discard(writer)
+            self._joined.discard(writer)
             self._changed.set()
             with contextlib.suppress(OSError):
                 writer.close()
 
-    async def _join(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        """What somebody is told: where the data workers are found, or what is wrong."""
+        try:
+            if len(self._members) > MAX_MEMBERS:
+                raise ValueError(f"{MAX_MEMBERS} programs share already")
+            asked = json.loads(line)
+            if not isinstance(asked, dict) or type(asked.get("data_workers")) is not int:
+                raise ValueError("a request has data_workers, a number, and options")
+            return await self._join(asked["data_workers"], asked.get("options"))
+        except (ValueError, RecursionError, OSError) as error:
+            message = "somebody is refused: %s"
+            self._refusals.log(logger, logging.WARNING, message, str(error)[:200])
+            return {"error": str(error)}
+
+    async def _join(self, count: int, asked: object) -> dict[str, Any]:
         """Have what a member wants running.
 
         Raises:
-            ValueError: the group is another than it says.
+            ValueError: the group is another than it says, or it does not say which.
         """
-        count = int(asked["data_workers"])
+        check_count(count)
         try:
-            options = InputOptions.model_validate(asked["options"])
+            options = InputOptions.model_validate(asked)
         except ValidationError as error:
             raise ValueError(f"options: {error.errors(include_url=False)[0]['msg']}") from error
+        if options.share is None:
+            raise ValueError("options.share: members of a group say which")
         async with self._lock:
             if self._options is not None and options != self._options:
                 raise ValueError(_differing(self._options, options))
@@ -229,7 +260,7 @@ def main(folder: str) -> int:
 def connect(folder: Path) -> socket.socket | None:
     """A connection to a group's keeper; None where there is none."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(HELLO_SECONDS)
+    set_send_timeout(sock, HELLO_SECONDS)  # Python's own would refuse to wait for many before
     try:
         sock.connect(str(folder / SOCKET))
     except OSError:
