@@ -1,7 +1,7 @@
 """The cache of files, real daemons and programs: CoorDL's and DS-Analyzer's figures beside ours.
 
     python -m benchmarks.cache --seed 0 --json [--share 0.35,0.5,0.65] [--jobs 8] [--nodes 2,3,4]
-        [--intercept] [--only shares,jobs,nodes,intercept] [--plot caches.png]
+        [--intercept] [--only shares,jobs,worth,nodes,intercept] [--plot caches.png]
 
 ``shares`` (PVLDB 14(5), Fig. 4 and section 7.1): one job, a cache of a share of its files on a
 storage of 50 MB/s; ``missed`` is what each epoch reads of it, counted by the kernel for daemon and
@@ -11,9 +11,11 @@ for the bytes that were read, and of a core, for what program and daemon compute
 which does other things meanwhile finds the same. ``seconds_page_cache`` are of the same reads where
 the model says what is in memory, in turns with them; ``wall_seconds`` of a clock.
 ``jobs`` (section 7.3): data sets that several jobs read in an epoch: 884 GB of 146 GB is
-6.05 of them. ``nodes`` (section 7.2): daemons that divide the files, of which one is killed, and a
-peer whose answers are wrong. ``intercept``: unmodified programs. Nothing is dropped from the page
-cache of the machine, and nothing needs a right.
+6.05 of them. ``worth``: two jobs with room for the files of one; who computes long for each file
+fills the cache first, then one comes that does nothing but read. ``nodes`` (section 7.2): daemons
+that divide the files, of which one is killed, and a peer whose answers are wrong. ``intercept``:
+unmodified programs. Nothing is dropped from the page cache of the machine, and nothing needs a
+right.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from benchmarks.caching.intercepting import program_rows
 from benchmarks.caching.jobs import job_rows
 from benchmarks.caching.nodes import lie_row, node_row
 from benchmarks.caching.shares import MB, hit_row, share_row
+from benchmarks.caching.worth import worth_row
 from benchmarks.goals import Goal, at_least, at_most, equal, report
 
-PARTS: Final = ("shares", "jobs", "nodes", "intercept")
+PARTS: Final = ("shares", "jobs", "worth", "nodes", "intercept")
 HIT_FILES: Final = 40
 MISS_GOAL: Final = 0.005
 HIT_GOAL_US: Final = 60.0
@@ -42,6 +45,8 @@ SPEED_GOAL: Final = 1.5
 """At the largest share: with 35 % cached not even a cache of no cost gets there, 0.87 / 0.65."""
 ONCE_GOAL: Final = 0.005
 SAVED_GOAL: Final = 8.0
+MOVED_GOAL: Final = 0.9
+LEFT_GOAL: Final = 0.15
 WAIT_GOAL_MS: Final = 1000.0
 OPEN_GOAL_NS: Final = 1000.0
 SEEN_GOAL: Final = 0.99
@@ -76,6 +81,20 @@ def job_goals(rows: list[dict[str, Any]]) -> list[Goal]:
         at_least("LRU alone by one stream", SAVED_GOAL, read["LRU alone (model)"] / shared),
         at_most(
             "epochs with lost or repeated samples", 0, sum(row["wrong_epochs"] for row in rows)
+        ),
+    ]
+
+
+def worth_goals(row: dict[str, Any]) -> list[Goal]:
+    """Room goes to who waits, and costs nobody more than to be without it."""
+    moved = row["waits_holds"] / row["waits_quota"] if row["waits_quota"] else None
+    return [
+        at_least("held by the job that waits, of what it is given", MOVED_GOAL, moved),
+        at_most("read by it then in an epoch, of its files", LEFT_GOAL, row["waits_read_after"]),
+        at_most(
+            "read in an epoch by a job without room, beside its files once",
+            ONCE_GOAL,
+            max(row["waits_read_before"], row["computes_read_after"]) - 1,
         ),
     ]
 
@@ -166,7 +185,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=numbers, default=[0.35, 0.5, 0.65], help="that is cached")
-    parser.add_argument("--jobs", type=int, help="of the part jobs; default 8")
+    parser.add_argument(
+        "--jobs", type=int, help="the parts jobs, of so many (default 8), and worth"
+    )
     parser.add_argument("--nodes", type=numbers, help="of the part nodes; default 2,3,4")
     parser.add_argument("--intercept", action="store_true", help="the part intercept")
     parser.add_argument("--only", help="parts, by commas; default: those named, or all")
@@ -195,7 +216,7 @@ def parts(options: argparse.Namespace) -> tuple[str, ...]:
     if options.only:
         return tuple(options.only.split(","))
     named = (
-        *(("jobs",) if options.jobs else ()),
+        *(("jobs", "worth") if options.jobs else ()),
         *(("nodes",) if options.nodes else ()),
         *(("intercept",) if options.intercept else ()),
     )
@@ -219,6 +240,9 @@ def run(
     if "jobs" in wanted:
         result["jobs"] = job_rows(files, options.jobs or 8, min(share), seed)
         goals += job_goals(result["jobs"])
+    if "worth" in wanted:
+        result["worth"] = [worth_row(folder / "worth", options.files, options.rate, seed)]
+        goals += worth_goals(result["worth"][0])
     if "nodes" in wanted:
         counts = [int(one) for one in options.nodes or (2, 3, 4)]
         result["nodes"] = [node_row(files, one, max(share), seed, folder) for one in counts]

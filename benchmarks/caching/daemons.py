@@ -183,6 +183,8 @@ class Reader:
             folder, name = str(self.files.folder), self.files.name(number)
             content = self.client.fetch(descriptor, folder, name).content
             found = self.storage.read(descriptor) if content is None else content
+            if content is None:  # as an intercepted file does
+                self.client.note_storage(folder, len(found), begun)
         finally:
             os.close(descriptor)
         self.longest_seconds = max(self.longest_seconds, time.perf_counter() - begun)

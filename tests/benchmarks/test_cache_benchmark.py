@@ -18,6 +18,7 @@ from benchmarks.caching.jobs import job_rows
 from benchmarks.caching.nodes import WAYS, lie_row, node_row
 from benchmarks.caching.pages import TwoLists
 from benchmarks.caching.shares import modelled, modelled_in_order, share_row
+from benchmarks.caching.worth import worth_row
 
 
 def test_a_page_cache_that_is_read_in_order_has_nothing_in_time() -> None:
@@ -64,6 +65,17 @@ def test_a_storage_keeps_its_rate_over_time(monkeypatch: pytest.MonkeyPatch) -> 
     before = now[0]
     Limit(0).passed(1 << 30)
     assert now[0] == before
+
+
+@pytest.mark.slow
+def test_room_goes_to_the_job_that_waits(tmp_path: Path) -> None:
+    row = worth_row(tmp_path, 60, 25e6, 1)
+    assert row["first_had"] == 1
+    assert row["waits_read_before"] > 0.5, "it comes to a full cache, and reads at once"
+    assert row["waits_holds"] >= 0.9
+    assert row["waits_read_after"] < row["waits_read_before"]
+    assert row["computes_read_after"] <= 1
+    assert cache.worth_goals(row)[0].ok
 
 
 @pytest.mark.slow

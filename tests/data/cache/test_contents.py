@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.data.cache.index import WAYS, Index, index_bytes
-from penstock.data.cache.node.arena import Arena, Extents
+from penstock.data.cache.index import WAYS, Index, index_bytes, part_of, place_of
+from penstock.data.cache.node.arena import RETIRED_SECONDS, Arena, Extents
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.met import MetFiles
 from penstock.data.cache.policy import Key, Verdict, key_of
@@ -60,12 +60,30 @@ TestPieces = Pieces.TestCase
 
 def test_an_arena_takes_no_more_memory_than_it_may() -> None:
     arena = Arena(100)
-    assert arena.take(60, room=60) == 0
-    assert arena.take(30, room=20) is None
-    assert arena.take(20, room=20) == 60
-    arena.give_back(0, 60)
-    assert arena.take(50, room=0) == 0, "where something lay before"
+    assert arena.take(60, 60, 0.0) == 0
+    assert arena.take(30, 20, 0.0) is None
+    assert arena.take(20, 20, 0.0) == 60
+    arena.retire(0, 60, 0.0)
+    assert arena.take(50, 0, RETIRED_SECONDS) is None, "somebody may still be copying it"
+    assert arena.take(50, 0, RETIRED_SECONDS + 1) == 0, "where something lay before"
     assert arena.touched == 80
+    arena.close()
+
+
+def test_an_arena_gives_its_memory_back_by_the_part() -> None:
+    arena = Arena(100)
+    places = [arena.take(size, 1000, 0.0) for size in (60, 60, 300)]
+    assert [part_of(place or 0) for place in places] == [(0, 0), (1, 0), (2, 0)]
+    assert arena.parts() == {2: 300, 1: 60, 0: 60}
+    assert not arena.give_back_empty()
+    arena.view(place_of(1, 0), 60)[:] = b"x" * 60
+    view = arena.view(place_of(1, 0), 60)
+    arena.retire(place_of(1, 0), 60, 0.0)
+    assert arena.give_back_empty()
+    assert arena.parts() == {2: 300, 0: 60}
+    assert arena.descriptor(1) is None
+    assert bytes(view) == b"x" * 60, "who has it has it"
+    assert arena.take(70, 1000, 0.0) == place_of(3, 0), "a number is used once"
     arena.close()
 
 
@@ -108,6 +126,12 @@ def test_a_file_without_a_place_in_the_index_is_not_in_it() -> None:
         assert (index.find(Key(1, inode, 1, 1)) is not None) is one
 
 
+def granted(contents: Contents, path: str, part: int | None = None) -> int:
+    shared = contents.shared(path, part)
+    assert shared is not None
+    return shared
+
+
 @pytest.mark.slow
 def test_readers_never_get_bytes_of_another_file(tmp_path: Path) -> None:
     """Files change, are read in and given up while others copy them from the shared memory."""
@@ -117,9 +141,12 @@ def test_readers_never_get_bytes_of_another_file(tmp_path: Path) -> None:
     ending, wrong, right = threading.Event(), [], [0]
 
     def copy() -> None:
-        mapped = MappedPath(*contents.shared(path))
+        mapped = MappedPath(granted(contents, path))
         while not ending.is_set():
             for key, expected in list(versions.items())[-6:]:
+                part = mapped.lacks(key)
+                if part is not None:
+                    mapped.add(part, granted(contents, path, part))
                 found = mapped.read(key)
                 if found is not None:
                     right[0] += 1
@@ -143,7 +170,7 @@ def test_readers_never_get_bytes_of_another_file(tmp_path: Path) -> None:
                 if verdict is Verdict.ADMIT:
                     assert held is not None
                     assert contents.read_in(held, opened.fileno())
-                    assert bytes(contents.view(held)) == content
+                    assert bytes(held.view) == content
                     contents.release(held)
         until(lambda: right[0] > 0)
     finally:
@@ -151,6 +178,68 @@ def test_readers_never_get_bytes_of_another_file(tmp_path: Path) -> None:
         for reader in readers:
             reader.join()
     assert wrong == []
+
+
+def test_memory_goes_to_who_waits_most_and_no_file_in_use_does(tmp_path: Path) -> None:
+    """Two paths of 30 files, and room for 20 in parts of three."""
+    now, size, paths = [0.0], 80_000, ("/computes", "/waits")
+    contents = Contents(20 * size, paths, clock=lambda: now[0])
+    made = {}
+    for number in range(60):
+        file = tmp_path / f"{number}"
+        file.write_bytes(bytes([number]) * size)
+        made[file] = paths[number // 30], key_of(file.stat())
+
+    def epoch(wanted: str) -> int:
+        found = 0
+        for file, (path, key) in made.items():
+            now[0] += 0.01
+            if path == wanted:
+                found += keep(contents, file, path, key)
+        return found
+
+    def say(path: str, elapsed: float) -> None:
+        spent = {"storage_bytes": 30 * size, "storage_us": 1_000_000}
+        contents.note_times(path, path, {**spent, "elapsed_us": int(elapsed * 1e6)})
+
+    def held(path: str) -> int:
+        return int(contents.report()[path]["held_bytes"]) // size
+
+    assert epoch("/computes") == 0
+    assert held("/computes") == 20
+    say("/computes", 100)
+    assert epoch("/waits") == 0
+    assert held("/waits") == 0, "nobody has given anything up yet"
+    used = contents.find(made[tmp_path / "0"][1], "/computes")
+    assert used is not None
+    now[0] += 10
+    say("/waits", 1.2)
+    assert held("/computes") == 20, "a quota alone changes nothing"
+    epoch("/waits")
+    assert held("/computes") == 3, "the part with the file that is in use"
+    assert held("/waits") == 17
+    assert epoch("/waits") == 17
+    assert bytes(used.view) == bytes([0]) * size
+    contents.release(used)
+    now[0] += 10
+    epoch("/waits")
+    assert (held("/computes"), held("/waits")) == (0, 20)
+    assert contents.report()["/waits"]["quota_bytes"] == 20 * size
+    assert (epoch("/waits"), epoch("/computes")) == (20, 0)
+
+
+def keep(contents: Contents, file: Path, path: str, key: Key) -> bool:
+    """Read a file as the daemon does; whether it was there, and its bytes are right."""
+    verdict, held = contents.meet(key, path, True)
+    if held is None:
+        return False
+    with file.open("rb") as opened:
+        if verdict is Verdict.ADMIT:
+            assert contents.read_in(held, opened.fileno())
+        opened.seek(0)
+        assert bytes(held.view) == opened.read()
+    contents.release(held)
+    return verdict is Verdict.HIT
 
 
 def test_a_file_that_changes_while_it_is_read_in_is_not_kept(tmp_path: Path) -> None:

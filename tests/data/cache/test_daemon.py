@@ -134,7 +134,7 @@ def test_a_folder_that_is_another_one_is_not_granted(running: Daemon, tmp_path: 
     client = CacheClient(running.place)
     sock = client._connect()
     try:
-        header = [messages.CACHE_PROTOCOL_VERSION, str(tmp_path / "data")]
+        header = [messages.CACHE_PROTOCOL_VERSION, str(tmp_path / "data"), None]
         frame.send(sock, messages.ENTER, header, (), (other,))
         answer = frame.receive(sock, messages.no_body)
         assert answer.kind == messages.REFUSED
@@ -145,17 +145,12 @@ def test_a_folder_that_is_another_one_is_not_granted(running: Daemon, tmp_path: 
 
 
 def test_what_clients_have_mapped_they_cannot_write_to(running: Daemon, folder: Path) -> None:
+    files(folder, 1)
     client = CacheClient(running.place)
-    sock = client._connect()
-    descriptor = os.open(folder, os.O_RDONLY)
-    frame.send(
-        sock, messages.ENTER, [messages.CACHE_PROTOCOL_VERSION, str(folder)], (), (descriptor,)
-    )
-    answer = frame.receive(sock, messages.no_body)
-    sock.close()
-    os.close(descriptor)
-    assert len(answer.descriptors) == 2
-    for shared in answer.descriptors:
+    assert read(client, folder, "0.bin") is not None
+    for part in (None, 0):
+        shared = client._enter(str(folder), part)
+        assert shared is not None
         with pytest.raises(PermissionError):
             os.pwrite(shared, b"x", 0)
         again = os.open(f"/proc/self/fd/{shared}", os.O_RDWR)
@@ -163,6 +158,7 @@ def test_what_clients_have_mapped_they_cannot_write_to(running: Daemon, folder: 
             os.pwrite(again, b"x", 0)
         os.close(again)
         os.close(shared)
+    assert client._enter(str(folder), 1) is None, "there is no such part"
 
 
 def test_a_program_goes_on_when_the_daemon_is_killed(

@@ -2,8 +2,12 @@
 
 A job that fetches at ``F(x) = 1 / (x / C + (1 - x) / S)`` (DS-Analyzer, PVLDB 14(5), section 5.1)
 needs no more cache once ``F(x) >= min(P, G)``, the rate at which it prepares and trains. Until then
-each further byte shortens its stall, most where storage is slow and the data set is read often. The
-next byte goes to the job whose stall it shortens most, as SiloD (EuroSys 23) divides a cache.
+each byte takes the same off the seconds that it waits for each second of its work, most where
+storage is slow and the data set is read often. So the bytes go to one data set after the other, to
+that first whose jobs each byte spares most (as SiloD, EuroSys 23, divides a cache): nobody can
+divide them so that less is waited.
+
+Room moves by reading files anew, so what is divided stays so until another division is worth it.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ from typing import Final
 
 from penstock.throughput.limits.cache_hits import cache_for, fetch_rate, minio_hits
 
-PORTIONS: Final = 1000
-"""A cache is given away in so many parts."""
+WORTH_MOVING: Final = 0.1
+"""The part of the waiting that another division has to spare."""
+LEAST_WAITING: Final = 0.01
+"""Seconds for each second of work; to spare less is worth nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +33,30 @@ class Reading:
         size: bytes of the data set.
         cache_rate: bytes a second from memory (C).
         storage_rate: bytes a second from storage (S).
-        needed_rate: bytes a second that would be no stall (min(P, G)); infinite where unknown.
+        work_rate: bytes a second that its jobs read where they wait for none (min(P, G)).
+        needed_rate: bytes a second at which fetching is never waited for: ``work_rate`` where files
+            are fetched ahead, infinite where they are fetched and prepared in turns.
+        jobs: how many read it, those that do now and then in part.
     """
 
     size: int
     cache_rate: float
     storage_rate: float
+    work_rate: float
     needed_rate: float = math.inf
+    jobs: float = 1.0
 
-    def stall(self, held: float) -> float:
-        """The part of its time that the job waits for files, with so many bytes of them held."""
+    def waiting(self, held: float) -> float:
+        """The seconds that its jobs wait for each second of work, with so many bytes held."""
         rate = fetch_rate(minio_hits(held / self.size), self.cache_rate, self.storage_rate)
-        if math.isinf(self.needed_rate):
-            # How fast it could be is not known: what counts is how much of its fetching is left.
-            return self.storage_rate / rate
-        return max(0.0, 1 - rate / self.needed_rate)
+        least = 1 / min(self.needed_rate, self.cache_rate)
+        return self.jobs * self.work_rate * max(0.0, 1 / rate - least)
+
+    @property
+    def spared(self) -> float:
+        """What each byte held takes off the waiting, up to `enough` of them."""
+        saved = 1 / self.storage_rate - 1 / self.cache_rate
+        return max(0.0, self.jobs * self.work_rate * saved / self.size)
 
     @property
     def enough(self) -> float:
@@ -59,26 +74,32 @@ def allocate(capacity: int, readings: Mapping[str, Reading]) -> dict[str, int]:
         ValueError: a size or rate that is not above 0, by name.
     """
     for name, one in readings.items():
-        for field in ("size", "cache_rate", "storage_rate", "needed_rate"):
+        for field in ("size", "cache_rate", "storage_rate", "work_rate", "needed_rate", "jobs"):
             if not getattr(one, field) > 0:
                 raise ValueError(f"{name}: {field}: {getattr(one, field)}; must be above 0")
-    given = dict.fromkeys(readings, 0.0)
-    left, portion = float(capacity), capacity / PORTIONS
-    while left > 0:
-        best = max(
-            (name for name, one in readings.items() if given[name] < one.enough),
-            key=lambda name: (_gain(readings[name], given[name], min(portion, left)), name),
-            default=None,
-        )
-        if best is None:
-            break
-        part = min(portion, left, readings[best].enough - given[best])
-        given[best] += part
-        left -= max(part, capacity * 1e-12)
-    return {name: int(held) for name, held in given.items()}
+    left, quotas = capacity, {}
+    for name in sorted(readings, key=lambda each: (-readings[each].spared, each)):
+        quotas[name] = min(left, math.ceil(readings[name].enough))
+        left -= quotas[name]
+    return quotas
 
 
-def _gain(reading: Reading, held: float, portion: float) -> float:
-    """What the next bytes take off its stall, for each of them."""
-    part = min(portion, reading.enough - held)
-    return (reading.stall(held) - reading.stall(held + part)) / part
+def divide(
+    capacity: int, readings: Mapping[str, Reading], before: Mapping[str, int]
+) -> dict[str, int]:
+    """The quotas from now on: those before, unless others spare enough of the waiting.
+
+    Raises:
+        ValueError: as `allocate`.
+    """
+    quotas = allocate(capacity, readings)
+    if before.keys() - readings.keys():
+        return quotas
+    waiting = {
+        which: sum(one.waiting(given.get(name, 0)) for name, one in readings.items())
+        for which, given in (("before", before), ("now", quotas))
+    }
+    spared = waiting["before"] - waiting["now"]
+    if spared > LEAST_WAITING and spared > WORTH_MOVING * waiting["before"]:
+        return quotas
+    return {name: before.get(name, 0) for name in readings}

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from penstock.data.cache import messages
 from penstock.data.cache.policy import key_of
 from penstock.data.cache.program.mapped import MappedPath
+from penstock.data.cache.program.times import ProcessTimes, job_name
 from penstock.data.errors import FrameError
 from penstock.data.transport import frame
 
@@ -34,6 +35,7 @@ PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """For how long a daemon that failed is left alone."""
 KEPT_CONNECTIONS: Final = 8
 NOTE_SECONDS: Final = 0.2
+SOURCES: Final = ("memory", "storage")
 
 
 class Answer(NamedTuple):
@@ -71,8 +73,10 @@ class CacheClient:
         self._failures = 0
         self._until = 0.0  # when it may be asked again
         self._said = False
-        self._notes: dict[str, dict[str, int]] = {}
+        self._notes: dict[str, dict[str, float]] = {}
         self._noted = clock()
+        self._times = ProcessTimes(clock)
+        self._job = job_name()
         self._mapped: dict[str, MappedPath | None] = {}  # None: the daemon does not grant it
         _begin_in_children(weakref.WeakMethod(self._begin_in_child))
 
@@ -86,6 +90,7 @@ class CacheClient:
             sock.close()
         self._idle = []
         self._notes = {}
+        self._times.begin()
         if "multiprocessing.util" in sys.modules:  # its processes end without atexit
             from multiprocessing.util import Finalize
 
@@ -103,14 +108,30 @@ class CacheClient:
             return NOTHING
         if now - self._noted > NOTE_SECONDS:
             self.send_notes()
+        begun = time.perf_counter()
         mapped = self._mapped_path(path)
         if mapped is not None:
             key = key_of(os.fstat(descriptor))
             content = mapped.read(key)
+            if content is None and (part := mapped.lacks(key)) is not None:
+                self._map_part(path, mapped, part)
+                content = mapped.read(key)
             if content is not None:
-                self._note(path, hits=1, hit_bytes=key.size)
+                size, micro = key.size, (time.perf_counter() - begun) * 1e6
+                self._note(path, hits=1, hit_bytes=size, memory_bytes=size, memory_us=micro)
                 return Answer(content)
-        return self._ask(descriptor, path, file)
+        found, source = self._ask(descriptor, path, file)
+        if found.content is not None:
+            self._note_times(source, path, len(found.content), begun)
+        return found
+
+    def note_storage(self, path: str, size: int, begun: float) -> None:
+        """A program has read so much of a file itself, since that time of ``perf_counter``."""
+        self._note_times("storage", path, size, begun)
+
+    def _note_times(self, source: str, path: str, size: int, begun: float) -> None:
+        micro = (time.perf_counter() - begun) * 1e6
+        self._note(path, **{f"{source}_bytes": size, f"{source}_us": micro})
 
     def _mapped_path(self, path: str) -> MappedPath | None:
         """What the daemon has granted of a path; asked for once, and when that is out of use."""
@@ -120,42 +141,65 @@ class CacheClient:
                 return found
         self._mapped[path] = None
         try:
+            granted = self._enter(path, None)
+            if granted is not None:
+                self._mapped[path] = MappedPath(granted)
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+        return self._mapped.get(path)
+
+    def _map_part(self, path: str, mapped: MappedPath, part: int) -> None:
+        """Have a part of the arena as well, if the daemon still has it."""
+        try:
+            granted = self._enter(path, part)
+            if granted is not None:
+                mapped.add(part, granted)
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+
+    def _enter(self, path: str, part: int | None) -> int | None:
+        """Show a path's folder: a descriptor of its index, or of a part; None: it is not granted.
+
+        Raises:
+            OSError: the daemon is of no use.
+        """
+        try:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return None
         sock = None
         try:
             sock = self._take()
-            self._mapped[path] = self._enter(sock, path, folder)
-            self._give_back(sock)
-        except (FrameError, TimeoutError, OSError, ValueError) as error:
+            header = [messages.CACHE_PROTOCOL_VERSION, path, part]
+            frame.send(sock, messages.ENTER, header, (), (folder,))
+            answer = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
+        except (FrameError, TimeoutError, OSError) as error:
             if sock is not None:
                 sock.close()
-            self._note_failure(error)
+            raise OSError(str(error)) from error
         finally:
             os.close(folder)
-        return self._mapped.get(path)
+        self._give_back(sock)
+        if answer.kind == messages.GRANTED and len(answer.descriptors) == 1:
+            return answer.descriptors[0]
+        for descriptor in answer.descriptors:
+            os.close(descriptor)
+        return None
 
-    def _enter(self, sock: socket.socket, path: str, folder: int) -> MappedPath | None:
-        frame.send(sock, messages.ENTER, [messages.CACHE_PROTOCOL_VERSION, path], (), (folder,))
-        answer = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
-        if answer.kind != messages.GRANTED or len(answer.descriptors) != 2:
-            for descriptor in answer.descriptors:
-                os.close(descriptor)
-            return None
-        return MappedPath(*answer.descriptors)
-
-    def _ask(self, descriptor: int, path: str, file: str) -> Answer:
+    def _ask(self, descriptor: int, path: str, file: str) -> tuple[Answer, str]:
+        """What the daemon says of a file, and where it has that from: memory or storage."""
+        source = "memory"
         try:
             sock = self._take()
         except OSError as error:
             self._note_failure(error)
-            return NOTHING
+            return NOTHING, source
         try:
             header = [messages.CACHE_PROTOCOL_VERSION, path, file]
             frame.send(sock, messages.ASK, header, (), (descriptor,))
             answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
             if answer.kind == messages.READING:
+                source = "storage"
                 size = os.fstat(descriptor).st_size
                 in_time = STORAGE_SECONDS + size / SLOWEST_STORAGE
                 frame.set_timeouts(sock, max(self._answer_seconds, in_time))
@@ -165,14 +209,14 @@ class CacheClient:
         except CacheError as error:
             sock.close()
             self._note_failure(error, PAUSES[-1])
-            return NOTHING
+            return NOTHING, source
         except (FrameError, TimeoutError, OSError) as error:
             sock.close()
             self._note_failure(error)
-            return NOTHING
+            return NOTHING, source
         self._failures = 0
         self._give_back(sock)
-        return found
+        return found, source
 
     def note_unseen(self, path: str) -> None:
         """A file below a path was opened in a way that this cache has no part in."""
@@ -180,7 +224,7 @@ class CacheClient:
         if self._clock() - self._noted > NOTE_SECONDS:
             self.send_notes()
 
-    def _note(self, path: str, **more: int) -> None:
+    def _note(self, path: str, **more: float) -> None:
         with self._lock:
             counts = self._notes.setdefault(path, {})
             for name, number in more.items():
@@ -189,14 +233,21 @@ class CacheClient:
     def send_notes(self) -> None:
         """Tell the daemon what it did not see, if it is there."""
         with self._lock:
-            notes, self._notes = self._notes, {}
+            counted, self._notes = self._notes, {}
         self._noted = self._clock()
-        if not notes or self.away:
+        if not counted or self.away:
             return
+        fetching = sum(one.get(f"{each}_us", 0) for one in counted.values() for each in SOURCES)
+        times = self._times.take(fetching * 1e-6)
+        notes = {
+            path: {name: int(number) for name, number in {**one, **times}.items()}
+            for path, one in counted.items()
+        }
         sock = None
         try:
             sock = self._take()
-            frame.send(sock, messages.NOTE, [messages.CACHE_PROTOCOL_VERSION, notes])
+            header = [messages.CACHE_PROTOCOL_VERSION, notes, self._job]
+            frame.send(sock, messages.NOTE, header)
         except (FrameError, OSError):  # counts are lost, which nobody has to be told
             if sock is not None:
                 sock.close()

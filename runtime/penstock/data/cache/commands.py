@@ -141,11 +141,25 @@ def _table(report: dict[str, dict[str, Any]]) -> str:
         remote = f"{one['remote_hits']} on other nodes"
         lines += [
             path,
-            f"  held        {one['held_bytes'] / (1 << 20):.1f} MiB",
+            f"  held        {_mib(one['held_bytes'])}",
             f"  found       {one['hits']} of {one['seen']} reads ({found:.1%}), {remote}",
-            f"  storage     {one['misses']} reads, {one['miss_bytes'] / (1 << 20):.1f} MiB",
+            f"  storage     {one['misses']} reads, {_mib(one['miss_bytes'])}",
             f"  not seen    {one['unseen']} of {reads} reads (seen: {seen:.1%})",
         ]
+        if one["wanted_bytes"] is not None:
+            quota = one["quota_bytes"]
+            right = "no quota" if quota is None else f"a quota of {_mib(quota)}"
+            lines.append(f"  wants       {_mib(one['wanted_bytes'])}, has {right}: {one['why']}")
+            waits, spared = one["waiting"], one["spared_per_gib"]
+            lines.append(
+                f"  waits       {waits:.2f} s for 1 s of work; a GiB spares {spared:.2f} s"
+            )
+        elif one["seen"]:
+            lines.append(f"  wants       {one['why']}")
         if one["refused_answers"]:
             lines.append(f"  refused     {one['refused_answers']} answers of other nodes")
     return "\n".join(lines)
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):.1f} MiB"

@@ -4,7 +4,8 @@ One process writes, any number read, and none waits: an entry has a checksum, so
 just being written is not taken for one; and whoever has copied a file looks once more whether its
 entry is still the same (`penstock.data.cache.program.mapped`). An entry has one of eight places,
 which follow from the file; where all are taken the file is not in the index, and the daemon is
-asked for it. The first bytes say whether the index is still in use.
+asked for it. The first bytes say whether the index is still in use, and change when a part of the
+arena is given back.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ HEADER_BYTES: Final = 64
 WAYS: Final = 8
 BYTES_PER_PLACE: Final = 16 << 10
 """Of the arena: files of that mean length still find a place."""
+PART_BITS: Final = 40
+"""Of a place: where it is in its part of the arena; the bits above say which part that is."""
 _ENTRY: Final = struct.Struct("<QQQqQI4x")
+_TIMES: Final = struct.Struct("<Q")
 _CHECKED: Final = 40
 _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
@@ -33,6 +37,16 @@ def index_bytes(capacity: int) -> int:
     return HEADER_BYTES + buckets * WAYS * _ENTRY.size
 
 
+def place_of(part: int, start: int) -> int:
+    """A place in an arena, from the number of its part and where it is in there."""
+    return part << PART_BITS | start
+
+
+def part_of(place: int) -> tuple[int, int]:
+    """The number of a place's part, and where it is in there."""
+    return place >> PART_BITS, place & ((1 << PART_BITS) - 1)
+
+
 class Index:
     """See the module's docstring."""
 
@@ -42,13 +56,18 @@ class Index:
         self._bits = ((len(memory) - HEADER_BYTES) // (WAYS * _ENTRY.size)).bit_length() - 1
 
     @property
-    def in_use(self) -> bool:
-        """Whether whoever wrote it still does."""
-        return bytes(self._memory[: len(IN_USE)]) == IN_USE
+    def stamp(self) -> bytes:
+        """Another one when the index is out of use, or a part of the arena was given back."""
+        return bytes(self._memory[: len(IN_USE) + _TIMES.size])
 
     def begin(self) -> None:
         """The writer begins."""
         self._memory[: len(IN_USE)] = IN_USE
+
+    def note_given_back(self) -> None:
+        """A part of the arena was given back, of which nothing is found any more."""
+        (times,) = _TIMES.unpack_from(self._memory, len(IN_USE))
+        _TIMES.pack_into(self._memory, len(IN_USE), times + 1)
 
     def end(self) -> None:
         """The writer will change it no more: what it says is no longer so."""

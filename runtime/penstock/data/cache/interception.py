@@ -105,6 +105,7 @@ class Interception:
             file,
             lambda descriptor: client.fetch(descriptor, path, name),
             lambda: client.note_unseen(path),
+            lambda size, begun: client.note_storage(path, size, begun),
         )
 
     def note_unseen(self, file: Any) -> None:

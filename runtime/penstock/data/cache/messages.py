@@ -8,9 +8,9 @@
 | READING | daemon | (more follows: storage is read)   |                       |
 | OWN     | daemon | whether pages are to be dropped, full |                   |
 | REFUSED | daemon | why                               |                       |
-| ENTER   | client | version, path of the cache        | the folder, open      |
-| GRANTED | daemon |                                   | index and arena, open |
-| NOTE    | client | version, {path of the cache: {what: how many}} |          |
+| ENTER   | client | version, path of the cache, part or None | the folder, open |
+| GRANTED | daemon |                                   | index or part, open   |
+| NOTE    | client | version, {path of the cache: {what: how many}}, job |     |
 | STAT    | client | version                           | answer: STAT, report  |
 | DROP    | client | version, path or None             | answer: STAT, report  |
 
@@ -25,8 +25,8 @@ from typing import Any, Final
 from penstock.data.errors import FrameError
 
 NOTED: Final = frozenset({"unseen", "hits", "hit_bytes"})
-"""What clients count by themselves."""
-CACHE_PROTOCOL_VERSION: Final = 1
+"""What clients count by themselves, besides `penstock.data.cache.observed.TIMED`."""
+CACHE_PROTOCOL_VERSION: Final = 2
 ASK, FETCH, CONTENT, READING, OWN, REFUSED, NOTE, STAT, DROP, ENTER, GRANTED = range(64, 75)
 MAX_HEADER_BYTES: Final = 64 << 10
 
@@ -37,10 +37,10 @@ _FIELDS: Final = {
     READING: 0,
     OWN: 2,
     REFUSED: 1,
-    NOTE: 2,
+    NOTE: 3,
     STAT: 1,
     DROP: 2,
-    ENTER: 2,
+    ENTER: 3,
     GRANTED: 0,
 }
 

@@ -7,14 +7,15 @@ section 6.1). Those met first are a random part of the data set, since the order
 
 Guarantees, for any interleaving of calls: what is held, with what is being read in, is within the
 capacity; a file that changed is never found, and what was held of it is given up when it is met;
-within its data set nothing else is ever given up. Room that a data set has beyond its quota, or of
-which nobody is a client any more, goes to others, newest files first.
+within its data set nothing else is ever given up. Room that nobody has a quota of is for all. What
+a data set has beyond its quota stays until another needs it that has less than its own: the owner
+of the memory asks which parts of it may go (`lots_to_give`), and gives them up.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -58,6 +59,16 @@ class Meeting(NamedTuple):
     given_up: tuple[Key, ...] = ()
 
 
+class Lot(NamedTuple):
+    """Files of a data set whose memory can be given back together, and only so."""
+
+    data_set: str
+    public: bool
+    number: int
+    held: int  # bytes of its files
+    memory: int  # bytes that are free when it is given back
+
+
 @dataclass(slots=True)
 class _DataSet:
     """What is held of one data set."""
@@ -65,13 +76,15 @@ class _DataSet:
     keys: dict[Key, bool] = field(default_factory=dict)  # in the order of admission; read already?
     held: int = 0
     quota: int | None = None
-    idle: bool = False
+
+    @property
+    def lacking(self) -> int:
+        """Bytes that it has a right to, and does not hold."""
+        return 0 if self.quota is None else max(0, self.quota - self.held)
 
     @property
     def excess(self) -> int:
         """Bytes that others may have."""
-        if self.idle:
-            return self.held
         return 0 if self.quota is None else max(0, self.held - self.quota)
 
 
@@ -120,8 +133,7 @@ class MinIOPolicy:
                 return Meeting(Verdict.HIT if ready else Verdict.WAIT)
             self._give_up(found[0])
             given_up.append(found[0])
-        fits = 0 < key.size <= self.largest and self._has_room(key.size, data_set, given_up)
-        if not fits:
+        if not (0 < key.size <= self.largest and self._has_room(key.size, data_set)):
             return Meeting(Verdict.PASS, tuple(given_up))
         one = self._sets.setdefault(data_set, _DataSet())
         one.keys[key] = False
@@ -144,22 +156,46 @@ class MinIOPolicy:
         if found is not None and found[0] == key:
             self._give_up(key)
 
-    def set_quotas(self, quotas: Mapping[str, int | None]) -> None:
-        """Bytes that each data set may hold; None, and whoever is not named: as many as there are.
+    def set_quotas(self, quotas: Mapping[str, int]) -> None:
+        """Bytes that each data set has a right to; whoever is not named has what is left.
 
         What is beyond a quota stays until another data set needs the room.
         """
-        for data_set, quota in quotas.items():
-            self._sets.setdefault(data_set, _DataSet()).quota = quota
+        for data_set in quotas:
+            self._sets.setdefault(data_set, _DataSet())
         for data_set, one in self._sets.items():
-            if data_set not in quotas:
-                one.quota = None
+            one.quota = quotas.get(data_set)
 
-    def note_clients(self, data_set: str, idle: bool) -> None:
-        """Whether a data set is without clients for so long that others may have its room."""
-        if idle and data_set not in self._sets:
-            return
-        self._sets.setdefault(data_set, _DataSet()).idle = idle
+    def may_claim(self, data_set: str, size: int) -> bool:
+        """Whether a data set has a right to so many bytes more, which others have."""
+        own = self._sets.get(data_set)
+        if own is None or own.lacking < size or size > self.largest:
+            return False
+        return any(one.excess for name, one in self._sets.items() if name != data_set)
+
+    def lots_to_give(self, size: int, data_set: str, lots: Sequence[Lot]) -> list[Lot]:
+        """What others give up for a file of a data set: nothing, or enough for it.
+
+        Those that come first, and never so that another has less than its quota.
+        """
+        if not self.may_claim(data_set, size):
+            return []
+        excess = {name: one.excess for name, one in self._sets.items() if name != data_set}
+        chosen: list[Lot] = []
+        free = 0
+        for lot in lots:
+            if free >= size:
+                break
+            if 0 < lot.held <= excess.get(lot.data_set, 0):
+                excess[lot.data_set] -= lot.held
+                free += lot.memory
+                chosen.append(lot)
+        return chosen if free >= size else []
+
+    def give_up(self, keys: Collection[Key]) -> None:
+        """These files are held no more."""
+        for key in keys:
+            self._give_up(key)
 
     def drop(self, data_set: str | None = None) -> tuple[Key, ...]:
         """Give up a data set, or everything; says what."""
@@ -172,21 +208,15 @@ class MinIOPolicy:
                 dropped.append(key)
         return tuple(dropped)
 
-    def _has_room(self, size: int, data_set: str, given_up: list[Key]) -> bool:
-        """Whether so many bytes more of a data set fit, once what others have too much is gone."""
+    def _has_room(self, size: int, data_set: str) -> bool:
+        """Whether so many bytes more of a data set fit, but for what others have a right to."""
         own = self._sets.get(data_set)
-        if own is not None and own.quota is not None and own.held + size > own.quota:
-            return False
         free = self.capacity - self.held_bytes
-        others = [one for name, one in self._sets.items() if name != data_set and one.excess]
-        if free + sum(one.excess for one in others) < size:
-            return False
-        for one in sorted(others, key=lambda each: not each.idle):
-            while self.capacity - self.held_bytes < size and one.excess and one.keys:
-                newest = next(reversed(one.keys))
-                self._give_up(newest)
-                given_up.append(newest)
-        return self.capacity - self.held_bytes >= size
+        if own is not None and size <= own.lacking:
+            return size <= free
+        return size <= free - sum(
+            one.lacking for name, one in self._sets.items() if name != data_set
+        )
 
     def _give_up(self, key: Key) -> None:
         _, data_set = self._places.pop(key.file)

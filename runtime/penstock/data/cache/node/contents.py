@@ -10,21 +10,23 @@ import os
 import threading
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from penstock.data.cache.index import Index, index_bytes
+from penstock.data.cache.index import Index, index_bytes, part_of
 from penstock.data.cache.node.arena import Arena, SealedMemory
-from penstock.data.cache.node.met import MetFiles
-from penstock.data.cache.policy import LARGEST_BYTES, Key, MinIOPolicy, Verdict, key_of
+from penstock.data.cache.node.division import Division
+from penstock.data.cache.policy import LARGEST_BYTES, Key, Lot, MinIOPolicy, Verdict, key_of
 from penstock.data.memory import MemoryMeter
 
 PIECE_BYTES: Final = 8 << 20
 """So much is read at a time."""
-RETIRED_SECONDS: Final = 2.0
-"""After this a place is used again; to copy a file takes a few milliseconds."""
+PARTS: Final = 256
+LEAST_PART_BYTES: Final = 256 << 10
+"""Memory goes from one path to another in so many parts of the cache, which are not smaller."""
+CLAIM_SECONDS: Final = 2.0
+"""For so long nobody is asked for room who had none to give."""
 IDLE_SECONDS: Final = 600.0
 """A data set nobody asked for in so long has no clients: others may have its room."""
 ROOM_SHARE: Final = 0.8
@@ -51,6 +53,8 @@ class Held:
     key: Key
     shelf: Shelf
     place: int
+    view: memoryview
+    """Its bytes, until it is released."""
     crc: int = 0
     users: int = 1  # who reads it in, or is being sent it
     gone: bool = False
@@ -61,21 +65,15 @@ class Shelf:
 
     def __init__(self, capacity: int) -> None:
         """Raises OSError: the system has no such memory."""
-        self.arena = Arena(capacity)
+        self.arena = Arena(max(LEAST_PART_BYTES, capacity // PARTS))
         self.index_memory = SealedMemory(index_bytes(capacity))
         self.index = Index(self.index_memory.memory)
         self.index.begin()
-        self.retired: deque[tuple[float, int, int]] = deque()
 
-    def retire(self, held: Held, now: float) -> None:
-        """A file is given up: its place is free once nobody can be copying it any more."""
-        self.retired.append((now, held.place, held.key.size))
-
-    def use_retired(self, now: float) -> None:
-        """Free what was retired long enough ago."""
-        while self.retired and now - self.retired[0][0] > RETIRED_SECONDS:
-            _, place, size = self.retired.popleft()
-            self.arena.give_back(place, size)
+    def give_back_empty(self) -> None:
+        """Give back the parts of the arena in which nothing lies."""
+        if self.arena.give_back_empty():
+            self.index.note_given_back()
 
     def close(self) -> None:
         """Have programs let go of it, and let go."""
@@ -97,13 +95,14 @@ class Contents:
         """Raises ValueError, OSError: there can be no such cache."""
         self.paths = tuple(paths)
         self.counts = {path: Counts() for path in paths}
+        self._clock = clock
         self._policy = MinIOPolicy(memory, largest)
         self._shelves: dict[tuple[str, bool], Shelf] = {}  # of a path; whether all may read it
         self._held: dict[Key, Held] = {}
-        self._met = MetFiles()
+        self._division = Division(memory)
         self._memory = MemoryMeter()
-        self._clock = clock
         self._asked = dict.fromkeys(paths, clock())
+        self._claims_from = 0.0
         self._changed = threading.Condition()
         for path in paths:
             self._shelf(path, True)
@@ -114,11 +113,15 @@ class Contents:
             found = self._shelves[path, public] = Shelf(self._policy.capacity)
         return found
 
-    def shared(self, path: str) -> tuple[int, int]:
-        """Descriptors of index and arena of what all who may read a path may read; to be closed."""
+    def shared(self, path: str, part: int | None = None) -> int | None:
+        """A descriptor, to be closed, of what all who may read a path may read.
+
+        ``part``: of the arena; None: its index. The answer is None where there is no such part.
+        """
         with self._changed:
             shelf = self._shelf(path, True)
-            return os.dup(shelf.index_memory.descriptor), os.dup(shelf.arena.descriptor)
+            found = shelf.index_memory.descriptor if part is None else shelf.arena.descriptor(part)
+            return None if found is None else os.dup(found)
 
     def find(self, key: Key, path: str) -> Held | None:
         """A file, if it is here; `release` it."""
@@ -137,27 +140,74 @@ class Contents:
         """
         with self._changed:
             now = self._asked[path] = self._clock()
-            self._met.add(key)
+            self._division.meet(path, key)
             meeting = self._policy.meet(key, path)
-            if meeting.verdict is Verdict.PASS and self._drop_idle(now):
-                meeting = self._policy.meet(key, path)
             for lost in meeting.given_up:
                 self._give_up(lost)
+            if meeting.verdict is Verdict.PASS and (
+                self._drop_idle(now) or self._make_room(path, key.size)
+            ):
+                meeting = self._policy.meet(key, path)
             if meeting.verdict is Verdict.HIT:
                 held = self._held[key]
                 held.users += 1
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
-                shelf = self._shelf(path, public)
-                shelf.use_retired(now)
-                touched = sum(one.arena.touched for one in self._shelves.values())
-                place = shelf.arena.take(key.size, self._policy.capacity - touched)
-                if place is None:  # there are gaps, but none so large
-                    self._policy.abandon(key)
-                    return Verdict.PASS, None
-                held = self._held[key] = Held(key, shelf, place)
-                return Verdict.ADMIT, held
+                placed = self._placed(key, path, self._shelf(path, public), now)
+                return (Verdict.PASS if placed is None else Verdict.ADMIT), placed
             return meeting.verdict, None
+
+    def _placed(self, key: Key, path: str, shelf: Shelf, now: float) -> Held | None:
+        """A place for a file that is admitted; None: there are gaps, but none so large."""
+        place = shelf.arena.take(key.size, self._free_memory, now)
+        if place is None:
+            for one in self._shelves.values():
+                one.give_back_empty()
+            self._make_room(path, key.size)
+            place = shelf.arena.take(key.size, self._free_memory, now)
+        if place is None:
+            self._policy.abandon(key)
+            return None
+        held = Held(key, shelf, place, shelf.arena.view(place, key.size))
+        self._held[key] = held
+        return held
+
+    def _make_room(self, path: str, size: int) -> bool:
+        """Have others give up what they have beyond their quotas; whether they did."""
+        now = self._clock()
+        if now < self._claims_from or not self._policy.may_claim(path, size):
+            return False
+        lots, keys = self._lots(path)
+        chosen = self._policy.lots_to_give(size, path, lots)
+        if not chosen:  # all files were looked at: not again for each that is missed
+            self._claims_from = now + CLAIM_SECONDS
+        for lot in chosen:
+            self._policy.give_up(keys[lot])
+            for key in keys[lot]:
+                self._give_up(key)
+        for shelf in self._shelves.values():
+            shelf.give_back_empty()
+        return bool(chosen)
+
+    def _lots(self, path: str) -> tuple[list[Lot], dict[Lot, list[Key]]]:
+        """The parts of other paths that nobody is reading in or being sent a file of."""
+        files: dict[tuple[int, int], list[Held]] = {}
+        for held in self._held.values():
+            files.setdefault((id(held.shelf), part_of(held.place)[0]), []).append(held)
+        lots, keys = [], {}
+        for (other, public), shelf in self._shelves.items():
+            for number, memory in shelf.arena.parts().items() if other != path else ():
+                inside = files.get((id(shelf), number), [])
+                if inside and not any(held.users for held in inside):
+                    lot = Lot(other, public, number, sum(held.key.size for held in inside), memory)
+                    lots.append(lot)
+                    keys[lot] = [held.key for held in inside]
+        return lots, keys
+
+    @property
+    def _free_memory(self) -> int:
+        touched = sum(one.arena.touched for one in self._shelves.values())
+        return self._policy.capacity - touched
 
     def _drop_idle(self, now: float) -> bool:
         """Give up the data sets that nobody reads any more; whether there was one."""
@@ -203,7 +253,7 @@ class Contents:
             self._changed.notify_all()
 
     def _read(self, held: Held, descriptor: int) -> bool:
-        view = self.view(held)
+        view = held.view
         at, crc = 0, 0
         while at < len(view):
             piece = view[at : at + PIECE_BYTES]
@@ -229,10 +279,6 @@ class Contents:
             held.users += 1
             return held
 
-    def view(self, held: Held) -> memoryview:
-        """Its bytes, until it is released."""
-        return held.shelf.arena.view(held.place, held.key.size)
-
     def release(self, held: Held) -> None:
         """Nobody reads these bytes any more who did."""
         with self._changed:
@@ -241,7 +287,7 @@ class Contents:
     def _release(self, held: Held) -> None:
         held.users -= 1
         if held.gone and not held.users:
-            held.shelf.retire(held, self._clock())
+            held.shelf.arena.retire(held.place, held.key.size, self._clock())
 
     def _give_up(self, key: Key) -> None:
         held = self._held.pop(key)
@@ -274,6 +320,15 @@ class Contents:
             for name, number in more.items():
                 setattr(counts, name, getattr(counts, name) + number)
 
+    def note_times(self, path: str, job: str, said: Mapping[str, int]) -> None:
+        """What a program of a job says of its time; now and then the memory is divided anew."""
+        with self._changed:
+            now = self._asked[path] = self._clock()
+            self._division.note(path, job, said, now)
+            quotas = self._division.divide(now)
+            if quotas is not None:
+                self._policy.set_quotas(quotas)
+
     @property
     def thrashes(self) -> bool:
         """Whether what is not held here is more than the memory beside it has room for.
@@ -282,7 +337,7 @@ class Contents:
         to drop them would make the program slower than without this cache.
         """
         with self._changed:
-            unheld = self._met.total_bytes - self._policy.held_bytes
+            unheld = self._division.total_bytes - self._policy.held_bytes
             free = self._memory.measure().free - (self._policy.capacity - self._policy.held_bytes)
             return unheld > ROOM_SHARE * max(0, free)
 
@@ -295,6 +350,6 @@ class Contents:
                 found[path] = {
                     **asdict(counts),
                     "seen": seen,
-                    "held_bytes": self._policy.held_of(path),
+                    **self._division.report(path, self._policy.held_of(path)),
                 }
             return found

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from penstock.data.cache import messages
 from penstock.data.cache.node.contents import Contents, Held
+from penstock.data.cache.observed import TIMED
 from penstock.data.cache.peers import Peers
 from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.errors import FrameError, HandshakeError
@@ -37,6 +38,8 @@ MOST_CONNECTIONS: Final = 2048
 LOOK_SECONDS: Final = 5.0
 """How often an idle connection looks whether the daemon ends; whoever does not take what it asked
 for in so long is gone."""
+LONGEST_NAME: Final = 200
+"""Of a job, in characters."""
 MOST_FOLDERS: Final = 65_536
 """Of which it is remembered whether all may read in them."""
 SLOWEST_STORAGE: Final = 1 << 20
@@ -142,9 +145,9 @@ class CacheDaemon:
         if values[0] != messages.CACHE_PROTOCOL_VERSION:
             send(messages.REFUSED, [f"the cache speaks version {messages.CACHE_PROTOCOL_VERSION}"])
         elif asked.kind == messages.NOTE:
-            self._note(values[1])
+            self._note(values[1], str(values[2])[:LONGEST_NAME])
         elif asked.kind == messages.ENTER:
-            self._grant(str(values[1]), asked.descriptors, send)
+            self._grant(str(values[1]), values[2], asked.descriptors, send)
         elif asked.kind == messages.STAT:
             send(messages.STAT, self.contents.report())
         elif asked.kind == messages.DROP:
@@ -156,18 +159,25 @@ class CacheDaemon:
         else:
             self._give(asked.descriptors[0], str(values[1]), str(values[2]), send)
 
-    def _note(self, notes: Any) -> None:
+    def _note(self, notes: Any, job: str) -> None:
         """Take in what a client has counted; raises FrameError for what is none."""
         try:
             for path, counts in notes.items():
-                known = {name: int(counts[name]) for name in messages.NOTED & counts.keys()}
-                if path in self.contents.counts and min(known.values(), default=-1) >= 0:
-                    self.contents.note(path, **known)
-        except (AttributeError, TypeError, ValueError) as error:
+                said = {name: int(number) for name, number in counts.items()}
+                if path not in self.contents.counts or min(said.values(), default=-1) < 0:
+                    continue
+                known = messages.NOTED & said.keys()
+                self.contents.note(path, **{name: said[name] for name in known})
+                if times := TIMED & said.keys():
+                    self.contents.note_times(path, job, {name: said[name] for name in times})
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise FrameError(f"a note that is none: {error}") from error
 
-    def _grant(self, path: str, descriptors: Sequence[int], send: Send) -> None:
-        """Let a program that has a path's folder open read what all may read below it."""
+    def _grant(self, path: str, part: Any, descriptors: Sequence[int], send: Send) -> None:
+        """Let a program that has a path's folder open read what all may read below it.
+
+        ``part``: of the arena; None: its index.
+        """
         try:
             same = os.path.samestat(os.fstat(descriptors[0]), Path(path).stat())
         except (IndexError, OSError, ValueError):
@@ -175,12 +185,14 @@ class CacheDaemon:
         if not same or path not in self.contents.counts:
             send(messages.REFUSED, [f"{path} is not the folder of this cache"])
             return
-        shared = self.contents.shared(path)
+        shared = self.contents.shared(path, part)
+        if shared is None:
+            send(messages.REFUSED, [f"{path} has no part {part} any more"])
+            return
         try:
-            send(messages.GRANTED, [], descriptors=shared)
+            send(messages.GRANTED, [], descriptors=(shared,))
         finally:
-            for descriptor in shared:
-                os.close(descriptor)
+            os.close(shared)
 
     def _is_public(self, path: str, file: str, key: Key) -> bool:
         """Whether all who may open a path's folder may read a file below it."""
@@ -242,7 +254,7 @@ class CacheDaemon:
 
     def _send_held(self, held: Held, send: Send) -> None:
         try:
-            send(messages.CONTENT, [held.key.size, held.crc], self.contents.view(held))
+            send(messages.CONTENT, [held.key.size, held.crc], held.view)
         finally:
             self.contents.release(held)
 

@@ -28,11 +28,16 @@ class _Family(NamedTuple):
     name: str
     kind: str
     meaning: str
-    of: Callable[[Mapping[str, Any]], float]
+    of: Callable[[Mapping[str, Any]], float | None]
+    """None: it is not known, and left out."""
 
 
 def _count(field: str) -> Callable[[Mapping[str, Any]], float]:
     return lambda one: float(one[field])
+
+
+def _known(field: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda one: None if one[field] is None else float(one[field])
 
 
 def seen_ratio(one: Mapping[str, Any]) -> float:
@@ -60,6 +65,31 @@ FAMILIES: Final = (
     ),
     _Family("bytes", "gauge", "Bytes of files that are held.", _count("held_bytes")),
     _Family(
+        "quota_bytes",
+        "gauge",
+        "Bytes that a path has a right to, where several ask for the memory.",
+        _known("quota_bytes"),
+    ),
+    _Family(
+        "wanted_bytes",
+        "gauge",
+        "Bytes with which its jobs would wait least.",
+        _known("wanted_bytes"),
+    ),
+    _Family("data_set_bytes", "gauge", "About the bytes of its files.", _known("data_set_bytes")),
+    _Family(
+        "waiting_ratio",
+        "gauge",
+        "Seconds that its jobs wait for files for each second of work, all together.",
+        _known("waiting"),
+    ),
+    _Family(
+        "spared_per_gib",
+        "gauge",
+        "What another GiB would take off that.",
+        _known("spared_per_gib"),
+    ),
+    _Family(
         "seen_ratio", "gauge", "Share of the reads of files that came by the cache.", seen_ratio
     ),
 )
@@ -76,8 +106,9 @@ def exposition(report: Report, capacity: int) -> str:
         name = f"penstock_cache_{family.name}"
         lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {family.kind}"]
         lines += [
-            f'{name}{{path="{_escaped(path)}"}} {family.of(one):.17g}'
+            f'{name}{{path="{_escaped(path)}"}} {value:.17g}'
             for path, one in report.items()
+            if (value := family.of(one)) is not None
         ]
     return "\n".join(lines) + "\n"
 

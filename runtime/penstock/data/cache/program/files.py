@@ -11,8 +11,9 @@ from __future__ import annotations
 import io
 import os
 import stat
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -30,6 +31,7 @@ class Answer(Protocol):
         """Whether the pages that reading the file fills are to be dropped."""
 
 
+Found = TypeVar("Found")
 Fetch = Callable[[int], Answer]
 """Asks the cache for an open file."""
 
@@ -49,11 +51,22 @@ def _have_room(size: int) -> bool:
 class CachedFile(io.FileIO):
     """See the module's docstring."""
 
-    def __init__(self, path: str | bytes, fetch: Fetch, note_unseen: Callable[[], None]) -> None:
-        """Raises OSError as ``open`` does."""
+    def __init__(
+        self,
+        path: str | bytes,
+        fetch: Fetch,
+        note_unseen: Callable[[], None],
+        note_storage: Callable[[int, float], None],
+    ) -> None:
+        """``note_storage``: told of bytes that were read from storage, and since when.
+
+        Raises OSError as ``open`` does.
+        """
         super().__init__(path, "r")
         self._fetch: Fetch | None = fetch
         self._note_unseen: Callable[[], None] | None = note_unseen
+        self._note_storage: Callable[[int, float], None] | None = None  # once it is not here
+        self._will_note_storage = note_storage
         self._lent = False  # whether the program has asked for the descriptor
         self._content: bytes | memoryview | None = None
         self._at = 0
@@ -80,6 +93,7 @@ class CachedFile(io.FileIO):
             answer = fetch(super().fileno())
             self._content, self._drop = answer.content, answer.drop
             if self._content is None:
+                self._note_storage = self._will_note_storage
                 _copies.pop(id(self), None)
                 if self._at:
                     super().seek(self._at)
@@ -110,7 +124,9 @@ class CachedFile(io.FileIO):
         room = memoryview(buffer).cast("B")
         piece = self._take(len(room))
         if piece is None:
-            return super().readinto(buffer)
+            begun = time.perf_counter()
+            got = super().readinto(buffer)
+            return self._noted(got, got, begun)
         room[: len(piece)] = piece
         return len(piece)
 
@@ -119,7 +135,11 @@ class CachedFile(io.FileIO):
         if size is None or size < 0:
             return self.readall()
         piece = self._take(size)
-        return super().read(size) if piece is None else bytes(piece)
+        if piece is not None:
+            return bytes(piece)
+        begun = time.perf_counter()
+        found = super().read(size)
+        return self._noted(found, len(found), begun)
 
     def readall(self) -> bytes:
         """As `io.RawIOBase.readall`."""
@@ -132,7 +152,15 @@ class CachedFile(io.FileIO):
             piece = self._take(len(content))
             if piece is not None:
                 return bytes(piece)
-        return super().readall()
+        begun = time.perf_counter()
+        found = super().readall()
+        return self._noted(found, len(found), begun)
+
+    def _noted(self, found: Found, size: int, begun: float) -> Found:
+        """What was read from the file itself since then, so many bytes."""
+        if self._note_storage is not None and size:
+            self._note_storage(size, begun)
+        return found
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """As `io.RawIOBase.seek`."""

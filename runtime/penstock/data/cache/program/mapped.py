@@ -5,26 +5,38 @@ from __future__ import annotations
 import mmap
 import os
 
-from penstock.data.cache.index import Index
+from penstock.data.cache.index import IN_USE, Index, part_of
 from penstock.data.cache.policy import Key
 
 
 class MappedPath:
-    """What the daemon has granted a program: an index and an arena, both read-only."""
+    """What the daemon has granted a program: an index, and parts of the arena, all read-only.
 
-    def __init__(self, index: int, arena: int) -> None:
-        """Takes both descriptors, and closes them. Raises OSError, ValueError."""
-        try:
-            self._index = Index(_map(index))
-            self._arena = memoryview(_map(arena))
-        finally:
-            os.close(index)
-            os.close(arena)
+    A part has a number that no other part of this arena ever has.
+    """
+
+    def __init__(self, index: int) -> None:
+        """Takes the descriptor, and closes it. Raises OSError, ValueError."""
+        self._index = Index(_map(index))
+        self._stamp = self._index.stamp
+        self._parts: dict[int, memoryview] = {}
 
     @property
     def in_use(self) -> bool:
-        """Whether the daemon still keeps it; else it is to be let go."""
-        return self._index.in_use
+        """Whether the daemon still keeps all of it; else it is to be let go."""
+        return self._stamp.startswith(IN_USE) and self._index.stamp == self._stamp
+
+    def lacks(self, key: Key) -> int | None:
+        """The part that a file lies in, if the file is here and the part was not granted yet."""
+        found = self._index.find(key)
+        if found is None:
+            return None
+        number, _ = part_of(found[1])
+        return None if number in self._parts else number
+
+    def add(self, number: int, part: int) -> None:
+        """A part was granted. Takes its descriptor, and closes it. Raises OSError, ValueError."""
+        self._parts[number] = memoryview(_map(part))
 
     def read(self, key: Key) -> bytes | None:
         """A copy of a file; None: it is not here.
@@ -36,9 +48,16 @@ class MappedPath:
         if found is None:
             return None
         at, place = found
-        copy = bytes(self._arena[place : place + key.size])
+        number, start = part_of(place)
+        part = self._parts.get(number)
+        if part is None:
+            return None
+        copy = bytes(part[start : start + key.size])
         return copy if len(copy) == key.size and self._index.still(at, key, place) else None
 
 
 def _map(descriptor: int) -> mmap.mmap:
-    return mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    try:
+        return mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
