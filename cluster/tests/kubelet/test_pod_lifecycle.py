@@ -372,6 +372,7 @@ def test_environment_of_a_pod(tmp_path: Path) -> None:
             "HOSTNAME=p",
             "GLOO_SOCKET_IFNAME=lo",
             f"OMP_NUM_THREADS={cores}",
+            "OMP_WAIT_POLICY=passive",
         } <= lines
 
     run(scenario, tmp_path)

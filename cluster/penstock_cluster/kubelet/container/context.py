@@ -33,7 +33,6 @@ _INHERITED = (
     "LC_ALL",
     "LC_CTYPE",
     "LD_LIBRARY_PATH",
-    "OMP_WAIT_POLICY",
     "LOGNAME",
     "PYTHONPATH",
     "REQUESTS_CA_BUNDLE",
@@ -43,10 +42,6 @@ _INHERITED = (
     "USER",
     "VIRTUAL_ENV",
 )
-_SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
-"""All containers run on the same few cores, and none is kept to its limit by default: the threads
-of OpenMP, which by default spin while they wait for each other, would take them from one another.
-"""
 
 REFRESH_SECONDS = 10.0
 
@@ -86,7 +81,7 @@ class KubeletOptions:
         here = str(Path(sys.executable).parent)
         path = os.environ.get("PATH") or os.defpath
         found = {name: os.environ[name] for name in self.inherited_variables if name in os.environ}
-        return {**_SHARING_CORES, **found, "PATH": f"{here}{os.pathsep}{path}"}
+        return {**found, "PATH": f"{here}{os.pathsep}{path}"}
 
 
 @dataclass(slots=True)

@@ -130,7 +130,15 @@ def decoded(stored: Json) -> dict[str, bytes]:
     return texts | {key: base64.b64decode(text) for key, text in binary.items()}
 
 
-def thread_limits(cores: int) -> dict[str, str]:
-    """How many threads numeric libraries should start: as many as the container has cores."""
+def thread_settings(cores: int | None) -> dict[str, str]:
+    """What numeric libraries should do: start as many threads as the container has cores.
+
+    These cores are also other containers': a thread of OpenMP that waits for the others does not
+    spin, as it would by default, and take the core of one of them.
+
+    Args:
+        cores: None where the container has no limit.
+    """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    return dict.fromkeys(names, str(cores))
+    limits = {} if cores is None else dict.fromkeys(names, str(cores))
+    return {**limits, "OMP_WAIT_POLICY": "passive"}

@@ -13,7 +13,7 @@ from penstock_cluster.kubelet.container.devices import device_variables
 from penstock_cluster.kubelet.container.environment import (
     container_environment,
     expand,
-    thread_limits,
+    thread_settings,
 )
 from penstock_cluster.kubelet.container.logs import remove_old_logs
 from penstock_cluster.kubelet.container.mounts import PathRewriter, volume_variable
@@ -86,7 +86,7 @@ async def prepare(context: PodContext, container: Json, restart: int) -> Launch:
     ]
     identity = container_id(uid, name, restart)
     cores = services.cores.assign(identity, cpu_claim(container))
-    threads = thread_limits(len(cores)) if _has_cpu_limit(container) else {}
+    threads = thread_settings(len(cores) if _has_cpu_limit(container) else None)
     # What the container did not say itself are paths of this machine, also where they begin alike.
     said = {
         key: value if given.get(key) == value else rewriter.rewrite(value)
