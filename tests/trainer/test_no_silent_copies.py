@@ -63,32 +63,36 @@ def assert_ended_well(job: Job, workers: int = 2) -> None:
 # ---------------------------------------------------------------------- the mistake
 
 
+def own_torchrun(processes: int) -> tuple[str, ...]:
+    options = ("--standalone", f"--nproc-per-node={processes}")
+    return (*torchrun(*options), *program("ddp", LONG)[1:])
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("first", "second"),
     [
-        pytest.param(program("plain", LONG), id="a plain loop"),
-        pytest.param(program("by_hand", LONG), id="without an optimizer"),
-        pytest.param(program("plain", "1"), id="a loop that is soon through"),
-        pytest.param(program("numpy_only"), id="without PyTorch"),
-        pytest.param(program("with_accelerate", LONG), id="accelerate"),
-        pytest.param(program("hugging_face", LONG, "FOLDER"), id="Hugging Face Trainer"),
-        pytest.param(program("with_lightning", LONG, "FOLDER"), id="Lightning"),
+        pytest.param(program("plain", LONG), program("plain", LONG), id="a plain loop"),
         pytest.param(
-            (*torchrun("--standalone", "--nproc-per-node=1"), *program("ddp", LONG)[1:]),
-            id="torchrun alone in each pod",
+            program("plain", "1"), program("by_hand", LONG), id="soon through, without an optimizer"
         ),
         pytest.param(
-            (*torchrun("--standalone", "--nproc-per-node=2"), *program("ddp", LONG)[1:]),
-            id="torchrun with two processes in each pod",
+            program("with_accelerate", LONG), program("numpy_only"), id="accelerate, no PyTorch"
         ),
+        pytest.param(
+            program("hugging_face", LONG, "FOLDER"),
+            program("with_lightning", LONG, "FOLDER"),
+            id="Hugging Face Trainer, Lightning",
+        ),
+        pytest.param(own_torchrun(1), own_torchrun(2), id="torchrun alone in each pod"),
     ],
 )
 def test_two_workers_that_never_form_a_group_are_refused(
-    command: tuple[str, ...], tmp_path: Path
+    first: tuple[str, ...], second: tuple[str, ...], tmp_path: Path
 ) -> None:
+    """Each of the two has to be known as alone, so one test serves two shapes of the mistake."""
     with running_job(tmp_path) as job:
         job.start_trainer("--workers=2")
-        for rank in range(2):
+        for rank, command in enumerate((first, second)):
             own = tmp_path / f"output-{rank}"
             job.start_worker(rank, *[str(own) if word == "FOLDER" else word for word in command])
         assert_refused(job, "SeparateCopies")
