@@ -193,12 +193,12 @@ class _Receiver:
             makers.lock.notify_all()
 
     def _take_ready(self, number: int, batches: int) -> None:
+        """It changes whom to ask next, and not for how much: nothing is asked for now."""
         makers = self._makers
         with makers.lock:
             queue = makers.queues.get(number)
             if queue is not None and queue.free is not None:
                 queue.free.window.rounds.note_ready(self._link.name, int(batches))
-                makers.request(queue)
 
     def _take_failure(
         self, number: int, step: int, block: int, message: str, trace: str, error: Any

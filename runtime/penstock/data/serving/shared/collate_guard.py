@@ -1,7 +1,7 @@
 """Collating samples that others get too: what a collate function does to them is its own.
 
 It gets containers of its own, and copies of arrays where it is seen to change those that it was
-given. PyTorch's ``default_collate`` changes nothing and gets the samples as they are.
+given. PyTorch's ``default_collate`` changes nothing and gets the samples as they are, unseeded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CollateGuard:
     def collate(self, pipeline: Pipeline, seed: int, indices: list[int], samples: list[Any]) -> Any:
         """The batch of these samples, which stay as they are."""
         if keeps(pipeline.collate):
-            return pipeline.collated(seed, indices, samples)
+            return pipeline.collate(samples)  # it draws no random numbers either
         if self._changes is not None:
             given = [apart(one, copies=self._changes) for one in samples]
             return pipeline.collated(seed, indices, given)
@@ -60,7 +60,7 @@ def _digest(arrays: list[np.ndarray[Any, Any]]) -> bytes:
 
 
 def keeps(collate: Any) -> bool:
-    """Whether a collate function is one that leaves its samples as they are."""
+    """Whether a collate function is one that leaves its samples as they are, and draws nothing."""
     name = f"{getattr(collate, '__module__', '')}.{getattr(collate, '__qualname__', '')}"
     if name == "torch.utils.data._utils.collate.default_collate":
         return True

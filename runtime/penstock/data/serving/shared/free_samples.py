@@ -43,15 +43,24 @@ class BatchOfTilesError(DataError):
         self.tiles = tiles
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The samples of a tile, and their indices, which it takes as long to find as to copy them."""
+
+    indices: list[int]
+    samples: list[Any]
+
+
 @dataclass
 class _Member:
-    """A loader of a training process."""
+    """A loader of a training process; ``divides``: it has others to ask beside this process."""
 
     line: ConsumerConnection
     name: str
     stream: int
     batch_tiles: int = 1
     told: int = 0
+    divides: bool = True
 
 
 @dataclass
@@ -69,7 +78,7 @@ class FreeSamples:
     window: int
     pool: Pool = field(init=False)
     _watch: DatasetWatch | None = field(init=False, default=None)
-    _samples: dict[int, list[Any]] = field(init=False, default_factory=dict)  # by instance
+    _samples: dict[int, _Made] = field(init=False, default_factory=dict)  # by instance
     _members: dict[tuple[str, int], _Member] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,6 +107,8 @@ class FreeSamples:
                 del self._members[key]  # its epoch before
             self._members[line.name, stream] = member
         member.told = 0
+        # Who is to get a whole epoch here, or all but the tile with fewer samples, has nobody else.
+        member.divides = bool(np.count_nonzero(lacks) < self.maker.tiles - 1)
         self.pool.join(member.name, lacks)
         self._trim()
 
@@ -139,9 +150,10 @@ class FreeSamples:
                 if not pick.held:
                     samples[pick] = self._made(member, pick)
             self._trim()
-            together = [one for pick in picks for one in samples[pick]]
+            indices = [one for pick in picks for one in samples[pick].indices]
+            together = [one for pick in picks for one in samples[pick].samples]
             seed = derive_seed(self.salt, request.step)
-            batch = guard.collate(pipeline.pipeline, seed, pipeline.indices(tiles), together)
+            batch = guard.collate(pipeline.pipeline, seed, indices, together)
         except KeepsStateError:
             raise
         except Exception as error:  # the user's code, whatever it raises
@@ -152,12 +164,13 @@ class FreeSamples:
             raise BatchOfTilesError(error, tiles) from error
         return batch, np.array(tiles, np.int64)
 
-    def _made(self, member: _Member, pick: Pick) -> list[Any]:
+    def _made(self, member: _Member, pick: Pick) -> _Made:
         seed = derive_seed(derive_seed(self.salt, pick.tile), pick.instance)
-        made = self.maker.pipeline.samples(seed, self.maker.samples(pick.tile))
+        indices = self.maker.samples(pick.tile)
+        made = _Made(indices, self.maker.pipeline.samples(seed, indices))
         if self._watch is not None:
             self._watch.check()
-        if self.pool.note_made(member.name, pick.instance, max(1, batch_bytes(made))):
+        if self.pool.note_made(member.name, pick.instance, max(1, batch_bytes(made.samples))):
             self._samples[pick.instance] = made
         return made
 
@@ -166,8 +179,11 @@ class FreeSamples:
             self._samples.pop(instance, None)
 
     def news(self) -> Iterator[tuple[ConsumerConnection, int, int]]:
-        """What loaders are to be told: for streams whose number of batches that lie here is new."""
-        for member in list(self._members.values()):
+        """What loaders are to be told: for streams whose number of batches that lie here is new.
+
+        Those who can choose whom to ask: each message costs its program as much as half a batch.
+        """
+        for member in [one for one in self._members.values() if one.divides]:
             ready = min(MAX_TOLD, self.pool.ready(member.name) // member.batch_tiles)
             if ready != member.told:
                 member.told = ready
