@@ -67,6 +67,19 @@ class Sharing:
     group: bool = True
 
 
+@dataclass(frozen=True)
+class Stop:
+    """A program stood still: its number, and from when until when."""
+
+    job: int
+    began: float
+    ended: float
+
+    def overlaps(self, job: int, began: float, ended: float) -> bool:
+        """Whether it stood still at any time of a wait."""
+        return job == self.job and began <= self.ended and self.began <= ended
+
+
 @dataclass
 class Found:
     """What came of a group.
@@ -100,15 +113,19 @@ class Found:
         """CPU seconds of making them."""
         return sum(self.costs.get(number, 0.0) for number in self._taken())
 
-    def longest_wait(self, without: Collection[int] = ()) -> float:
-        """Of any program for a batch, when all had their first; ``without``: not of these."""
+    def longest_wait(self, stops: Collection[Stop] = ()) -> float:
+        """Of any program for a batch, when all had their first, but for those that it stood still.
+
+        ``stops``: who stood still when; a wait that began or ended meanwhile is not counted.
+        """
         begun = max(job["first_at"] for job in self.ended)
         waits = [
             seconds
             for number, job in enumerate(self.jobs)
-            if job is not None and number not in without
+            if job is not None
             for until, seconds in job["waits"]
             if until - seconds >= begun
+            and not any(one.overlaps(number, until - seconds, until) for one in stops)
         ]
         return max(waits, default=0.0)
 

@@ -15,14 +15,22 @@ import functools
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import psutil
 
-from benchmarks.sharing_jobs.programs import Found, Jobs, Program, Sharing, lost_and_repeated, run
+from benchmarks.sharing_jobs.programs import (
+    Found,
+    Jobs,
+    Program,
+    Sharing,
+    Stop,
+    lost_and_repeated,
+    run,
+)
 from penstock.sim.sharing.rules import bound, sliding
 from penstock.sim.sharing.world import Group, times_of
 
@@ -119,6 +127,7 @@ class Faults:
         self._jobs = jobs
         self._chance = chance
         self.said: list[str] = []
+        self.stops: list[Stop] = []
         self._killed: set[int] = set()
 
     def _alive(self) -> list[int]:
@@ -165,7 +174,9 @@ class Faults:
         number = self._chance.choice(alive)
         training = self._jobs.training(number)
         if training is not None:
+            began = time.time()
             self._stop(training, f"job-{number}")
+            self.stops.append(Stop(number, began, time.time()))
 
     def stop_worker(self) -> None:
         """A data worker stands still for a while, and others are to be asked."""
@@ -186,13 +197,13 @@ def disturbed(jobs: int, program: Program, seed: int, workers: int, kinds: Seque
     def reached(running: Jobs, at: int) -> bool:
         return max(map(running.batches, range(jobs))) >= at
 
-    def disturb(running: Jobs) -> list[str]:
+    def disturb(running: Jobs) -> Faults:
         faults = Faults(running, random.Random(seed))
         for number, kind in enumerate(kinds):
             at = program.steps * (number + 1) // (len(kinds) + 1)
             running.wait_until(functools.partial(reached, running, at), 120, f"at step {at}")
             getattr(faults, kind)()
-        return faults.said
+        return faults
 
     return _after_faults(jobs, program, seed, workers, disturb)
 
@@ -200,24 +211,31 @@ def disturbed(jobs: int, program: Program, seed: int, workers: int, kinds: Seque
 def chaos(jobs: int, program: Program, seed: int, workers: int, count: int) -> Row:
     """So many random faults, as long as anybody trains."""
 
-    def disturb(running: Jobs) -> list[str]:
+    def disturb(running: Jobs) -> Faults:
         chance = random.Random(seed)
         faults = Faults(running, chance)
         kinds = (faults.job, faults.worker, faults.worker, faults.stop)
         while len(faults.said) < count and any(one.poll() is None for one in running.running):
             time.sleep(chance.uniform(*FAULT_SECONDS))
             chance.choice(kinds)()
-        return faults.said
+        return faults
 
     return {**_after_faults(jobs, program, seed, workers, disturb), "wanted_faults": count}
 
 
-def _after_faults(jobs: int, program: Program, seed: int, workers: int, disturb: Any) -> Row:
-    programs = [program] * jobs
-    found = run(programs, Sharing(workers), seed, disturb)
-    stopped = [number for number in range(jobs) if f"job-{number}: stopped" in found.faults]
+def _after_faults(
+    jobs: int, program: Program, seed: int, workers: int, disturb: Callable[[Jobs], Faults]
+) -> Row:
+    programs, stops = [program] * jobs, []
+
+    def noting(running: Jobs) -> list[str]:
+        faults = disturb(running)
+        stops.extend(faults.stops)
+        return faults.said
+
+    found = run(programs, Sharing(workers), seed, noting)
     row = row_of(found, programs, program.samples * program.epochs)
-    row["longest_wait"] = round(found.longest_wait(stopped), 3)
+    row["longest_wait"] = round(found.longest_wait(stops), 3)
     return {**row, "ended": len(found.ended), "faults": ", ".join(found.faults)}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import sharing
 from benchmarks.sharing_jobs import peer, scenarios
-from benchmarks.sharing_jobs.programs import Found, Program, costs_of, lost_and_repeated
+from benchmarks.sharing_jobs.programs import Found, Program, Stop, costs_of, lost_and_repeated
 
 
 @pytest.mark.slow
@@ -35,6 +35,17 @@ def test_what_is_lost_and_repeated_is_counted_for_each_epoch() -> None:
     found = finding(good, bad, None)
     assert found.made() == 2, "what nobody took is not counted"
     assert found.making_seconds() == 0.75
+
+
+def test_waits_of_one_who_stood_still_count_but_for_those_of_that_time() -> None:
+    waits = [(3.0, 2.5), (12.0, 1.0), (20.5, 4.0)]  # the first, before all had begun
+    one = {"first_at": 0.0, "waits": waits}
+    other = {"first_at": 2.0, "waits": [(30.0, 0.5)]}
+    found = finding(one, other, None)
+    assert found.longest_wait() == 4.0
+    assert found.longest_wait([Stop(0, 17.0, 19.0)]) == 1.0
+    assert found.longest_wait([Stop(1, 17.0, 19.0)]) == 4.0
+    assert found.longest_wait([Stop(0, 17.0, 19.0), Stop(0, 11.5, 13.0)]) == 0.5
 
 
 def test_costs_are_read_but_for_a_line_that_is_cut_off(tmp_path: Path) -> None:
