@@ -344,6 +344,9 @@ class BatchQueue:
             wider = bound(prefetch=AHEAD_TIMES * self.prefetch)  # to have steps to choose from
             self.bound = wider if wider.limit is Limit.NEED else self.bound
         self.window.ahead = self.bound.ahead
+        if self.free is not None:
+            least = max(2, self.prefetch)
+            self.window.ahead = self.free.bound(self.bound.ahead, self.batch_bytes, makers, least)
         if streams and makers > streams and self.bound.limit is Limit.NEED:
             self.bound = replace(self.bound, limit=Limit.STREAMS)
         # Until a batch has come its size is a guess, and not worth a line.

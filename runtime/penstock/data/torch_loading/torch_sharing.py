@@ -192,7 +192,7 @@ class SharedLoader:
                 more=bool(division.rest),
             ),
         )
-        free = FreeShare(batch.group, window)
+        free = FreeShare(batch.group, window, shared.window_bytes)
         return SharedStream(
             self.consumer,
             self.source,
