@@ -78,15 +78,17 @@ def consumer(target: str, number: int, samples: int, batch: int, seed: int, fold
         if time.monotonic() > deadline:
             raise TimeoutError("nobody said that all may begin")
         time.sleep(0.02)
-    begun, cpu = time.monotonic(), time.process_time()
+    begun, cpu, before_first = time.monotonic(), time.process_time(), 0.0
     seen: list[int] = []
     for _, indices in shared.take(wanted["epochs"] * samples // batch):
+        before_first = before_first or time.process_time() - cpu
         seen += indices.numpy().tolist()
         time.sleep(wanted["step_seconds"])
     result = {
         "seen": seen,
         "seconds": time.monotonic() - begun,
         "cpu_seconds": time.process_time() - cpu,
+        "cpu_seconds_before_first": before_first,
     }
     print(json.dumps(result), flush=True)
     sys.stdout.flush()
