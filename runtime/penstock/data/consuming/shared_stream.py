@@ -14,11 +14,11 @@ from penstock.data.sharing.pipeline import SharedPipeline
 from penstock.data.window.free_window import FreeWindow
 from penstock.data.window.reorder_buffer import Failure
 
-WITHOUT_SECONDS: Final = 0.3
+WITHOUT_SECONDS: Final = 0.2
 """So long a program waits for a data worker where there was one; then it makes a batch itself.
 
-Another is there within this time where it was only connected anew; one that is started takes far
-longer than a batch."""
+Less than `SHARED_WAIT_SECONDS`, after which it looks: so it waits once. Another data worker that is
+started takes far longer than a batch."""
 
 LOOK_SECONDS: Final = 0.25
 """After so long a wait for a data worker it is looked at whether that stands still."""
