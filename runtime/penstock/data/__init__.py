@@ -2,7 +2,7 @@
 
 `DataLoader` is PyTorch's with its batches made by data workers; `Loader` needs no framework, and
 with `Buckets` gives steps of samples of like length; `like_lengths` makes such batches of a stream.
-They are imported when they are first asked
+`offload` has data workers call a stateless function. They are imported when they are first asked
 for: importing this package imports no framework.
 """
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from penstock.data.ledger import Buckets
     from penstock.data.length_window import like_lengths
     from penstock.data.loader import Loader
+    from penstock.data.offloading.offload import offload
     from penstock.data.torch_loading.torch_loader import DataLoader
 
-__all__ = ["Buckets", "DataLoader", "Loader", "like_lengths"]
+__all__ = ["Buckets", "DataLoader", "Loader", "like_lengths", "offload"]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from penstock.data.length_window import like_lengths
 
         return like_lengths
+    if name == "offload":
+        from penstock.data.offloading.offload import offload
+
+        return offload
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

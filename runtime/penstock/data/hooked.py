@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
+"""Set to 1: loaders are served (`penstock.data.interception`)."""
 HOOK: Final = Path(__file__).with_name("hook")
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from penstock.crds import environment as names
-from penstock.data.hooked import hooked
-
-INTERCEPT: Final = "PENSTOCK_DATA_INTERCEPT"
+from penstock.data.hooked import INTERCEPT, hooked
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

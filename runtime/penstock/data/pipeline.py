@@ -79,6 +79,8 @@ class Pipeline(AnyPipeline):
     prepare: Callable[[int], None] | None = None
     """What is done, given a number, in each process that is to make its batches (but never in the
     program's own): PyTorch's ``worker_init_fn``."""
+    batch_stage: Callable[[Any], Any] | None = None
+    """What is done with a whole batch after it was collated."""
     watched: bool = False
     """What making batches does to the dataset is the program's to see
     (`penstock.data.dataset_watch`)."""
@@ -105,7 +107,7 @@ class Pipeline(AnyPipeline):
                 return None
             finally:
                 end_samples()
-            return self.collate(sample)
+            return self._done(self.collate(sample))
         samples = self.samples(seed, indices, bad)
         if bad is not None and not samples:
             return None
@@ -125,7 +127,10 @@ class Pipeline(AnyPipeline):
     def collated(self, seed: int, indices: Any, samples: list[Any]) -> Any:
         """The batch of such samples."""
         seed_for(seed, tuple(indices))
-        return self.collate(samples)
+        return self._done(self.collate(samples))
+
+    def _done(self, batch: Any) -> Any:
+        return batch if self.batch_stage is None else self.batch_stage(batch)
 
     def _samples(self, seed: int, indices: list[Any], bad: list[Any] | None) -> list[Any]:
         if len(indices) < WATCHED_FROM:

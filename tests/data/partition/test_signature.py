@@ -33,7 +33,7 @@ STEP = Signature(
 
 def with_call(number: int, **changes: object) -> Signature:
     calls = list(STEP.calls)
-    calls[number] = replace(calls[number], **changes)  # type: ignore[arg-type]
+    calls[number] = replace(calls[number], **changes)  # type: ignore[arg-type]  # of any field
     return replace(STEP, calls=tuple(calls))
 
 

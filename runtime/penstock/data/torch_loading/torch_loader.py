@@ -50,6 +50,7 @@ from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.offloading.loader_calls import LoaderCalls, calls_of_loader
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.queue.batch_queue import Delivery
@@ -131,6 +132,10 @@ class TorchBatches(Batches):
     def __len__(self) -> int:
         return self._length()
 
+    def __next__(self) -> Any:
+        batch, calls = super().__next__(), self._epochs.calls
+        return batch if calls is None else calls.deliver(batch)
+
 
 def finisher(loader: Any) -> Callable[[Any], Any] | None:
     """What is done with a loader's batches where they arrive: they are pinned, if it says so."""
@@ -175,6 +180,7 @@ class Epochs:
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
         self.persistent: PersistentPipeline | None = None  # of such
         self.base_seed: int | None = None  # of such
+        self.calls: LoaderCalls | None = None  # of declared functions, with its batches
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a loader, in this process or another, begins with an epoch of its own."""
@@ -191,6 +197,7 @@ class Epochs:
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
         resume, self.resume = self.resume or {}, None
+        self.calls = self.calls or calls_of_loader()
         rank = number_in("RANK", number_in(names.RANK))
         watched = not loader.num_workers and not trust_sampler
         consumer, options, shares = self._shared_or_not(loader, watched=watched)
@@ -310,10 +317,14 @@ class Epochs:
             again = loader.persistent_workers and self.epoch and shares is None
             seed = derive_seed(drawn, self.epoch) if again else drawn
         if shares is not None:
+            _batch_stage(self.calls, loader, shared=True)
             return _Making(shares.source, seed, None, streams)
-        local = self._local_workers(loader, consumer, pipeline, setup)
+        stage, sent = _batch_stage(self.calls, loader), pipeline
+        if stage is not None and isinstance(pipeline, Pipeline):
+            sent = replace(pipeline, batch_stage=stage)
+        local = self._local_workers(loader, consumer, sent, setup)
         token = consumer.token if consumer else job_token()
-        return _Making(self._source(pipeline, local, token), seed, local, streams)
+        return _Making(self._source(pipeline, sent, local, token), seed, local, streams)
 
     def _iterator(
         self, loader: Any, stream: BatchStream, length: Callable[[], int]
@@ -345,6 +356,7 @@ class Epochs:
     def _begin_free(
         self, loader: Any, shares: SharedLoader, rank: int, tiles: dict[str, Any] | None
     ) -> TorchBatches:
+        _batch_stage(self.calls, loader, shared=True)
         drawn = draw_as_alone(loader)
         delivery = self._delivery(loader, trust_sampler=True)
         options = replace(self.options, guarantee=Guarantee.EXACTLY_ONCE, delivery=delivery)
@@ -365,9 +377,14 @@ class Epochs:
         return by_length(loader, arrange, asked, measure, self._complaints)
 
     def _source(
-        self, pipeline: Pipeline | StreamPipeline, local: LocalWorkers | None, token: str
+        self,
+        pipeline: Pipeline | StreamPipeline,
+        sent: Pipeline | StreamPipeline,
+        local: LocalWorkers | None,
+        token: str,
     ) -> Source:
-        too_large = self._too_large
+        """``pipeline``: of the program itself; ``sent``: of all others."""
+        too_large, calls = self._too_large, self.calls
 
         def pack_now() -> PackedPipeline:
             if too_large:
@@ -375,6 +392,11 @@ class Epochs:
             try:
                 if isinstance(pipeline, StreamPipeline):
                     return pack_streams(pipeline, token)
+                if sent is not pipeline and calls is not None:
+                    try:
+                        return pack_pipeline(sent, token)
+                    except PipelineTooLargeError:
+                        calls.refuse("it is too large to be sent beside the dataset")
                 return pack_pipeline(pipeline, token)
             except PipelineTooLargeError as error:
                 too_large.append(str(error))
@@ -458,6 +480,22 @@ class Epochs:
         self.resume = None
         for generator, one in zip(generators, state["generators"], strict=True):
             generator.set_state(one)
+
+
+def _batch_stage(
+    calls: LoaderCalls | None, loader: Any, *, shared: bool = False
+) -> Callable[[Any], Any] | None:
+    """What is done with a batch of the next epoch where it is made, but not in the program."""
+    if calls is None:
+        return None
+    why = ""
+    if shared:
+        why = "its loader's batches are shared with other programs"
+    elif is_iterable(loader):
+        why = "its loader iterates its dataset instead of asking for samples by index"
+    elif loader.persistent_workers:
+        why = "its loader has persistent workers, which are what they were when they began"
+    return calls.begin_epoch(why)
 
 
 def _fresh_epochs(options: StreamOptions) -> Epochs:

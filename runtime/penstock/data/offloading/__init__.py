@@ -1,0 +1,1 @@
+"""Stateless functions that a program declared, called by who makes its batches (`offload`)."""

@@ -1,0 +1,176 @@
+"""Calls that are made of a batch where it is made, and travel with it.
+
+A batch with results is a dict of plain data (`with_results`, `split`), so that it goes the way that
+all batches go. A result that could not be had, or that another process could not have (it is no
+plain data, or shares memory with what it was made of), is a reason instead: the program then calls
+the function itself.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from penstock.data.batch_difference import first_difference
+from penstock.data.errors import NotPortableError
+from penstock.data.offloading.arguments import Argument, fill, version
+from penstock.data.offloading.frozen import Draws
+from penstock.data.offloading.surroundings import Surroundings, place
+from penstock.data.transport.batch_codec import Packer
+
+_MARK: Final = "penstock: a batch with results"
+DRAWS: Final = "it draws random numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a call gave.
+
+    Attributes:
+        call: its number.
+        value: what the function returned.
+        why: there is no value, and why; "": there is one.
+        place: libraries and processor that made it.
+        seconds: that the call took.
+    """
+
+    call: int
+    value: Any
+    why: str
+    place: str
+    seconds: float
+
+
+@dataclass
+class BatchCall:
+    """One call: a function as it is sent, and with what it is called.
+
+    Attributes:
+        number: of the call, among those of its program.
+        function: pickled.
+        positional: arguments, as parts of the batch.
+        named: likewise.
+        surroundings: that the program has.
+    """
+
+    number: int
+    function: bytes
+    positional: Argument
+    named: Argument
+    surroundings: Surroundings
+    _opened: Callable[..., Any] | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def __call__(self, batch: Any) -> Result:
+        """The call's result with a batch; never raises what the function raises."""
+        began = time.perf_counter()
+        value, why = None, ""
+        try:
+            value, why = self._call(batch)
+        except Exception as error:  # noqa: BLE001 - the program's function: the program gets to know
+            why = f"a data worker cannot call it: {type(error).__name__}: {error}"[:500]
+        return Result(self.number, value, why, place(), time.perf_counter() - began)
+
+    def _call(self, batch: Any) -> tuple[Any, str]:
+        if self._opened is None:
+            self._opened = pickle.loads(self.function)  # noqa: S301 - signed with its pipeline
+        positional = fill(self.positional, batch)
+        named = fill(self.named, batch)
+        before, draws = versions((positional, named)), Draws()
+        with self.surroundings.applied():
+            value = self._opened(*positional, **named)
+        if draws.seen():
+            return None, DRAWS
+        why = problem_of(value, (positional, named), before)
+        return (None, why) if why else (value, "")
+
+
+@dataclass(frozen=True)
+class BatchCalls:
+    """What is done with a whole batch: all calls that the program makes with it."""
+
+    calls: tuple[BatchCall, ...]
+
+    def __call__(self, batch: Any) -> Any:
+        """The batch with the results."""
+        return with_results(batch, [call(batch) for call in self.calls])
+
+
+def with_results(batch: Any, results: list[Result]) -> dict[str, Any]:
+    """A batch and results as plain data."""
+    plain = [[one.call, one.value, one.why, one.place, one.seconds] for one in results]
+    return {"batch": batch, _MARK: plain}
+
+
+def split(batch: Any) -> tuple[Any, list[Result]]:
+    """What a loader gives, as `with_results` had it: a batch without any has no results."""
+    if type(batch) is not dict or _MARK not in batch:
+        return batch, []
+    return batch["batch"], [Result(*one) for one in batch[_MARK]]
+
+
+def versions(value: Any) -> list[int]:
+    """Of the tensors in it, in order."""
+    return [version(one) for one in tensors_in(value)]
+
+
+def problem_of(value: Any, arguments: Any, before: list[int]) -> str:
+    """Why a result could not be used in another process; "": it could.
+
+    ``before``: the `versions` of the arguments before the call.
+    """
+    if versions(arguments) != before:
+        return "it writes to its arguments"
+    memory = {one.untyped_storage().data_ptr() for one in tensors_in(arguments)}
+    for tensor in tensors_in(value):
+        if tensor.requires_grad:
+            return "its result requires a gradient"
+        if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+            return f"it returns a tensor of layout {tensor.layout} on {tensor.device}"
+        own = tensor.untyped_storage().data_ptr()
+        if own in memory and tensor.numel():
+            return "its result shares memory with its arguments, or with another part of it"
+        memory.add(own)
+    try:
+        Packer().pack(value)
+    except NotPortableError as error:
+        return f"its result cannot be sent: {error}".replace("the batch holds", "it holds")
+    return ""
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """All tensors in lists, tuples and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from tensors_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from tensors_in(one)
+
+
+def difference(own: Any, its: Any) -> str | None:
+    """What is another in a result, bit by bit and as it lies in memory; None: nothing."""
+    found = first_difference(own, its, "its result")
+    if found is not None:
+        return found
+    for number, (one, other) in enumerate(zip(tensors_in(own), tensors_in(its), strict=True)):
+        if _layout(one) != _layout(other):
+            return f"tensor {number} of its result lies otherwise in memory there"
+    return None
+
+
+def _layout(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    """Strides of the dimensions that have any effect."""
+    if not tensor.numel():
+        return []
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return [(size, stride) for size, stride in sizes if size > 1]

@@ -1,0 +1,133 @@
+"""Whether a function is stateless, as far as that can be seen, and whether it stays what it was.
+
+`Frozen` is taken before a call and asked afterwards. What PyTorch counts (versions of tensors),
+whether a module is trained and what it consists of are looked at each time, in microseconds. Writes
+that PyTorch does not count (``parameter.data.add_()``, the usual way of a moving average) are found
+by the bytes of one tensor in turn: a write to all of them with the next call, one to a single
+tensor after as many calls as there are tensors, or when results are next compared.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+
+from penstock.data.generator_states import generator_states
+from penstock.data.offloading.arguments import version
+from penstock.data.offloading.reachable import Reachable
+
+LOOKED_AT_BYTES: Final = 64 << 10
+"""Of a tensor, in its turn."""
+
+
+class Frozen:
+    """What a function can read, as it was when this was made.
+
+    Attributes:
+        problem: why the function is not stateless; None: as far as is seen it is.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._found = Reachable(function)
+        self._names = list(self._found.tensors)
+        self._before = {name: _state(one) for name, one in self._found.tensors.items()}
+        self._parts = {name: _parts(one) for name, one in self._found.modules.items()}
+        self._bytes = {name: _checksum(one) for name, one in self._found.tensors.items()}
+        self._turn = 0
+        self._memory = {_memory(one) for one in self._found.tensors.values()}
+        self.problem = next(self._problems(), None)
+
+    def _problems(self) -> Iterator[str]:
+        found = self._found
+        if not found.complete:
+            yield "it leads to more objects than are looked at"
+        for name in found.generators:
+            yield f"it has a random generator of its own ({name})"
+        for name, module in found.modules.items():
+            if module.training:
+                yield f"{_shown(name)} is in training mode: call its eval()"
+            inner = module._forward_hooks or module._forward_pre_hooks
+            if inner and module is not self._function:
+                yield f"{_shown(name)} has hooks, which would be called elsewhere"
+        for name, tensor in found.tensors.items():
+            if tensor.requires_grad:
+                yield f"{_shown(name)} requires a gradient: it is trained"
+            if tensor.device.type != "cpu":
+                yield f"{_shown(name)} is on {tensor.device}: data workers compute on CPUs"
+
+    def holds(self, tensors: Iterator[torch.Tensor]) -> bool:
+        """Whether one of these lies in memory of what the function can read."""
+        return any(one.numel() and _memory(one) in self._memory for one in tensors)
+
+    def change(self) -> str | None:
+        """What is another than it was; None: nothing that can be seen for little."""
+        for name, module in self._found.modules.items():
+            if _parts(module) != self._parts[name]:
+                trained = module.training
+                return f"{_shown(name)} {'was put into training mode' if trained else 'changed'}"
+        for name, tensor in self._found.tensors.items():
+            if (now := _state(tensor)) != (before := self._before[name]):
+                trained = now[1] and not before[1]
+                return f"{_shown(name)} {'requires a gradient' if trained else 'was written to'}"
+        if not self._names:
+            return None
+        name = self._names[self._turn % len(self._names)]
+        self._turn += 1
+        same = _checksum(self._found.tensors[name]) == self._bytes[name]
+        return None if same else f"{_shown(name)} was written to"
+
+    def change_of_numbers(self) -> str | None:
+        """As `change`, of numbers, texts and lengths as well, which takes longer to see."""
+        now = Reachable(self._function).plain
+        for name, value in self._found.plain.items():
+            if name in now and now[name] != value:
+                return f"calling it changes {name}"
+        return self.change()
+
+
+class Draws:
+    """Whether the process's generators are drawn from, between this and the question."""
+
+    def __init__(self) -> None:
+        self._before = _generators()
+
+    def seen(self) -> bool:
+        """Whether they stand elsewhere."""
+        return _generators() != self._before
+
+
+def _generators() -> list[Any]:
+    states = generator_states()
+    python, numpy = states[0], states[1]
+    kept = [numpy.raw or repr(numpy.whole), *map(numpy.whole.get, ("has_gauss", "gauss"))]
+    return [python, kept, *(state.numpy().tobytes() for state in states[2:])]
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, bool, int]:
+    return version(tensor), tensor.requires_grad, tensor.data_ptr()
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else id(tensor)
+
+
+def _parts(module: torch.nn.Module) -> tuple[bool, tuple[int, ...]]:
+    groups = (module._parameters, module._buffers, module._modules)
+    return module.training, tuple(id(one) for group in groups for one in group.values())
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
+        return 0
+    count = max(1, LOOKED_AT_BYTES // tensor.element_size())
+    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach()[:1]
+    piece = flat[:count].contiguous().reshape(-1).view(torch.uint8)
+    return zlib.crc32(piece.numpy().tobytes())
+
+
+def _shown(name: str) -> str:
+    return name or "the module"
