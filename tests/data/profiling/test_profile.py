@@ -76,7 +76,7 @@ if __name__ == "__main__":
         )
     loader = None if "anew" in options else make()
     digest = hashlib.sha256()
-    for epoch in range(int(options.get("epochs", 4))):
+    for epoch in range(int(options.get("epochs", 2))):
         for step, batch in enumerate(make() if loader is None else loader):
             time.sleep(0.004)
             digest.update(batch.numpy().tobytes())
