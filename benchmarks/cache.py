@@ -1,7 +1,7 @@
 """The cache of files, real daemons and programs: CoorDL's and DS-Analyzer's figures beside ours.
 
     python -m benchmarks.cache --seed 0 --json [--share 0.35,0.5,0.65] [--jobs 8] [--nodes 2,3,4]
-        [--intercept] [--only shares,jobs,worth,nodes,intercept] [--plot caches.png]
+        [--intercept] [--only shares,jobs,worth,ranges,nodes,intercept] [--plot caches.png]
 
 ``shares`` (PVLDB 14(5), Fig. 4 and section 7.1): one job, a cache of a share of its files on a
 storage of 50 MB/s; ``missed`` is what each epoch reads of it, counted by the kernel for daemon and
@@ -12,10 +12,10 @@ which does other things meanwhile finds the same. ``seconds_page_cache`` are of 
 the model says what is in memory, in turns with them; ``wall_seconds`` of a clock.
 ``jobs`` (section 7.3): data sets that several jobs read in an epoch: 884 GB of 146 GB is
 6.05 of them. ``worth``: two jobs with room for the files of one; who computes long for each file
-fills the cache first, then one comes that does nothing but read. ``nodes`` (section 7.2): daemons
-that divide the files, of which one is killed, and a peer whose answers are wrong. ``intercept``:
-unmodified programs. Nothing is dropped from the page cache of the machine, and nothing needs a
-right.
+fills the cache first, then one comes that does nothing but read. ``ranges``: a file of 200 MiB, of
+which a part is read and half of that has room. ``nodes`` (section 7.2): daemons that divide the
+files, of which one is killed, and a peer whose answers are wrong. ``intercept``: unmodified
+programs. Nothing is dropped from the page cache of the machine, and nothing needs a right.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from benchmarks.caching.daemons import make_files
 from benchmarks.caching.intercepting import program_rows
 from benchmarks.caching.jobs import job_rows
 from benchmarks.caching.nodes import lie_row, node_row
+from benchmarks.caching.ranges import ranges_row
 from benchmarks.caching.shares import MB, hit_row, share_row
 from benchmarks.caching.worth import worth_row
 from benchmarks.goals import Goal, at_least, at_most, equal, report
 
-PARTS: Final = ("shares", "jobs", "worth", "nodes", "intercept")
+PARTS: Final = ("shares", "jobs", "worth", "ranges", "nodes", "intercept")
 HIT_FILES: Final = 40
 MISS_GOAL: Final = 0.005
 HIT_GOAL_US: Final = 60.0
@@ -47,6 +48,9 @@ ONCE_GOAL: Final = 0.005
 SAVED_GOAL: Final = 8.0
 MOVED_GOAL: Final = 0.9
 LEFT_GOAL: Final = 0.15
+RANGE_GOAL: Final = 0.01
+FIRST_GOAL: Final = 0.1
+"""Of records, which are met before it is known that all of a range will be."""
 WAIT_GOAL_MS: Final = 1000.0
 OPEN_GOAL_NS: Final = 1000.0
 SEEN_GOAL: Final = 0.99
@@ -96,6 +100,29 @@ def worth_goals(row: dict[str, Any]) -> list[Goal]:
             ONCE_GOAL,
             max(row["waits_read_before"], row["computes_read_after"]) - 1,
         ),
+    ]
+
+
+def range_goals(rows: list[dict[str, Any]]) -> list[Goal]:
+    """Of a part of a large file, misses are 1 - x, and no more is read than that part."""
+    in_order = [row for row in rows if row["read"] == "in order"]
+    return [
+        at_most(
+            "misses of a part of a large file, beside 1 - x",
+            RANGE_GOAL,
+            max(row["worst_error"] for row in rows),
+        ),
+        at_most(
+            "read in the first epoch in order, beside the part once",
+            ONCE_GOAL,
+            max(abs(row["missed"][0] - 1) for row in in_order),
+        ),
+        at_most(
+            "read more than the part in the first epoch of records",
+            FIRST_GOAL,
+            max(row["missed"][0] for row in rows) - 1,
+        ),
+        at_most("pieces with other bytes", 0, sum(row["wrong_pieces"] for row in rows)),
     ]
 
 
@@ -194,6 +221,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=300, help="of the data set, 110 KB each")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rate", type=float, default=50 * MB, help="bytes a second of the storage")
+    parser.add_argument("--large-mib", type=int, default=200, help="of the file of part ranges")
     parser.add_argument("--answers", type=int, default=1000, help="wrong ones, of a peer")
     parser.add_argument("--pictures", type=int, default=40, help="that unmodified programs read")
     parser.add_argument("--plot", type=Path, help="draw the figures (.png, .svg, .pdf)")
@@ -243,6 +271,11 @@ def run(
     if "worth" in wanted:
         result["worth"] = [worth_row(folder / "worth", options.files, options.rate, seed)]
         goals += worth_goals(result["worth"][0])
+    if "ranges" in wanted:
+        (large := folder / "large").mkdir()
+        size = options.large_mib << 20
+        result["ranges"] = [ranges_row(large, size, kind, seed) for kind in ("in order", "records")]
+        goals += range_goals(result["ranges"])
     if "nodes" in wanted:
         counts = [int(one) for one in options.nodes or (2, 3, 4)]
         result["nodes"] = [node_row(files, one, max(share), seed, folder) for one in counts]

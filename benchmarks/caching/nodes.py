@@ -202,7 +202,7 @@ class Liar:
             reader = frame.Reader(sock, seals.receiving if seals else None)
             while True:
                 asked = reader.receive(messages.no_body)
-                _, _, size, _ = messages.fields(asked.kind, asked.header)
+                _, _, size, *_ = messages.fields(asked.kind, asked.header)
                 with self._lock:
                     way = WAYS[self.told % len(WAYS)]
                     self.told += 1

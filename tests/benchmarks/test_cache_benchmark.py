@@ -17,6 +17,7 @@ from benchmarks.caching.daemons import AHEAD_SECONDS, Limit, make_files
 from benchmarks.caching.jobs import job_rows
 from benchmarks.caching.nodes import WAYS, lie_row, node_row
 from benchmarks.caching.pages import TwoLists
+from benchmarks.caching.ranges import ranges_row
 from benchmarks.caching.shares import modelled, modelled_in_order, share_row
 from benchmarks.caching.worth import worth_row
 
@@ -65,6 +66,17 @@ def test_a_storage_keeps_its_rate_over_time(monkeypatch: pytest.MonkeyPatch) -> 
     before = now[0]
     Limit(0).passed(1 << 30)
     assert now[0] == before
+
+
+@pytest.mark.parametrize("kind", ["in order", "records"])
+def test_of_a_large_file_that_is_read_in_part_a_part_is_kept(tmp_path: Path, kind: str) -> None:
+    tmp_path.chmod(0o755)
+    row = ranges_row(tmp_path, 20 << 20, kind, 1)
+    assert row["held"] == 0.5
+    assert row["worst_error"] < 0.01
+    assert row["wrong_pieces"] == 0
+    assert row["missed"][0] == pytest.approx(1, abs=0.1)
+    assert cache.range_goals([{**row, "read": "in order", "worst_error": 0.02}])[0].ok is False
 
 
 @pytest.mark.slow
@@ -226,7 +238,7 @@ def test_a_missed_goal_is_said(
     ("options", "wanted"),
     [
         ([], cache.PARTS),
-        (["--jobs", "8"], ("jobs",)),
+        (["--jobs", "8"], ("jobs", "worth")),
         (["--nodes", "2,3"], ("nodes",)),
         (["--intercept"], ("intercept",)),
         (["--only", "shares,jobs"], ("shares", "jobs")),

@@ -99,6 +99,7 @@ def test_an_index_finds_what_was_added_and_no_other_version() -> None:
         assert index.still(found[0], key, place)
         for other in (key._replace(mtime_ns=0), key._replace(size=1), key._replace(device=6)):
             assert index.find(other) is None
+        assert index.find(key.range(1)) is None
     index.remove(keys[3])
     assert index.find(keys[3]) is None
     assert index.find(keys[4]) is not None
@@ -111,7 +112,7 @@ def test_an_entry_that_is_half_written_is_none() -> None:
     found = index.find(key)
     assert found is not None
     at = found[0]
-    for byte in range(32, 44):  # the place, and the checksum
+    for byte in range(32, 48):  # the place, the range, and the checksum
         memory[at + byte] ^= 0xFF
         assert index.find(key) is None
         memory[at + byte] ^= 0xFF
@@ -141,7 +142,7 @@ def test_readers_never_get_bytes_of_another_file(tmp_path: Path) -> None:
     ending, wrong, right = threading.Event(), [], [0]
 
     def copy() -> None:
-        mapped = MappedPath(granted(contents, path))
+        mapped = MappedPath(granted(contents, path), contents.largest)
         while not ending.is_set():
             for key, expected in list(versions.items())[-6:]:
                 part = mapped.lacks(key)

@@ -149,8 +149,9 @@ def test_what_clients_have_mapped_they_cannot_write_to(running: Daemon, folder: 
     client = CacheClient(running.place)
     assert read(client, folder, "0.bin") is not None
     for part in (None, 0):
-        shared = client._enter(str(folder), part)
-        assert shared is not None
+        granted = client._enter(str(folder), part)
+        assert granted is not None
+        shared, _ = granted
         with pytest.raises(PermissionError):
             os.pwrite(shared, b"x", 0)
         again = os.open(f"/proc/self/fd/{shared}", os.O_RDWR)

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.data.cache import messages
-from penstock.data.cache.policy import key_of
+from penstock.data.cache.policy import Key, key_of
 from penstock.data.cache.program.mapped import MappedPath
+from penstock.data.cache.program.ranges import Wanted
 from penstock.data.cache.program.times import ProcessTimes, job_name
 from penstock.data.errors import FrameError
 from penstock.data.transport import frame
@@ -35,6 +36,8 @@ PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """For how long a daemon that failed is left alone."""
 KEPT_CONNECTIONS: Final = 8
 NOTE_SECONDS: Final = 0.2
+WINDOW_BYTES: Final = 128 << 10
+"""So much is copied of a range at a time: whoever reads on needs it, and others lose little."""
 SOURCES: Final = ("memory", "storage")
 
 
@@ -43,6 +46,7 @@ class Answer(NamedTuple):
 
     content: bytes | memoryview | None = None
     drop: bool = False  # have the pages dropped that reading it oneself fills
+    start: int = 0  # where the content begins in the file
 
 
 class CacheError(Exception):
@@ -112,22 +116,61 @@ class CacheClient:
         mapped = self._mapped_path(path)
         if mapped is not None:
             key = key_of(os.fstat(descriptor))
-            content = mapped.read(key)
-            if content is None and (part := mapped.lacks(key)) is not None:
-                self._map_part(path, mapped, part)
-                content = mapped.read(key)
+            content = self._mapped_content(path, mapped, key)
             if content is not None:
                 size, micro = key.size, (time.perf_counter() - begun) * 1e6
                 self._note(path, hits=1, hit_bytes=size, memory_bytes=size, memory_us=micro)
                 return Answer(content)
-        found, source = self._ask(descriptor, path, file)
+        found, source = self._ask(descriptor, path, [file, 0, False])
         if found.content is not None:
             self._note_times(source, path, len(found.content), begun)
         return found
 
-    def note_storage(self, path: str, size: int, begun: float) -> None:
+    def in_ranges(self, path: str, size: int) -> bool:
+        """Whether a file of that size is kept in ranges, below a path of the cache."""
+        mapped = None if self.away else self._mapped_path(path)
+        return mapped is not None and size > mapped.largest
+
+    def fetch_range(self, descriptor: int, path: str, file: str, wanted: Wanted) -> Answer:
+        """Ask for what is around a place in an open file that is kept in ranges."""
+        now = self._clock()
+        if now < self._until:
+            return NOTHING
+        if now - self._noted > NOTE_SECONDS:
+            self.send_notes()
+        begun = time.perf_counter()
+        key = key_of(os.fstat(descriptor), wanted.number)
+        mapped = self._mapped_path(path)
+        if mapped is not None:
+            at = wanted.at - key.start
+            content = self._mapped_content(path, mapped, key, at, max(wanted.size, WINDOW_BYTES))
+            if content is not None:
+                size, micro = len(content), (time.perf_counter() - begun) * 1e6
+                hits = int(wanted.first)
+                self._note(path, hits=hits, hit_bytes=size, memory_bytes=size, memory_us=micro)
+                return Answer(content, start=wanted.at)
+        found, source = self._ask(
+            descriptor, path, [file, wanted.number, wanted.little], key.length
+        )
+        if found.content is None:
+            return found
+        self._note_times(source, path, len(found.content), begun)
+        return found._replace(start=key.start)
+
+    def _mapped_content(
+        self, path: str, mapped: MappedPath, key: Key, at: int = 0, size: int | None = None
+    ) -> bytes | None:
+        content = mapped.read(key, at, size)
+        if content is None and (part := mapped.lacks(key)) is not None:
+            self._map_part(path, mapped, part)
+            content = mapped.read(key, at, size)
+        return content
+
+    def note_storage(self, path: str, size: int, begun: float, *, of_range: bool = False) -> None:
         """A program has read so much of a file itself, since that time of ``perf_counter``."""
         self._note_times("storage", path, size, begun)
+        if of_range:  # the daemon knows how large a file is, and not how much of a range was read
+            self._note(path, miss_bytes=size)
 
     def _note_times(self, source: str, path: str, size: int, begun: float) -> None:
         micro = (time.perf_counter() - begun) * 1e6
@@ -143,7 +186,7 @@ class CacheClient:
         try:
             granted = self._enter(path, None)
             if granted is not None:
-                self._mapped[path] = MappedPath(granted)
+                self._mapped[path] = MappedPath(*granted)
         except (OSError, ValueError) as error:
             self._note_failure(error)
         return self._mapped.get(path)
@@ -153,12 +196,14 @@ class CacheClient:
         try:
             granted = self._enter(path, part)
             if granted is not None:
-                mapped.add(part, granted)
+                mapped.add(part, granted[0])
         except (OSError, ValueError) as error:
             self._note_failure(error)
 
-    def _enter(self, path: str, part: int | None) -> int | None:
+    def _enter(self, path: str, part: int | None) -> tuple[int, int] | None:
         """Show a path's folder: a descriptor of its index, or of a part; None: it is not granted.
+
+        With it come the bytes of the largest file that is kept as a whole.
 
         Raises:
             OSError: the daemon is of no use.
@@ -181,13 +226,18 @@ class CacheClient:
             os.close(folder)
         self._give_back(sock)
         if answer.kind == messages.GRANTED and len(answer.descriptors) == 1:
-            return answer.descriptors[0]
+            return answer.descriptors[0], int(answer.header[0])
         for descriptor in answer.descriptors:
             os.close(descriptor)
         return None
 
-    def _ask(self, descriptor: int, path: str, file: str) -> tuple[Answer, str]:
-        """What the daemon says of a file, and where it has that from: memory or storage."""
+    def _ask(
+        self, descriptor: int, path: str, which: list[Any], length: int | None = None
+    ) -> tuple[Answer, str]:
+        """What the daemon says of a file, and where it has that from: memory or storage.
+
+        ``which``: file, range, and whether little of it is read; ``length``: bytes of a range.
+        """
         source = "memory"
         try:
             sock = self._take()
@@ -195,17 +245,19 @@ class CacheClient:
             self._note_failure(error)
             return NOTHING, source
         try:
-            header = [messages.CACHE_PROTOCOL_VERSION, path, file]
+            header = [messages.CACHE_PROTOCOL_VERSION, path, *which]
             frame.send(sock, messages.ASK, header, (), (descriptor,))
             answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
             if answer.kind == messages.READING:
                 source = "storage"
-                size = os.fstat(descriptor).st_size
+                size = os.fstat(descriptor).st_size if length is None else length
                 in_time = STORAGE_SECONDS + size / SLOWEST_STORAGE
                 frame.set_timeouts(sock, max(self._answer_seconds, in_time))
                 answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
                 frame.set_timeouts(sock, self._answer_seconds)
             found = _answer(answer)
+            if length is not None and found.content is not None and len(found.content) != length:
+                raise FrameError(f"{len(found.content)} bytes of a range of {length}")
         except CacheError as error:
             sock.close()
             self._note_failure(error, PAUSES[-1])

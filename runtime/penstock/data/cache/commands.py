@@ -30,7 +30,9 @@ def run(
         list[str] | None, typer.Argument(metavar="[DIR]...", help="Further folders.")
     ] = None,
     socket: Socket = None,
-    largest: Annotated[str, typer.Option(help="Files that are larger are not kept.")] = "64MiB",
+    largest: Annotated[
+        str, typer.Option(help="Files that are larger are kept in ranges of 1 MiB.")
+    ] = "64MiB",
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT where caches of other nodes are served.")
     ] = None,

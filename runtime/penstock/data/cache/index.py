@@ -23,9 +23,9 @@ BYTES_PER_PLACE: Final = 16 << 10
 """Of the arena: files of that mean length still find a place."""
 PART_BITS: Final = 40
 """Of a place: where it is in its part of the arena; the bits above say which part that is."""
-_ENTRY: Final = struct.Struct("<QQQqQI4x")
+_ENTRY: Final = struct.Struct("<QQQqQII")
 _TIMES: Final = struct.Struct("<Q")
-_CHECKED: Final = 40
+_CHECKED: Final = 44
 _MIX: Final = 0x9E3779B97F4A7C15
 _MASK: Final = (1 << 64) - 1
 _NONE: Final = bytes(_ENTRY.size)
@@ -75,15 +75,16 @@ class Index:
 
     def find(self, key: Key) -> tuple[int, int] | None:
         """Where the entry of a file is, and the place of the file in the arena."""
-        device, inode, size, mtime_ns = key
-        for at in self._places(device, inode):
+        device, inode, size, mtime_ns, number = key
+        for at in self._places(key):
             found = _ENTRY.unpack_from(self._memory, at)
             if (
                 found[1] == inode
                 and found[2] == size
                 and found[3] == mtime_ns
                 and found[0] == device
-                and zlib.crc32(self._memory[at : at + _CHECKED]) == found[5]
+                and found[5] == number
+                and zlib.crc32(self._memory[at : at + _CHECKED]) == found[6]
             ):
                 return at, found[4]
         return None
@@ -91,15 +92,15 @@ class Index:
     def still(self, at: int, key: Key, place: int) -> bool:
         """Whether an entry says what it said."""
         found = _ENTRY.unpack_from(self._memory, at)
-        return found[:5] == (*key, place)
+        return found[:6] == (*key[:4], place, key.number)
 
     def add(self, key: Key, place: int) -> bool:
         """Have a file found; False where all its places are taken."""
-        for at in self._places(key.device, key.inode):
+        for at in self._places(key):
             if self._memory[at : at + _ENTRY.size] == _NONE:
-                entry = _ENTRY.pack(*key, place, 0)
-                crc = zlib.crc32(entry[:_CHECKED])
-                self._memory[at : at + _ENTRY.size] = _ENTRY.pack(*key, place, crc)
+                checked = (*key[:4], place, key.number)
+                crc = zlib.crc32(_ENTRY.pack(*checked, 0)[:_CHECKED])
+                self._memory[at : at + _ENTRY.size] = _ENTRY.pack(*checked, crc)
                 return True
         return False
 
@@ -108,7 +109,8 @@ class Index:
         if (found := self.find(key)) is not None:
             self._memory[found[0] : found[0] + _ENTRY.size] = _NONE
 
-    def _places(self, device: int, inode: int) -> range:
-        bucket = ((inode ^ (device << 17)) * _MIX & _MASK) >> (64 - self._bits)
+    def _places(self, key: Key) -> range:
+        mixed = key.inode ^ (key.device << 17) ^ (key.number << 40)
+        bucket = (mixed * _MIX & _MASK) >> (64 - self._bits)
         start = HEADER_BYTES + bucket * WAYS * _ENTRY.size
         return range(start, start + WAYS * _ENTRY.size, _ENTRY.size)

@@ -99,14 +99,9 @@ class Interception:
 
     def _raw(self, file: str | bytes, place: tuple[str, str]) -> CachedFile:
         from penstock.data.cache.program.files import CachedFile
+        from penstock.data.cache.program.source import CacheSource
 
-        client, (path, name) = self.client, place
-        return CachedFile(
-            file,
-            lambda descriptor: client.fetch(descriptor, path, name),
-            lambda: client.note_unseen(path),
-            lambda size, begun: client.note_storage(path, size, begun),
-        )
+        return CachedFile(file, CacheSource(self.client, *place))
 
     def note_unseen(self, file: Any) -> None:
         """Something else than ``open`` reads a file; it is counted if it is below the paths."""

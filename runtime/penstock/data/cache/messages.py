@@ -2,20 +2,21 @@
 
 | kind    | from   | header                            | with it               |
 |---------|--------|-----------------------------------|-----------------------|
-| ASK     | client | version, path of the cache, file  | the file, open        |
-| FETCH   | daemon | path of the cache, file, size, mtime |                    |
+| ASK     | client | version, path of the cache, file, range or 0, little | the file, open |
+| FETCH   | daemon | path of the cache, file, size, mtime, range or 0, little |  |
 | CONTENT | daemon | size, crc32 or None               | the bytes             |
 | READING | daemon | (more follows: storage is read)   |                       |
 | OWN     | daemon | whether pages are to be dropped, full |                   |
 | REFUSED | daemon | why                               |                       |
 | ENTER   | client | version, path of the cache, part or None | the folder, open |
-| GRANTED | daemon |                                   | index or part, open   |
+| GRANTED | daemon | bytes of the largest file that is kept whole | index or part, open |
 | NOTE    | client | version, {path of the cache: {what: how many}}, job |     |
 | STAT    | client | version                           | answer: STAT, report  |
 | DROP    | client | version, path or None             | answer: STAT, report  |
 
 Clients (ASK, ENTER, NOTE, STAT, DROP) are on a Unix socket; daemons of other nodes (FETCH) on TCP,
-after the handshake of the data plane and sealed. OWN means: read it from storage yourself.
+after the handshake of the data plane and sealed. OWN means: read it from storage yourself. Of a
+range of which little is read, one that was not met before is not kept.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from typing import Any, Final
 
 from penstock.data.errors import FrameError
 
-NOTED: Final = frozenset({"unseen", "hits", "hit_bytes"})
+NOTED: Final = frozenset({"unseen", "hits", "hit_bytes", "miss_bytes"})
 """What clients count by themselves, besides `penstock.data.cache.observed.TIMED`."""
 CACHE_PROTOCOL_VERSION: Final = 2
 ASK, FETCH, CONTENT, READING, OWN, REFUSED, NOTE, STAT, DROP, ENTER, GRANTED = range(64, 75)
 MAX_HEADER_BYTES: Final = 64 << 10
 
 _FIELDS: Final = {
-    ASK: 3,
-    FETCH: 4,
+    ASK: 5,
+    FETCH: 6,
     CONTENT: 2,
     READING: 0,
     OWN: 2,
@@ -41,7 +42,7 @@ _FIELDS: Final = {
     STAT: 1,
     DROP: 2,
     ENTER: 3,
-    GRANTED: 0,
+    GRANTED: 1,
 }
 
 

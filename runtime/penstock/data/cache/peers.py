@@ -16,7 +16,7 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from penstock.base.listener import split_address
 from penstock.base.log_limit import LogLimit
@@ -68,9 +68,8 @@ class _Connection:
         self._reader = frame.Reader(self.sock, peer.seals.receiving if peer.seals else None)
         self._seal: Seal | None = peer.seals.sending if peer.seals else None
 
-    def ask(self, path: str, file: str, key: Key) -> None:
+    def ask(self, header: list[Any]) -> None:
         """Send a question."""
-        header = [path, file, key.size, key.mtime_ns]
         try:
             frame.send(self.sock, messages.FETCH, header, seal=self._seal)
         except FrameError as error:
@@ -151,20 +150,29 @@ class Peers:
             return [self.name, *(name for name, peer in self._peers.items() if peer.alive)]
 
     def fetch(
-        self, path: str, file: str, key: Key, reading: Callable[[], None]
+        self,
+        path: str,
+        file: str,
+        key: Key,
+        reading: Callable[[], None],
+        *,
+        little: bool = False,
     ) -> tuple[memoryview | None, Remote]:
         """A file from its home; None: it is to be read from storage, see `Remote.mine`.
 
-        ``reading`` is called when the home has to read it, which may take long.
+        ``reading`` is called when the home has to read it, which may take long; ``little``: only a
+        little of a range is wanted.
         """
         remote = Remote()
+        item = f"{path}/{file}" + (f"#{key.number}" if key.number else "")
+        header = [path, file, key.size, key.mtime_ns, key.number, little]
         for _ in range(ATTEMPTS):  # of one that has just died, the files have other homes
-            home = home_of(f"{path}/{file}", self.live)
+            home = home_of(item, self.live)
             if home is None or home == self.name:
                 remote.mine = True
                 return None, remote
             try:
-                return self._ask(home, path, file, key, reading, remote), remote
+                return self._ask(home, header, key.length, reading, remote), remote
             except _UselessError:
                 return None, remote
             except _LostError:
@@ -174,25 +182,24 @@ class Peers:
     def _ask(
         self,
         home: str,
-        path: str,
-        file: str,
-        key: Key,
+        header: list[Any],
+        length: int,
         reading: Callable[[], None],
         remote: Remote,
     ) -> memoryview | None:
         connection = self._connect(home)
         kept = False
-        in_time = self._answer_seconds + key.size / SLOWEST_LINK
+        in_time = self._answer_seconds + length / SLOWEST_LINK
         try:
-            connection.ask(path, file, key)
+            connection.ask(header)
             connection.wait(in_time)
             # Once an answer has begun, whatever is wrong with it is wrong with the answer.
-            answer = connection.receive(key.size, in_time)
+            answer = connection.receive(length, in_time)
             if answer.kind == messages.READING:
                 remote.read = True
                 reading()
-                seconds = STORAGE_SECONDS + key.size / SLOWEST_STORAGE
-                answer = connection.receive(key.size, seconds)
+                seconds = STORAGE_SECONDS + length / SLOWEST_STORAGE
+                answer = connection.receive(length, seconds)
             values = messages.fields(answer.kind, answer.header)
             if answer.kind == messages.OWN:
                 kept, remote.mine = True, bool(values[1])
@@ -200,7 +207,7 @@ class Peers:
             if answer.kind != messages.CONTENT:
                 raise FrameError(f"a message of kind {answer.kind} where a file was due")
             size, crc = values
-            if size != key.size or len(answer.body) != size or zlib.crc32(answer.body) != crc:
+            if size != length or len(answer.body) != size or zlib.crc32(answer.body) != crc:
                 raise FrameError("a file that is not what the answer says it is")
             kept = True
             return answer.body

@@ -1,5 +1,7 @@
 """Which files a cache keeps: those met first, until it is full, and nothing makes room: pure.
 
+Files that are larger than a bound are kept in ranges, each for itself as if it were a file.
+
 Training reads every file once in an epoch, in a new order. A cache that replaces what it holds then
 gives up a file shortly before it comes again; one that keeps what it has finds a share x of the
 files in every epoch when it holds a share x of their bytes (MinIO; DS-Analyzer, PVLDB 14(5),
@@ -21,26 +23,55 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 LARGEST_BYTES: Final = 64 << 20
-"""Of a file that is kept, unless somebody says otherwise."""
+"""Of a file that is kept as a whole, unless somebody says otherwise."""
+RANGE_BYTES: Final = 1 << 20
+"""Of a larger one so much is kept or not."""
+MOST_RANGES: Final = 1 << 32
+"""Of a file."""
 
 
 class Key(NamedTuple):
-    """One version of a file. A file that is written to has another key afterwards."""
+    """One version of a file, or a range of it. One that is written to has another key afterwards.
+
+    Attributes:
+        size: bytes of the whole file.
+        number: of the range, from 1; 0: the whole file.
+    """
 
     device: int
     inode: int
     size: int
     mtime_ns: int
+    number: int = 0
 
     @property
     def file(self) -> tuple[int, int]:
-        """Whichever version it is of."""
+        """Whichever version and range it is of."""
         return self.device, self.inode
 
+    @property
+    def piece(self) -> tuple[int, int, int]:
+        """The same range, or whole, of whichever version."""
+        return self.device, self.inode, self.number
 
-def key_of(status: os.stat_result) -> Key:
-    """The version of a file that a status is of."""
-    return Key(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    @property
+    def start(self) -> int:
+        """Where it begins in the file."""
+        return (self.number - 1) * RANGE_BYTES if self.number else 0
+
+    @property
+    def length(self) -> int:
+        """Its bytes."""
+        return min(RANGE_BYTES, self.size - self.start) if self.number else self.size
+
+    def range(self, number: int) -> Key:
+        """A range of the same version of the file."""
+        return self._replace(number=number)
+
+
+def key_of(status: os.stat_result, number: int = 0) -> Key:
+    """The version of a file that a status is of, or a range of it."""
+    return Key(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, number)
 
 
 class Verdict(StrEnum):
@@ -100,14 +131,15 @@ class MinIOPolicy:
         self.largest = min(largest, capacity)
         self.held_bytes = 0
         self._sets: dict[str, _DataSet] = {}
-        self._places: dict[tuple[int, int], tuple[Key, str]] = {}  # of each file, its version
+        self._places: dict[tuple[int, int, int], tuple[Key, str]] = {}  # of a piece, its version
+        self._ranges: dict[tuple[int, int], set[int]] = {}  # of files that are not held whole
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __contains__(self, key: Key) -> bool:
         """Whether this very version lies in the cache, ready to be given."""
-        found = self._places.get(key.file)
+        found = self._places.get(key.piece)
         return found is not None and found[0] == key and self._sets[found[1]].keys[key]
 
     def held_of(self, data_set: str) -> int:
@@ -125,26 +157,42 @@ class MinIOPolicy:
 
         With ADMIT its bytes are counted from now on.
         """
-        given_up: list[Key] = []
-        found = self._places.get(key.file)
-        if found is not None:
-            if found[0] == key:
-                ready = self._sets[found[1]].keys[key]
-                return Meeting(Verdict.HIT if ready else Verdict.WAIT)
-            self._give_up(found[0])
-            given_up.append(found[0])
-        if not (0 < key.size <= self.largest and self._has_room(key.size, data_set)):
+        found = self._places.get(key.piece)
+        if found is not None and found[0] == key:
+            ready = self._sets[found[1]].keys[key]
+            return Meeting(Verdict.HIT if ready else Verdict.WAIT)
+        given_up = self._other_versions(key)
+        self.give_up(given_up)
+        size = key.length
+        if not (self.keeps(key) and self._has_room(size, data_set)):
             return Meeting(Verdict.PASS, tuple(given_up))
         one = self._sets.setdefault(data_set, _DataSet())
         one.keys[key] = False
-        one.held += key.size
-        self.held_bytes += key.size
-        self._places[key.file] = key, data_set
+        one.held += size
+        self.held_bytes += size
+        self._places[key.piece] = key, data_set
+        if key.number:
+            self._ranges.setdefault(key.file, set()).add(key.number)
         return Meeting(Verdict.ADMIT, tuple(given_up))
+
+    def keeps(self, key: Key) -> bool:
+        """Whether files of that size are kept whole, or in ranges, as the key has it."""
+        if not key.number:
+            return 0 < key.size <= self.largest
+        known = 0 < key.number < MOST_RANGES
+        return known and key.size > self.largest and 0 < key.length <= self.capacity
+
+    def _other_versions(self, key: Key) -> list[Key]:
+        """What is held of a file as it was: all of it is of one version."""
+        numbers = self._ranges.get(key.file, {0})
+        held = self._places.get((*key.file, next(iter(numbers))))
+        if held is None or held[0][:4] == key[:4]:
+            return []
+        return [self._places[(*key.file, number)][0] for number in numbers]
 
     def note_read(self, key: Key) -> bool:
         """A file that was admitted lies in the cache now; False if it was given up meanwhile."""
-        found = self._places.get(key.file)
+        found = self._places.get(key.piece)
         if found is None or found[0] != key:
             return False
         self._sets[found[1]].keys[key] = True
@@ -152,7 +200,7 @@ class MinIOPolicy:
 
     def abandon(self, key: Key) -> None:
         """A file that was admitted could not be read, or is not what it was: its room is free."""
-        found = self._places.get(key.file)
+        found = self._places.get(key.piece)
         if found is not None and found[0] == key:
             self._give_up(key)
 
@@ -169,7 +217,7 @@ class MinIOPolicy:
     def may_claim(self, data_set: str, size: int) -> bool:
         """Whether a data set has a right to so many bytes more, which others have."""
         own = self._sets.get(data_set)
-        if own is None or own.lacking < size or size > self.largest:
+        if own is None or own.lacking < size:
             return False
         return any(one.excess for name, one in self._sets.items() if name != data_set)
 
@@ -219,11 +267,16 @@ class MinIOPolicy:
         )
 
     def _give_up(self, key: Key) -> None:
-        _, data_set = self._places.pop(key.file)
+        _, data_set = self._places.pop(key.piece)
+        if key.number:
+            numbers = self._ranges[key.file]
+            numbers.discard(key.number)
+            if not numbers:
+                del self._ranges[key.file]
         one = self._sets[data_set]
         del one.keys[key]
-        one.held -= key.size
-        self.held_bytes -= key.size
+        one.held -= key.length
+        self.held_bytes -= key.length
 
     def check_invariants(self) -> None:
         """What holds after every call; for tests."""
@@ -231,6 +284,10 @@ class MinIOPolicy:
         assert self.held_bytes == sum(one.held for one in self._sets.values())
         assert len(self._places) == sum(len(one.keys) for one in self._sets.values())
         for data_set, one in self._sets.items():
-            assert one.held == sum(key.size for key in one.keys)
+            assert one.held == sum(key.length for key in one.keys)
             for key in one.keys:
-                assert self._places[key.file] == (key, data_set)
+                assert self._places[key.piece] == (key, data_set)
+                assert not key.number or key.number in self._ranges[key.file]
+        for file, numbers in self._ranges.items():
+            assert len({self._places[(*file, number)][0][:4] for number in numbers}) == 1
+            assert (*file, 0) not in self._places

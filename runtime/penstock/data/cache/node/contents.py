@@ -113,6 +113,15 @@ class Contents:
             found = self._shelves[path, public] = Shelf(self._policy.capacity)
         return found
 
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest file that is kept as a whole."""
+        return self._policy.largest
+
+    def keeps(self, key: Key) -> bool:
+        """Whether such a file may be kept, or such a range of one."""
+        return self._policy.keeps(key)
+
     def shared(self, path: str, part: int | None = None) -> int | None:
         """A descriptor, to be closed, of what all who may read a path may read.
 
@@ -133,19 +142,23 @@ class Contents:
             held.users += 1
             return held
 
-    def meet(self, key: Key, path: str, public: bool) -> tuple[Verdict, Held | None]:
+    def meet(
+        self, key: Key, path: str, public: bool, *, little: bool = False
+    ) -> tuple[Verdict, Held | None]:
         """A file is about to be read. HIT: `release` it; ADMIT: `read_in` it; others: nothing.
 
-        ``public``: all who may read the path may read the file.
+        ``public``: all who may read the path may read the file. ``little``: only a little of it is
+        read, so that to read all of it is worth it only if that is not for the first time.
         """
         with self._changed:
             now = self._asked[path] = self._clock()
-            self._division.meet(path, key)
+            if self._division.meet(path, key) and little:
+                return Verdict.PASS, None
             meeting = self._policy.meet(key, path)
             for lost in meeting.given_up:
                 self._give_up(lost)
             if meeting.verdict is Verdict.PASS and (
-                self._drop_idle(now) or self._make_room(path, key.size)
+                self._drop_idle(now) or self._make_room(path, key.length)
             ):
                 meeting = self._policy.meet(key, path)
             if meeting.verdict is Verdict.HIT:
@@ -159,16 +172,16 @@ class Contents:
 
     def _placed(self, key: Key, path: str, shelf: Shelf, now: float) -> Held | None:
         """A place for a file that is admitted; None: there are gaps, but none so large."""
-        place = shelf.arena.take(key.size, self._free_memory, now)
+        place = shelf.arena.take(key.length, self._free_memory, now)
         if place is None:
             for one in self._shelves.values():
                 one.give_back_empty()
-            self._make_room(path, key.size)
-            place = shelf.arena.take(key.size, self._free_memory, now)
+            self._make_room(path, key.length)
+            place = shelf.arena.take(key.length, self._free_memory, now)
         if place is None:
             self._policy.abandon(key)
             return None
-        held = Held(key, shelf, place, shelf.arena.view(place, key.size))
+        held = Held(key, shelf, place, shelf.arena.view(place, key.length))
         self._held[key] = held
         return held
 
@@ -199,7 +212,9 @@ class Contents:
             for number, memory in shelf.arena.parts().items() if other != path else ():
                 inside = files.get((id(shelf), number), [])
                 if inside and not any(held.users for held in inside):
-                    lot = Lot(other, public, number, sum(held.key.size for held in inside), memory)
+                    lot = Lot(
+                        other, public, number, sum(held.key.length for held in inside), memory
+                    )
                     lots.append(lot)
                     keys[lot] = [held.key for held in inside]
         return lots, keys
@@ -257,14 +272,16 @@ class Contents:
         at, crc = 0, 0
         while at < len(view):
             piece = view[at : at + PIECE_BYTES]
-            got = os.preadv(descriptor, [piece], at)
+            got = os.preadv(descriptor, [piece], held.key.start + at)
             if not got:
                 return False
             crc = zlib.crc32(piece[:got], crc)
             at += got
         held.crc = crc
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return key_of(os.fstat(descriptor)) == held.key
+        whole = not held.key.number  # of a file of no length, the system takes all
+        length = 0 if whole else held.key.length
+        os.posix_fadvise(descriptor, held.key.start, length, os.POSIX_FADV_DONTNEED)
+        return key_of(os.fstat(descriptor), held.key.number) == held.key
 
     def wait(self, key: Key, seconds: float) -> Held | None:
         """A file that somebody else reads in, once it is here; None where it does not come."""
@@ -287,7 +304,7 @@ class Contents:
     def _release(self, held: Held) -> None:
         held.users -= 1
         if held.gone and not held.users:
-            held.shelf.arena.retire(held.place, held.key.size, self._clock())
+            held.shelf.arena.retire(held.place, held.key.length, self._clock())
 
     def _give_up(self, key: Key) -> None:
         held = self._held.pop(key)

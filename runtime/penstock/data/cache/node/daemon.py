@@ -13,21 +13,25 @@ time-out; connections are bounded.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import socket
-import stat
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.data.cache import messages
+from penstock.data.cache.node.checks import (
+    open_below,
+    readable_by_all,
+    readable_key,
+    same_file,
+)
 from penstock.data.cache.node.contents import Contents, Held
 from penstock.data.cache.observed import TIMED
 from penstock.data.cache.peers import Peers
-from penstock.data.cache.policy import Key, Verdict, key_of
+from penstock.data.cache.policy import Key, Verdict
 from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.transport import frame, handshake
 from penstock.data.transport.newcomers import Newcomers
@@ -40,8 +44,6 @@ LOOK_SECONDS: Final = 5.0
 for in so long is gone."""
 LONGEST_NAME: Final = 200
 """Of a job, in characters."""
-MOST_FOLDERS: Final = 65_536
-"""Of which it is remembered whether all may read in them."""
 SLOWEST_STORAGE: Final = 1 << 20
 """Bytes a second below which nobody waits for what somebody else reads in."""
 
@@ -157,7 +159,10 @@ class CacheDaemon:
         elif len(asked.descriptors) != 1:
             raise FrameError(f"{len(asked.descriptors)} open files where one was due")
         else:
-            self._give(asked.descriptors[0], str(values[1]), str(values[2]), send)
+            _, path, file, number, little = values
+            if type(number) is not int:
+                raise FrameError(f"a range that is none: {str(number)[:100]}")
+            self._give(asked.descriptors[0], str(path), str(file), number, bool(little), send)
 
     def _note(self, notes: Any, job: str) -> None:
         """Take in what a client has counted; raises FrameError for what is none."""
@@ -190,7 +195,7 @@ class CacheDaemon:
             send(messages.REFUSED, [f"{path} has no part {part} any more"])
             return
         try:
-            send(messages.GRANTED, [], descriptors=(shared,))
+            send(messages.GRANTED, [self.contents.largest], descriptors=(shared,))
         finally:
             os.close(shared)
 
@@ -211,27 +216,42 @@ class CacheDaemon:
             self.contents.drop(path)
             send(messages.STAT, self.contents.report())
 
-    def _give(self, descriptor: int, path: str, file: str, send: Send) -> None:
-        """Answer a program that has a file open."""
-        contents, size = self.contents, 0
+    def _give(
+        self, descriptor: int, path: str, file: str, number: int, little: bool, send: Send
+    ) -> None:
+        """Answer a program that has a file open, and reads that range of it, or all."""
+        contents, own_bytes = self.contents, 0
         key = readable_key(descriptor)
         if key is not None:
-            size = key.size
-            if (held := contents.find(key, path)) is not None:
-                self._send_held(held, send)
-                contents.note(path, hits=1, hit_bytes=size)
+            key = key.range(number)
+            own_bytes = 0 if number else key.size  # what it reads of a range it says itself
+            if self._answer(key, descriptor, path, file, little, send):
                 return
-            if self.peers is not None and self._give_from_peer(key, descriptor, path, file, send):
-                return
-            if self._read_in(key, descriptor, path, file, send):
-                return
-        contents.note(path, misses=1, miss_bytes=size)
+        contents.note(path, misses=1, miss_bytes=own_bytes)
         send(messages.OWN, [contents.thrashes, True])
 
-    def _read_in(self, key: Key, descriptor: int, path: str, file: str, send: Send) -> bool:
+    def _answer(
+        self, key: Key, descriptor: int, path: str, file: str, little: bool, send: Send
+    ) -> bool:
+        """Answer, unless a program is to read it itself."""
+        if little and not self._is_public(path, file, key):
+            return False  # to send all of a range for a little of it may take longer than that
+        if (held := self.contents.find(key, path)) is not None:
+            self._send_held(held, send)
+            self.contents.note(path, hits=1, hit_bytes=key.length)
+            return True
+        if self.peers is not None and self.contents.keeps(key):
+            given = self._give_from_peer(key, path, file, little, send)
+            if given:
+                return True
+        return self._read_in(key, descriptor, path, file, little, send)
+
+    def _read_in(
+        self, key: Key, descriptor: int, path: str, file: str, little: bool, send: Send
+    ) -> bool:
         """Have a file read into the cache, by this thread or another, and send it."""
-        contents = self.contents
-        verdict, held = contents.meet(key, path, self._is_public(path, file, key))
+        contents, size = self.contents, key.length
+        verdict, held = contents.meet(key, path, self._is_public(path, file, key), little=little)
         if verdict is Verdict.PASS:
             return False
         read = verdict is Verdict.ADMIT
@@ -242,39 +262,41 @@ class CacheDaemon:
             if not contents.read_in(held, descriptor):
                 return False
         elif verdict is Verdict.WAIT:
-            held = contents.wait(key, 1 + key.size / SLOWEST_STORAGE)
+            held = contents.wait(key, 1 + size / SLOWEST_STORAGE)
         if held is None:
             return False
         if read:
-            contents.note(path, misses=1, miss_bytes=key.size)
+            contents.note(path, misses=1, miss_bytes=size)
         else:
-            contents.note(path, hits=1, hit_bytes=key.size)
+            contents.note(path, hits=1, hit_bytes=size)
         self._send_held(held, send)
         return True
 
     def _send_held(self, held: Held, send: Send) -> None:
         try:
-            send(messages.CONTENT, [held.key.size, held.crc], held.view)
+            send(messages.CONTENT, [held.key.length, held.crc], held.view)
         finally:
             self.contents.release(held)
 
-    def _give_from_peer(self, key: Key, descriptor: int, path: str, file: str, send: Send) -> bool:
+    def _give_from_peer(self, key: Key, path: str, file: str, little: bool, send: Send) -> bool:
         """Answer with what the file's home says; False: this node reads it itself."""
         assert self.peers is not None
         if not same_file(path, file, key):
             return False  # it is not there by that name here: others could not check it either
-        content, remote = self.peers.fetch(path, file, key, lambda: send(messages.READING, []))
+        content, remote = self.peers.fetch(
+            path, file, key, lambda: send(messages.READING, []), little=little
+        )
         self.contents.note(path, refused_answers=remote.refused)
         if content is not None:
             if remote.read:
-                self.contents.note(path, misses=1, miss_bytes=key.size)
+                self.contents.note(path, misses=1, miss_bytes=key.length)
             else:
-                self.contents.note(path, hits=1, hit_bytes=key.size, remote_hits=1)
-            send(messages.CONTENT, [key.size, None], content)
+                self.contents.note(path, hits=1, hit_bytes=key.length, remote_hits=1)
+            send(messages.CONTENT, [key.length, None], content)
             return True
         if remote.mine:
             return False
-        self.contents.note(path, misses=1, miss_bytes=key.size)
+        self.contents.note(path, misses=1, miss_bytes=0 if key.number else key.size)
         send(messages.OWN, [self.contents.thrashes, False])
         return True
 
@@ -305,7 +327,7 @@ class CacheDaemon:
 
     def _give_to_peer(self, values: list[Any], send: Send) -> None:
         """Answer another node, whose file this is the home of."""
-        path, file, size, mtime_ns = values
+        path, file, size, mtime_ns, number, little = values
         try:
             descriptor = open_below(str(path), str(file)) if path in self.contents.counts else -1
         except (OSError, ValueError):
@@ -315,17 +337,20 @@ class CacheDaemon:
             if key is None or (key.size, key.mtime_ns) != (size, mtime_ns):
                 send(messages.OWN, [False, False])  # not here, or another version
                 return
+            if type(number) is not int:
+                raise FrameError(f"a range that is none: {str(number)[:100]}")
+            key = key.range(number)
             if (held := self.contents.find(key, path)) is not None:
                 self._send_held(held, send)
                 return
             public = self._is_public(path, file, key)
-            verdict, held = self.contents.meet(key, path, public)
+            verdict, held = self.contents.meet(key, path, public, little=bool(little))
             if verdict in (Verdict.ADMIT, Verdict.WAIT):
                 send_or_release(send, self.contents, held, messages.READING, [])
             if verdict is Verdict.ADMIT and held is not None:
                 held = held if self.contents.read_in(held, descriptor) else None
             elif verdict is Verdict.WAIT:
-                held = self.contents.wait(key, 1 + key.size / SLOWEST_STORAGE)
+                held = self.contents.wait(key, 1 + key.length / SLOWEST_STORAGE)
             if held is None:
                 send(messages.OWN, [False, True])
             else:
@@ -345,61 +370,6 @@ def send_or_release(
         if held is not None:
             contents.abandon(held)
         raise
-
-
-def readable_key(descriptor: int) -> Key | None:
-    """What an open file is; None where it is no regular file, or was not opened for reading."""
-    try:
-        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        status = os.fstat(descriptor)
-    except OSError:
-        return None
-    readable = flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_PATH
-    return key_of(status) if readable and stat.S_ISREG(status.st_mode) else None
-
-
-def same_file(path: str, file: str, key: Key) -> bool:
-    """Whether a name below a path is this file on this node: a client's word is not enough."""
-    if not plain_name(file):
-        return False
-    try:
-        return key_of(Path(path, file).stat()) == key
-    except (OSError, ValueError):
-        return False
-
-
-def readable_by_all(path: str, file: str, folders: dict[str, bool]) -> bool:
-    """Whether a file, and the folders to it from a path, are open to all users.
-
-    ``folders``: what is known of folders; it is not asked again, and bounded.
-    """
-    try:
-        root, real = Path(path).resolve(), Path(path, file).resolve()
-        if not real.is_relative_to(root) or not real.stat().st_mode & stat.S_IROTH:
-            return False
-        for folder in (one for one in real.parents if one != root and one.is_relative_to(root)):
-            name = str(folder)
-            if name not in folders:
-                if len(folders) >= MOST_FOLDERS:
-                    folders.clear()
-                folders[name] = bool(folder.stat().st_mode & stat.S_IXOTH)
-            if not folders[name]:
-                return False
-    except OSError:
-        return False
-    return True
-
-
-def open_below(path: str, file: str) -> int:
-    """Open a file below a path for reading. Raises OSError, ValueError."""
-    if not plain_name(file):
-        raise ValueError(f"{file}: no name below {path}")
-    return os.open(Path(path, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-
-
-def plain_name(file: str) -> bool:
-    """Whether a name stays below what it is relative to, but for links."""
-    return bool(file) and not file.startswith("/") and ".." not in file.split("/")
 
 
 def user_of(sock: socket.socket) -> int:

@@ -32,12 +32,12 @@ class Division:
         self._quotas: dict[str, int] = {}
         self._divided: float | None = None
 
-    def meet(self, path: str, key: Key) -> None:
-        """A file of a path was asked for."""
+    def meet(self, path: str, key: Key) -> bool:
+        """A file of a path was asked for; whether for the first time."""
         found = self._met.get(path)
         if found is None:
             found = self._met[path] = MetFiles()
-        found.add(key)
+        return found.add(key)
 
     @property
     def total_bytes(self) -> float:

@@ -23,14 +23,16 @@ class MetFiles:
         self._zeros = BITS
         self._bytes = 0  # of those that set a bit
 
-    def add(self, key: Key) -> None:
-        """A file was met, perhaps not for the first time."""
+    def add(self, key: Key) -> bool:
+        """A file was met; whether that was for the first time, as far as is known."""
         number = hash(key) % BITS
         byte, bit = number >> 3, 1 << (number & 7)
         if not self._bits[byte] & bit:
             self._bits[byte] |= bit
             self._zeros -= 1
-            self._bytes += key.size
+            self._bytes += key.length
+            return True
+        return False
 
     @property
     def count(self) -> float:

@@ -12,8 +12,9 @@ import io
 import os
 import stat
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.data.cache.program.ranges import Ranges, Wanted, limit
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -30,10 +31,28 @@ class Answer(Protocol):
     def drop(self) -> bool:
         """Whether the pages that reading the file fills are to be dropped."""
 
+    @property
+    def start(self) -> int:
+        """Where the bytes begin in the file."""
 
-Found = TypeVar("Found")
-Fetch = Callable[[int], Answer]
-"""Asks the cache for an open file."""
+
+class Source(Protocol):
+    """Where the bytes of an open file come from."""
+
+    def in_ranges(self, size: int) -> bool:
+        """Whether it is kept in ranges when it has so many bytes."""
+
+    def fetch(self, descriptor: int) -> Answer:
+        """All of it, if the cache has it."""
+
+    def fetch_range(self, descriptor: int, wanted: Wanted) -> Answer:
+        """What is around a place in it, if the cache has that."""
+
+    def note_unseen(self) -> None:
+        """It was read past the cache."""
+
+    def note_storage(self, size: int, begun: float, of_range: bool) -> None:
+        """So many bytes were read from storage, since that time of ``perf_counter``."""
 
 
 MOST_BYTES: Final = 256 << 20
@@ -51,53 +70,52 @@ def _have_room(size: int) -> bool:
 class CachedFile(io.FileIO):
     """See the module's docstring."""
 
-    def __init__(
-        self,
-        path: str | bytes,
-        fetch: Fetch,
-        note_unseen: Callable[[], None],
-        note_storage: Callable[[int, float], None],
-    ) -> None:
-        """``note_storage``: told of bytes that were read from storage, and since when.
-
-        Raises OSError as ``open`` does.
-        """
+    def __init__(self, path: str | bytes, source: Source) -> None:
+        """Raises OSError as ``open`` does."""
         super().__init__(path, "r")
-        self._fetch: Fetch | None = fetch
-        self._note_unseen: Callable[[], None] | None = note_unseen
-        self._note_storage: Callable[[int, float], None] | None = None  # once it is not here
-        self._will_note_storage = note_storage
+        self._source: Source | None = source
+        self._asked = False
+        self._is_noted = False  # what is read from storage
         self._lent = False  # whether the program has asked for the descriptor
         self._content: bytes | memoryview | None = None
+        self._ranges: Ranges | None = None  # of a file that is kept so
         self._at = 0
         self._drop = False
         status = os.fstat(super().fileno())
         self.block_bytes = status.st_blksize if status.st_blksize > 1 else io.DEFAULT_BUFFER_SIZE
         """The buffer that ``open`` gives such a file."""
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
-            self._fetch = self._note_unseen = None  # nothing that a cache could have
+            self._source = None  # nothing that a cache could have
+
+    @property
+    def _has_own_place(self) -> bool:
+        """Whether the place in the file is kept here, and not by the system."""
+        asking = self._source is not None and not self._asked
+        return asking or self._content is not None or self._ranges is not None
 
     def _is_here(self) -> bool:
-        """Whether the bytes are in memory; asks for them once."""
-        if self._fetch is not None and not self.closed:
-            fetch, self._fetch = self._fetch, None
+        """Whether the bytes come from the cache, as far as it has them; asks once."""
+        if self._source is not None and not self._asked and not self.closed:
+            self._asked = True
             if self._lent and os.lseek(super().fileno(), 0, os.SEEK_CUR):
                 return False  # the program reads past this object, and means to go on there
-            size = os.fstat(super().fileno()).st_size
-            if not _have_room(size):
-                if self._at:
-                    super().seek(self._at)
-                return False
+            self._ask(self._source, super().fileno())
+            if not self._has_own_place and self._at:
+                super().seek(self._at)
+        return (self._content is not None or self._ranges is not None) and not self.closed
+
+    def _ask(self, source: Source, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        if source.in_ranges(size):
+            self._is_noted = True
+            self._ranges = Ranges(lambda wanted: source.fetch_range(descriptor, wanted))
+        elif _have_room(size):
+            self._is_noted = True
             _copies[id(self)] = size
-            self._note_unseen = None
-            answer = fetch(super().fileno())
+            answer = source.fetch(descriptor)
             self._content, self._drop = answer.content, answer.drop
             if self._content is None:
-                self._note_storage = self._will_note_storage
                 _copies.pop(id(self), None)
-                if self._at:
-                    super().seek(self._at)
-        return self._content is not None and not self.closed
 
     def _leave(self) -> None:
         """Go on in the file itself."""
@@ -110,6 +128,8 @@ class CachedFile(io.FileIO):
         """The next bytes, so many at most; None: they are the file's to give."""
         if not self._is_here():
             return None
+        if self._ranges is not None:
+            return self._take_range(self._ranges, size)
         content = self._content
         assert content is not None
         piece = memoryview(content)[self._at : self._at + size]
@@ -119,14 +139,27 @@ class CachedFile(io.FileIO):
         self._at += len(piece)
         return piece
 
+    def _take_range(self, ranges: Ranges, size: int) -> memoryview | None:
+        piece = None
+        if size and self._at < os.fstat(super().fileno()).st_size:
+            piece = ranges.take(self._at, size)
+        if piece is None:
+            super().seek(self._at)
+        else:
+            self._at += len(piece)
+        return piece
+
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """As `io.RawIOBase.readinto`."""
         room = memoryview(buffer).cast("B")
         piece = self._take(len(room))
         if piece is None:
             begun = time.perf_counter()
-            got = super().readinto(buffer)
-            return self._noted(got, got, begun)
+            if self._ranges is not None:
+                room = room[: limit(self._at, len(room))]
+            got = super().readinto(room)
+            self._note(got, begun)
+            return got
         room[: len(piece)] = piece
         return len(piece)
 
@@ -138,12 +171,17 @@ class CachedFile(io.FileIO):
         if piece is not None:
             return bytes(piece)
         begun = time.perf_counter()
+        if self._ranges is not None:
+            size = limit(self._at, size)
         found = super().read(size)
-        return self._noted(found, len(found), begun)
+        self._note(len(found), begun)
+        return found
 
     def readall(self) -> bytes:
         """As `io.RawIOBase.readall`."""
         if self._is_here():
+            if self._ranges is not None:
+                return self._read_ranges()
             content = self._content
             assert content is not None
             if not self._at and type(content) is bytes:
@@ -154,17 +192,27 @@ class CachedFile(io.FileIO):
                 return bytes(piece)
         begun = time.perf_counter()
         found = super().readall()
-        return self._noted(found, len(found), begun)
-
-    def _noted(self, found: Found, size: int, begun: float) -> Found:
-        """What was read from the file itself since then, so many bytes."""
-        if self._note_storage is not None and size:
-            self._note_storage(size, begun)
+        self._note(len(found), begun)
         return found
+
+    def _read_ranges(self) -> bytes:
+        """All from here on, without a second copy of it."""
+        gathered = io.BytesIO()
+        while piece := self.read(MOST_BYTES):
+            gathered.write(piece)
+        return gathered.getvalue()
+
+    def _note(self, size: int, begun: float) -> None:
+        """So many bytes were read from the file itself since then."""
+        if self._ranges is not None:
+            self._at += size
+            self._ranges.read(size)
+        if self._is_noted and self._source is not None and size:
+            self._source.note_storage(size, begun, self._ranges is not None)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """As `io.RawIOBase.seek`."""
-        if self._fetch is None and self._content is None:
+        if not self._has_own_place:
             return super().seek(offset, whence)
         at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}.get(whence)
         if whence == os.SEEK_END:
@@ -176,9 +224,7 @@ class CachedFile(io.FileIO):
 
     def tell(self) -> int:
         """As `io.RawIOBase.tell`."""
-        if self._fetch is None and self._content is None:
-            return super().tell()
-        if self.closed:
+        if self.closed or not self._has_own_place:
             return super().tell()
         return self._at
 
@@ -189,11 +235,12 @@ class CachedFile(io.FileIO):
 
     def close(self) -> None:
         """As `io.RawIOBase.close`; pages that nobody will need are dropped."""
-        if self._drop and not self.closed:
-            self._drop = False
+        drop = self._drop or (self._ranges is not None and self._ranges.drop)
+        if drop and not self.closed:
             os.posix_fadvise(super().fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if self._lent and self._note_unseen is not None:
-            self._note_unseen()
-        self._content = self._note_unseen = None
+        if self._lent and not self._is_noted and self._source is not None:
+            self._source.note_unseen()
+        self._content = self._ranges = self._source = None
+        self._drop = False
         _copies.pop(id(self), None)
         super().close()

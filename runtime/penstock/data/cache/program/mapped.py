@@ -15,8 +15,12 @@ class MappedPath:
     A part has a number that no other part of this arena ever has.
     """
 
-    def __init__(self, index: int) -> None:
-        """Takes the descriptor, and closes it. Raises OSError, ValueError."""
+    def __init__(self, index: int, largest: int) -> None:
+        """Takes the descriptor, and closes it. Raises OSError, ValueError.
+
+        ``largest``: bytes of the largest file that is kept as a whole.
+        """
+        self.largest = largest
         self._index = Index(_map(index))
         self._stamp = self._index.stamp
         self._parts: dict[int, memoryview] = {}
@@ -38,8 +42,8 @@ class MappedPath:
         """A part was granted. Takes its descriptor, and closes it. Raises OSError, ValueError."""
         self._parts[number] = memoryview(_map(part))
 
-    def read(self, key: Key) -> bytes | None:
-        """A copy of a file; None: it is not here.
+    def read(self, key: Key, at: int = 0, size: int | None = None) -> bytes | None:
+        """A copy of a file or range, or of so many bytes from there in it; None: it is not here.
 
         A place is used for another file only after its entry is gone, so that what was copied is
         the file if the entry is there before and after.
@@ -47,13 +51,14 @@ class MappedPath:
         found = self._index.find(key)
         if found is None:
             return None
-        at, place = found
+        entry, place = found
         number, start = part_of(place)
         part = self._parts.get(number)
         if part is None:
             return None
-        copy = bytes(part[start : start + key.size])
-        return copy if len(copy) == key.size and self._index.still(at, key, place) else None
+        length = key.length - at if size is None else min(size, key.length - at)
+        copy = bytes(part[start + at : start + at + length])
+        return copy if len(copy) == length and self._index.still(entry, key, place) else None
 
 
 def _map(descriptor: int) -> mmap.mmap:

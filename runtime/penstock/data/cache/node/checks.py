@@ -1,0 +1,69 @@
+"""What the kernel says of a file and of the way to it; a client's word is never enough."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from penstock.data.cache.policy import Key, key_of
+
+MOST_FOLDERS: Final = 65_536
+"""Of which it is remembered whether all may read in them."""
+
+
+def readable_key(descriptor: int) -> Key | None:
+    """What an open file is; None where it is no regular file, or was not opened for reading."""
+    try:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    readable = flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_PATH
+    return key_of(status) if readable and stat.S_ISREG(status.st_mode) else None
+
+
+def same_file(path: str, file: str, key: Key) -> bool:
+    """Whether a name below a path is this file on this node: a client's word is not enough."""
+    if not plain_name(file):
+        return False
+    try:
+        return key_of(Path(path, file).stat(), key.number) == key
+    except (OSError, ValueError):
+        return False
+
+
+def readable_by_all(path: str, file: str, folders: dict[str, bool]) -> bool:
+    """Whether a file, and the folders to it from a path, are open to all users.
+
+    ``folders``: what is known of folders; it is not asked again, and bounded.
+    """
+    try:
+        root, real = Path(path).resolve(), Path(path, file).resolve()
+        if not real.is_relative_to(root) or not real.stat().st_mode & stat.S_IROTH:
+            return False
+        for folder in (one for one in real.parents if one != root and one.is_relative_to(root)):
+            name = str(folder)
+            if name not in folders:
+                if len(folders) >= MOST_FOLDERS:
+                    folders.clear()
+                folders[name] = bool(folder.stat().st_mode & stat.S_IXOTH)
+            if not folders[name]:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def open_below(path: str, file: str) -> int:
+    """Open a file below a path for reading. Raises OSError, ValueError."""
+    if not plain_name(file):
+        raise ValueError(f"{file}: no name below {path}")
+    return os.open(Path(path, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def plain_name(file: str) -> bool:
+    """Whether a name stays below what it is relative to, but for links."""
+    return bool(file) and not file.startswith("/") and ".." not in file.split("/")
