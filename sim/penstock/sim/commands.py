@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import typer
 
-from penstock.sim.cluster.commands import detach, fgd, table5, tuning
+from penstock.sim.cluster.commands import detach, fgd, table5
+from penstock.sim.cluster.stage_commands import fragments, table4, tuning
 from penstock.sim.offload.commands import offload
 from penstock.sim.ps.commands import create, ps
 from penstock.sim.sharing.commands import sharing
@@ -20,7 +21,9 @@ sim = typer.Typer(
 )
 sim.command()(fgd)
 sim.command()(detach)
+sim.command()(table4)
 sim.command()(table5)
+sim.command()(fragments)
 sim.command()(tuning)
 sim.command()(ps)
 sim.command()(create)

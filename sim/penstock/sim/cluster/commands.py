@@ -46,13 +46,13 @@ def fgd(
     from penstock.sim.cluster.show import fgd_panels, show_fgd
     from penstock.sim.traces import openb
 
-    with _errors_in_words():
+    with errors_in_words():
         loaded = [
-            experiment.load_workload(traces, name, nodes) for name in _names("workloads", workloads)
+            experiment.load_workload(traces, name, nodes) for name in named("workloads", workloads)
         ]
         chosen = range(first_seed, first_seed + seeds)
         results = []
-        for run, filling in experiment.simulate(loaded, _names("policies", policies), chosen):
+        for run, filling in experiment.simulate(loaded, named("policies", policies), chosen):
             results.append((run, filling))
             _progress(f"{run.workload} {run.policy} seed {run.seed}: {run.allocated_at_130:.2f} %")
         runs = [run for run, _ in results]
@@ -89,7 +89,7 @@ def detach(
     from penstock.sim.cluster.experiments.fgd import load_workload
     from penstock.sim.cluster.show import detach_panels, show_detach
 
-    with _errors_in_words():
+    with errors_in_words():
         loaded = load_workload(traces, workload, nodes)
         before, after = [], []
         for seed in range(first_seed, first_seed + seeds):
@@ -138,8 +138,8 @@ def table5(
     from penstock.sim.cluster.show import show_table5, table5_panels
     from penstock.sim.errors import UnnamedTracesError
 
-    with _errors_in_words():
-        loads = [_number("load", text) for text in _names("load", load)]
+    with errors_in_words():
+        loads = [number("load", text) for text in named("load", load)]
         if traces is None and not generated:
             raise UnnamedTracesError("--generated")
         trace = experiment.load_trace(None if generated else traces)
@@ -170,14 +170,16 @@ def tuning(as_json: JsonOption = False) -> None:
         show_tuning(lines)
 
 
-def _names(option: str, text: str) -> list[str]:
+def named(option: str, text: str) -> list[str]:
+    """The names that an option gives, each once."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise typer.BadParameter(f"--{option} {text!r}: name at least one, separated by commas")
     return list(dict.fromkeys(names))
 
 
-def _number(option: str, text: str) -> float:
+def number(option: str, text: str) -> float:
+    """The number that an option gives."""
     try:
         value = float(text)
     except ValueError:
@@ -196,7 +198,7 @@ def _print_json(value: object) -> None:
 
 
 @contextmanager
-def _errors_in_words() -> Iterator[None]:
+def errors_in_words() -> Iterator[None]:
     """End with a message and status 2 instead of a traceback where the input is to blame."""
     from penstock.scheduler.errors import SchedulerError
     from penstock.sim.errors import SimulationError

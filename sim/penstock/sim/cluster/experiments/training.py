@@ -108,6 +108,8 @@ class TrainingOutcome:
     queue_minutes: float
     gpu_allocation: float
     jobs: int
+    cpu_wait_share: float = 0.0
+    """Of the time that jobs queue: that in which CPU alone is what the first of them lacks."""
     growths: tuple[int, ...] = ()
     """Intervals in which each job got data workers until its queue was full, where it ever was."""
 
@@ -131,6 +133,7 @@ class Cluster:
         self._ended: list[tuple[float, float]] = []
         self._next_tick = 0.0
         self._growths: list[int] = []
+        self._waited = self._waited_for_cpu = 0.0
 
     def run(self, jobs: Sequence[TrainingJob]) -> TrainingOutcome:
         """Simulate until every job has ended."""
@@ -154,6 +157,7 @@ class Cluster:
             queue_minutes=sum(queued for _, queued in self._ended) / count / 60 if count else 0.0,
             gpu_allocation=100 * self._busy / (BUSY_SECONDS * self._gpus()),
             jobs=count,
+            cpu_wait_share=self._waited_for_cpu / self._waited if self._waited else 0.0,
             growths=tuple(self._growths),
         )
 
@@ -177,6 +181,10 @@ class Cluster:
         for running in self._running.values():
             running.remaining_steps -= elapsed * running.speed
             self._busy += busy * running.job.gpus
+        if self._queue:
+            self._waited += elapsed * len(self._queue)
+            if int(self.columns.whole_devices.sum()) >= self._queue[0].gpus:
+                self._waited_for_cpu += elapsed * len(self._queue)
         self._now = until
 
     def _end_finished(self) -> bool:
