@@ -26,11 +26,11 @@ WINDOW = FreeWindow(TileLedger(8), 1, FreeOptions(1, nobody))
         (4000, 100, 1, 10),  # a quarter of forty batches
         (4000, 100, 2, 20),
         (1000, 100, 1, 2),
-        (10, 100, 3, 6),  # what keeps three of them busy
+        (10, 100, 3, 3),  # one for each of them
     ],
 )
 def test_a_quarter_of_what_is_kept_is_read_ahead(
     window_bytes: int, batch_bytes: int, makers: int, ahead: int
 ) -> None:
     free = FreeShare("loader", WINDOW, window_bytes)
-    assert free.bound(55, batch_bytes, makers, 2) == ahead
+    assert free.bound(55, batch_bytes, makers) == ahead

@@ -345,8 +345,7 @@ class BatchQueue:
             self.bound = wider if wider.limit is Limit.NEED else self.bound
         self.window.ahead = self.bound.ahead
         if self.free is not None:
-            least = max(2, self.prefetch)
-            self.window.ahead = self.free.bound(self.bound.ahead, self.batch_bytes, makers, least)
+            self.window.ahead = self.free.bound(self.bound.ahead, self.batch_bytes, makers)
         if streams and makers > streams and self.bound.limit is Limit.NEED:
             self.bound = replace(self.bound, limit=Limit.STREAMS)
         # Until a batch has come its size is a guess, and not worth a line.

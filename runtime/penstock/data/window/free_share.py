@@ -8,7 +8,7 @@ from typing import Final
 from penstock.data.window.free_window import FreeWindow
 
 READ_SHARE: Final = 4
-"""This part of what data workers keep a loader reads ahead at most, beyond what keeps them busy."""
+"""This part of what data workers keep a loader reads ahead at most, beyond one for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class FreeShare:
     window: FreeWindow
     window_bytes: int = 0
 
-    def bound(self, ahead: int, batch_bytes: int, makers: int, least: int) -> int:
+    def bound(self, ahead: int, batch_bytes: int, makers: int) -> int:
         """How many batches may be under way, of ``ahead`` for which there is memory.
 
         Whoever reads far ahead has made what others lack before they can take it: where data
@@ -34,10 +34,9 @@ class FreeShare:
         Args:
             ahead: that there may be otherwise.
             batch_bytes: of the largest batch so far; 0: none has come.
-            makers: data workers that make batches.
-            least: that each of them is asked for at once.
+            makers: data workers that make batches; one is under way for each in any case.
         """
         if not self.window_bytes or not batch_bytes:
             return ahead
         kept = makers * self.window_bytes // batch_bytes
-        return min(ahead, max(least * makers, kept // READ_SHARE))
+        return min(ahead, max(2, makers, kept // READ_SHARE))
