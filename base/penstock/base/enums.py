@@ -95,14 +95,6 @@ class CacheScope(StrEnum):
     NODES = "Nodes"
 
 
-class CacheForm(StrEnum):
-    """What of a sample a cache keeps."""
-
-    RAW = "Raw"
-    DECODED = "Decoded"
-    AUTO = "Auto"
-
-
 class Compression(StrEnum):
     """Whether batches are sent in fewer bytes than they have."""
 

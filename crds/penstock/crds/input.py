@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from penstock.base.enums import (
-    CacheForm,
     CacheScope,
     Compression,
     Guarantee,
@@ -96,11 +95,6 @@ class InputCache(Model):
         default=CacheScope.NODE,
         description="Pod: in each data worker. Node: for all jobs of a node. Nodes: divided over"
         " the nodes, each file kept once.",
-    )
-    form: CacheForm = Field(
-        default=CacheForm.RAW,
-        description="Raw: files as they are. Decoded: what the dataset makes of them before"
-        " anything random. Auto: whichever saves more time for its bytes.",
     )
     paths: Annotated[
         list[

@@ -13,7 +13,6 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.base.enums import (
-    CacheForm,
     CacheScope,
     Compression,
     Guarantee,
@@ -135,7 +134,6 @@ class CacheOptions(Message):
     memory_bytes: Annotated[int, Field(ge=1, lt=1 << 62)]
     paths: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
     scope: CacheScope = CacheScope.NODE
-    form: CacheForm = CacheForm.RAW
 
 
 def _automatic(value: object) -> bool:

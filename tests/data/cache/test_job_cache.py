@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base.enums import CacheForm, CacheScope
+from penstock.base.enums import CacheScope
 from penstock.crds import environment as names
 from penstock.data.cache import interception, job_cache, launching
 from penstock.data.cache.locations import cache_socket, checked_path, parse_memory
@@ -75,7 +75,6 @@ def test_a_pod_of_its_own_cache_starts_it_once(
         memory_bytes=1 << 20,
         paths=(str(tmp_path / "data"),),
         scope=CacheScope.POD,
-        form=CacheForm.AUTO,
     )
     try:
         for _ in range(2):

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Mapping
 
-from penstock.base.enums import CacheForm, CacheScope
+from penstock.base.enums import CacheScope
 from penstock.crds import environment as names
 from penstock.data.cache import interception, launching
 from penstock.data.cache.locations import cache_socket, checked_path
@@ -39,8 +39,6 @@ def use(options: CacheOptions | None, environ: Mapping[str, str] = os.environ) -
         except ValueError as error:
             logger.warning("input.cache.paths: %s; nothing is cached", error)
             return
-        if options.form is not CacheForm.RAW:
-            logger.info("input.cache.form: %s: files are kept as they are read", options.form)
         place = cache_socket(environ)
         if options.scope is CacheScope.POD:
             place = pod_socket(environ)

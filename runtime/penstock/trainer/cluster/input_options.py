@@ -40,5 +40,4 @@ def _cache(said: InputCache) -> CacheOptions:
         memory_bytes=quantity.parse_bytes(said.memory),
         paths=tuple(said.paths),
         scope=said.scope,
-        form=said.form,
     )
