@@ -9,6 +9,8 @@ tensor after as many calls as there are tensors, or when results are next compar
 
 from __future__ import annotations
 
+import itertools
+import operator
 import zlib
 from collections.abc import Iterator
 from typing import Any, Final
@@ -21,6 +23,9 @@ from penstock.data.offloading.reachable import Reachable
 
 LOOKED_AT_BYTES: Final = 64 << 10
 """Of a tensor, in its turn."""
+_VERSION: Final = operator.attrgetter("_version")
+_GRADIENT: Final = operator.attrgetter("requires_grad")
+_TRAINING: Final = operator.attrgetter("training")
 
 
 class Frozen:
@@ -37,6 +42,8 @@ class Frozen:
         self._before = {name: _state(one) for name, one in self._found.tensors.items()}
         self._parts = {name: _parts(one) for name, one in self._found.modules.items()}
         self._bytes = {name: _checksum(one) for name, one in self._found.tensors.items()}
+        self._quick = _Quick(self._found)
+        self._quickly = self._quick.state()
         self._turn = 0
         self._memory = {_memory(one) for one in self._found.tensors.values()}
         self.problem = next(self._problems(), None)
@@ -65,6 +72,16 @@ class Frozen:
 
     def change(self) -> str | None:
         """What is another than it was; None: nothing that can be seen for little."""
+        if self._quick.state() != self._quickly and (why := self._named_change()) is not None:
+            return why
+        if not self._names:
+            return None
+        name = self._names[self._turn % len(self._names)]
+        self._turn += 1
+        same = _checksum(self._found.tensors[name]) == self._bytes[name]
+        return None if same else f"{_shown(name)} was written to"
+
+    def _named_change(self) -> str | None:
         for name, module in self._found.modules.items():
             if _parts(module) != self._parts[name]:
                 trained = module.training
@@ -73,12 +90,7 @@ class Frozen:
             if (now := _state(tensor)) != (before := self._before[name]):
                 trained = now[1] and not before[1]
                 return f"{_shown(name)} {'requires a gradient' if trained else 'was written to'}"
-        if not self._names:
-            return None
-        name = self._names[self._turn % len(self._names)]
-        self._turn += 1
-        same = _checksum(self._found.tensors[name]) == self._bytes[name]
-        return None if same else f"{_shown(name)} was written to"
+        return None
 
     def change_of_numbers(self) -> str | None:
         """As `change`, of numbers, texts and lengths as well, which takes longer to see."""
@@ -87,6 +99,31 @@ class Frozen:
             if name in now and now[name] != value:
                 return f"calling it changes {name}"
         return self.change()
+
+
+class _Quick:
+    """All that `Frozen.change` compares, in few passes: an encoder may have a thousand tensors."""
+
+    def __init__(self, found: Reachable) -> None:
+        self._tensors = list(found.tensors.values())
+        self._versioned = [one for one in self._tensors if not one.is_inference()]
+        self._modules = list(found.modules.values())
+        self._groups: list[dict[str, Any]] = [
+            group
+            for module in self._modules
+            for group in (module._parameters, module._buffers, module._modules)
+        ]
+
+    def state(self) -> tuple[list[Any], ...]:
+        """Equal as long as nothing changes that PyTorch counts."""
+        groups = map(dict.values, self._groups)
+        return (
+            list(map(_VERSION, self._versioned)),
+            list(map(_GRADIENT, self._tensors)),
+            list(map(torch.Tensor.data_ptr, self._tensors)),
+            list(map(_TRAINING, self._modules)),
+            list(map(id, itertools.chain.from_iterable(groups))),
+        )
 
 
 class Draws:
