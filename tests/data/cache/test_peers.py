@@ -21,7 +21,8 @@ from penstock.data.cache import messages, peers
 from penstock.data.cache.client import CacheClient
 from penstock.data.cache.homes import home_of
 from penstock.data.cache.peers import Peers
-from penstock.data.cache.policy import Key
+from penstock.data.cache.policy import RANGE_BYTES, Key
+from penstock.data.cache.program.ranges import Wanted
 from penstock.data.errors import DataError
 from penstock.data.transport import frame, handshake
 from tests.data.cache.daemons import Daemon, daemon, files, place, read, until
@@ -92,6 +93,36 @@ def test_each_file_is_read_once_in_all_and_a_dead_node_costs_its_own(folder: Pat
         assert misses <= held[2]
         assert time.monotonic() - began < 60
         assert epoch(group, folder, made)[0] == 0
+
+
+@pytest.mark.slow
+def test_ranges_of_a_large_file_have_homes_of_their_own(folder: Path) -> None:
+    """Three ranges, and room for one on each of two nodes."""
+    content = random.Random(5).randbytes(3 * RANGE_BYTES)
+    folder.mkdir()
+    (folder / "large").write_bytes(content)
+    with node_group(folder, 2) as group, (folder / "large").open("rb") as file:
+        clients = [CacheClient(one.place, answer_seconds=30) for one in group]
+
+        def epoch_of_ranges() -> None:
+            for client in clients:  # what was kept before they had found each other goes
+                client.command(messages.DROP, None)
+            for client in 2 * clients:  # a home that has just read it has it now
+                for number in (1, 2, 3):
+                    at = (number - 1) * RANGE_BYTES
+                    wanted = Wanted(number, at, RANGE_BYTES, little=False, first=True)
+                    found = client.fetch_range(file.fileno(), str(folder), "large", wanted)
+                    if found.content is not None:
+                        assert found.start == at
+                        assert bytes(found.content) == content[at : at + RANGE_BYTES]
+
+        def had_from_others() -> bool:
+            epoch_of_ranges()
+            return any(one.stat(folder)["remote_hits"] for one in group)
+
+        until(had_from_others)
+        assert max(one.stat(folder)["held_bytes"] for one in group) == RANGE_BYTES
+        assert sum(one.stat(folder)["refused_answers"] for one in group) == 0
 
 
 @pytest.mark.slow
