@@ -104,8 +104,11 @@ LISTENERS: Final = (
         where="its ports for other nodes' caches and for metrics; a Unix socket",
         who="processes of the node, with an open file each; caches of other nodes: a proof that "
         "they hold the token; metrics: anybody",
-        attack="not attacked here; wrong and cut answers in the tests of the cache",
-        bound="a time-out for each answer; heads of frames",
+        attack="240 connections that say nothing, or half of something, with 256 descriptors; 300 "
+        "that send what is no request; 20 MiB without an end; open files that nobody asked for; "
+        "wrong and cut answers in the tests of the cache",
+        bound="32 connections without a request or a proof at each socket, 2048 in all; heads of "
+        "64 KiB; a time-out for each answer",
     ),
     Listener(
         name="keeper of a share group on one machine",

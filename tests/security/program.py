@@ -112,6 +112,25 @@ def processes() -> None:
         say(f"knows {len(made.read() or ())}")
 
 
+def cache() -> None:
+    """Its socket for programs, and the port for other nodes; it keeps the files of its folder."""
+    from penstock.base.listener import address_of, create_listener, create_local_listener
+    from penstock.data.cache.node.contents import Contents
+    from penstock.data.cache.node.daemon import CacheDaemon
+    from penstock.data.cache.peers import Peers
+
+    place, remote = f"penstock-attacked-{os.getpid()}", create_listener("127.0.0.1", 0)
+    peers = Peers(address_of(remote), (), TOKEN, 1.0)
+    daemon = CacheDaemon(Contents(1 << 20, [str(Path.cwd())]), peers)
+    for serve, listener in (
+        (daemon.serve, create_local_listener(place)),
+        (daemon.serve_peers, remote),
+    ):
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    BACKGROUND.append(daemon)
+    say(f"{place} {address_of(remote)}")
+
+
 def keeper() -> None:
     from penstock.data.share_keeper import Keeper, connect
     from penstock.data.share_places import SOCKET
@@ -176,6 +195,7 @@ KINDS: dict[str, Callable[[], None]] = {
         store,
         processes,
         standalone,
+        cache,
         keeper,
     )
 } | {"probes": probes}

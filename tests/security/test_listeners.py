@@ -20,10 +20,12 @@ from penstock.base.enums import ShareOrder
 from penstock.base.listener import split_address
 from penstock.crds import environment as names
 from penstock.data import share_keeper, share_membership
+from penstock.data.cache.client import CacheClient
 from penstock.data.protocol import InputOptions
 from penstock.data.share_keeper import options_of_group
-from penstock.data.transport import handshake
+from penstock.data.transport import handshake, newcomers
 from penstock.trainer.group import step_barrier
+from tests.data.cache.daemons import read
 from tests.house.listeners import made_in_rooms
 from tests.patience import patient
 from tests.security.attack import churn, connected, flood, silence
@@ -341,6 +343,39 @@ def test_a_share_group_does_not_notice_strangers(tmp_path: Path) -> None:
             with pytest.raises(BlockingIOError):  # its connection is as it was
                 each.recv(1)
             each.close()
+
+
+def test_the_cache_of_a_node_does_not_notice_strangers(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"content")
+    with program("cache", tmp_path) as victim:
+        place, remote = victim.address.split()
+
+        def given() -> bytes | None:
+            return read(CacheClient(f"@{place}", answer_seconds=patient(10)), tmp_path, "data.bin")
+
+        eventually(lambda: given() == b"content", 10, "it keeps nothing")
+        before = victim.cost()
+        for address in (place, remote):
+            for said in (b"", b"\x01"):
+                with silence(address, 240, said):
+                    assert given() == b"content"
+                    assert victim.ask() == "done"
+                    held = victim.cost()
+                    assert held.threads <= before.threads + newcomers.MOST + 2
+                    assert held.descriptors <= before.descriptors + newcomers.MOST + 8
+            for said in RUBBISH:
+                churn(address, 30, said)
+            assert flood(address, b"", b"x", 20) < 4 * MIB
+        with (
+            contextlib.suppress(OSError),
+            connected(place) as sock,
+            Path(__file__).open("rb") as file,
+        ):
+            socket.send_fds(sock, [b"x"], [file.fileno()] * 4)
+        eventually(lambda: victim.cost().descriptors <= before.descriptors, 10, "they are kept")
+        assert victim.cost().memory_bytes < before.memory_bytes + MOST_MEMORY
+        assert victim.log_lines() < MOST_LINES
+        assert given() == b"content"
 
 
 def test_probes_of_readiness_leave_nothing(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.transport import frame
 from tests.data.cache.daemons import CODE, Daemon, ask, daemon, files, place, read
 from tests.data.planes import eventually
+from tests.patience import patient
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def test_clients_that_are_killed_leave_the_daemon_as_it_was(running: Daemon, fol
         program.kill()
         program.wait()
         program.stdout.close()
-    client = CacheClient(running.place)
+    client = CacheClient(running.place, answer_seconds=patient(1))
     for name, content in made.items():
         assert read(client, folder, name) == content
 

@@ -7,7 +7,8 @@ too: no client can have it hold something else.
 
 Guarantees: a program never needs the daemon. What is full, too large, changed meanwhile or
 unreadable is answered with OWN, and the program reads it as it would have. All that waits has a
-time-out; connections are bounded.
+time-out; connections are bounded, and those that have not yet asked for anything, or not yet proved
+that they are another node's, to a few (`newcomers`).
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ SLOWEST_STORAGE: Final = 1 << 20
 """Bytes a second below which nobody waits for what somebody else reads in."""
 
 Send = Callable[..., None]
+Serve = Callable[[socket.socket, Callable[[], None]], None]
+"""Serves a connection; to call what it is given, once it is known to be no stranger's."""
 
 
 class CacheDaemon:
@@ -65,7 +68,6 @@ class CacheDaemon:
         self._listeners: list[socket.socket] = []
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._newcomers = Newcomers()
 
     def serve(self, listener: socket.socket) -> None:
         """Serve programs of this node on a Unix socket, until `end`."""
@@ -86,7 +88,8 @@ class CacheDaemon:
         if self.peers is not None:
             self.peers.end()
 
-    def _accept(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    def _accept(self, listener: socket.socket, serve: Serve) -> None:
+        newcomers = Newcomers()
         with self._lock:
             self._listeners.append(listener)
         while not self._ending.is_set():
@@ -103,23 +106,28 @@ class CacheDaemon:
             if full:
                 sock.close()
                 continue
+            newcomers.admit(sock)
             threading.Thread(
-                target=self._serve_one, args=(sock, serve), name="penstock-cache", daemon=True
+                target=self._serve_one,
+                args=(sock, serve, newcomers),
+                name="penstock-cache",
+                daemon=True,
             ).start()
 
-    def _serve_one(self, sock: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    def _serve_one(self, sock: socket.socket, serve: Serve, newcomers: Newcomers) -> None:
         try:
-            serve(sock)
+            serve(sock, lambda: newcomers.remove(sock))
         except (FrameError, HandshakeError, OSError) as error:
             logger.debug("a connection ended: %s", error)
         finally:
+            newcomers.remove(sock)
             with self._lock:
                 self._connections.discard(sock)
             sock.close()
 
     # ------------------------------------------------------------------ programs of this node
 
-    def _serve_client(self, sock: socket.socket) -> None:
+    def _serve_client(self, sock: socket.socket, known: Callable[[], None]) -> None:
         frame.set_timeouts(sock, LOOK_SECONDS)
 
         if self.private and user_of(sock) != os.getuid():
@@ -135,13 +143,16 @@ class CacheDaemon:
             except TimeoutError:
                 continue
             try:
-                self._answer_client(sock, asked, send)
+                values = messages.fields(asked.kind, asked.header)
+                known()
+                self._answer_client(sock, asked, values, send)
             finally:
                 for descriptor in asked.descriptors:
                     os.close(descriptor)
 
-    def _answer_client(self, sock: socket.socket, asked: frame.Frame, send: Send) -> None:
-        values = messages.fields(asked.kind, asked.header)
+    def _answer_client(
+        self, sock: socket.socket, asked: frame.Frame, values: list[Any], send: Send
+    ) -> None:
         if asked.kind in (messages.CONTENT, messages.OWN, messages.FETCH):
             raise FrameError(f"a message of kind {asked.kind} from a client")
         if values[0] != messages.CACHE_PROTOCOL_VERSION:
@@ -302,13 +313,10 @@ class CacheDaemon:
 
     # ------------------------------------------------------------------ other nodes
 
-    def _serve_peer(self, sock: socket.socket) -> None:
+    def _serve_peer(self, sock: socket.socket, known: Callable[[], None]) -> None:
         assert self.peers is not None
-        self._newcomers.admit(sock)
-        try:
-            peer = handshake.answer(sock, self.peers.token, self.peers.name)
-        finally:
-            self._newcomers.remove(sock)
+        peer = handshake.answer(sock, self.peers.token, self.peers.name)
+        known()
         frame.set_timeouts(sock, LOOK_SECONDS)
         reader = frame.Reader(sock, peer.seals.receiving if peer.seals else None)
         seal = peer.seals.sending if peer.seals else None
