@@ -32,6 +32,7 @@ BLOCKS = {
     "docs/buckets.md": 2,
     "docs/data-workers.md": 2,
     "docs/embedded-cluster.md": 1,
+    "docs/partition.md": 1,
     "docs/sdk.md": 2,
     "docs/tasks/gpu.md": 1,
     "docs/tasks/tensorflow.md": 1,
@@ -241,6 +242,13 @@ def test_bytes_are_normalised_where_they_are_used() -> None:
     ]
     assert torch.equal(made, (given.float() / 255 - 0.5) / 0.25)
     assert made.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_frozen_encoder_is_declared() -> None:
+    encoder = torch.nn.Linear(4, 2).eval().requires_grad_(False)
+    images = torch.arange(8.0).reshape(2, 4)
+    found = run("docs/partition.md", 0, encode=encoder, loader=[(images, torch.zeros(2))])
+    assert torch.equal(found["hidden"], torch.nn.functional.linear(images, *encoder.parameters()))
 
 
 def test_a_tf_data_pipeline(tf: Any) -> None:

@@ -99,7 +99,7 @@ class Interception:
 
     def _raw(self, file: str | bytes, place: tuple[str, str]) -> CachedFile:
         from penstock.data.cache.program.files import CachedFile
-        from penstock.data.cache.program.source import CacheSource
+        from penstock.data.cache.source import CacheSource
 
         return CachedFile(file, CacheSource(self.client, *place))
 
