@@ -23,10 +23,6 @@ FACADES: Final = {
     "penstock.trainer.elastic.Session": "what a training script holds: attributes and verbs",
     "penstock.parameter_server.control.coordinator.ServerCoordinator": "one method for each event "
     "and question of the state machine below it, none longer than a few lines",
-    "penstock.data.cache.client.CacheClient": "one method for each question that a program has for "
-    "the daemon, and for each way to hold a connection to it",
-    "penstock.data.cache.node.contents.Contents": "one lock: a method for each thing done to what "
-    "is held, and the steps below it",
     "penstock_cluster.faults.catalogue.Faults": "one method for each fault that a test can ask for",
 }
 """Public faces of a room, and why they are broad."""

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from penstock.data.cache import messages
-from penstock.data.cache.client import CacheClient, CacheError
+from penstock.data.cache.client import ANSWER_SECONDS, CacheClient, CacheError
+from penstock.data.cache.connections import Connections
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.transport import frame
@@ -132,8 +133,7 @@ def test_files_that_are_not_for_all_are_given_one_by_one(running: Daemon, folder
 
 def test_a_folder_that_is_another_one_is_not_granted(running: Daemon, tmp_path: Path) -> None:
     other = os.open(tmp_path, os.O_RDONLY)
-    client = CacheClient(running.place)
-    sock = client._connect()
+    sock = Connections(running.place, ANSWER_SECONDS).connect()
     try:
         header = [messages.CACHE_PROTOCOL_VERSION, str(tmp_path / "data"), None]
         frame.send(sock, messages.ENTER, header, (), (other,))

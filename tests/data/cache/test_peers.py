@@ -111,7 +111,7 @@ def test_ranges_of_a_large_file_have_homes_of_their_own(folder: Path) -> None:
                 for number in (1, 2, 3):
                     at = (number - 1) * RANGE_BYTES
                     wanted = Wanted(number, at, RANGE_BYTES, little=False, first=True)
-                    found = client.fetch_range(file.fileno(), str(folder), "large", wanted)
+                    found = client.fetch(file.fileno(), str(folder), "large", wanted)
                     if found.content is not None:
                         assert found.start == at
                         assert bytes(found.content) == content[at : at + RANGE_BYTES]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock.data.cache import messages
+from penstock.data.cache.connections import Connections
 from penstock.data.cache.policy import Key, key_of
 from penstock.data.cache.program.mapped import MappedPath
 from penstock.data.cache.program.ranges import Wanted
@@ -34,7 +34,6 @@ SLOWEST_STORAGE: Final = 2 << 20
 """While the daemon reads a file it is given two seconds, and one for so many bytes."""
 PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """For how long a daemon that failed is left alone."""
-KEPT_CONNECTIONS: Final = 8
 NOTE_SECONDS: Final = 0.2
 WINDOW_BYTES: Final = 128 << 10
 """So much is copied of a range at a time: whoever reads on needs it, and others lose little."""
@@ -72,7 +71,7 @@ class CacheClient:
         self._place = place
         self._answer_seconds = answer_seconds
         self._clock = clock
-        self._idle: list[socket.socket] = []
+        self._connections = Connections(place, answer_seconds)
         self._lock = threading.Lock()
         self._failures = 0
         self._until = 0.0  # when it may be asked again
@@ -84,15 +83,9 @@ class CacheClient:
         self._mapped: dict[str, MappedPath | None] = {}  # None: the daemon does not grant it
         _begin_in_children(weakref.WeakMethod(self._begin_in_child))
 
-    def __del__(self) -> None:
-        for sock in self._idle:
-            sock.close()
-
     def _begin_in_child(self) -> None:
         self._lock = threading.Lock()
-        for sock in self._idle:
-            sock.close()
-        self._idle = []
+        self._connections.begin()
         self._notes = {}
         self._times.begin()
         if "multiprocessing.util" in sys.modules:  # its processes end without atexit
@@ -105,60 +98,41 @@ class CacheClient:
         """Whether the daemon is left alone for now."""
         return self._clock() < self._until
 
-    def fetch(self, descriptor: int, path: str, file: str) -> Answer:
-        """Ask for an open file, which is called so below a path of the cache."""
+    def fetch(self, descriptor: int, path: str, file: str, wanted: Wanted | None = None) -> Answer:
+        """Ask for an open file, which is called so below a path of the cache.
+
+        ``wanted``: what is read next of one that is kept in ranges; None: all of it.
+        """
         now = self._clock()
         if now < self._until:
             return NOTHING
         if now - self._noted > NOTE_SECONDS:
             self.send_notes()
         begun = time.perf_counter()
+        key = key_of(os.fstat(descriptor), wanted.number if wanted else 0)
         mapped = self._mapped_path(path)
         if mapped is not None:
-            key = key_of(os.fstat(descriptor))
-            content = self._mapped_content(path, mapped, key)
+            at = wanted.at - key.start if wanted else 0
+            most = max(wanted.size, WINDOW_BYTES) if wanted else None
+            content = self._mapped_content(path, mapped, key, at, most)
             if content is not None:
-                size, micro = key.size, (time.perf_counter() - begun) * 1e6
-                self._note(path, hits=1, hit_bytes=size, memory_bytes=size, memory_us=micro)
-                return Answer(content)
-        found, source = self._ask(descriptor, path, [file, 0, False])
-        if found.content is not None:
-            self._note_times(source, path, len(found.content), begun)
-        return found
+                size, hits = len(content), int(wanted.first) if wanted else 1
+                self._note_times("memory", path, size, begun, hits=hits, hit_bytes=size)
+                return Answer(content, start=key.start + at)
+        which = [file, key.number, wanted is not None and wanted.little]
+        found, source = self._ask(descriptor, path, which, key.length if wanted else None)
+        if found.content is None:
+            return found
+        self._note_times(source, path, len(found.content), begun)
+        return found._replace(start=key.start)
 
     def in_ranges(self, path: str, size: int) -> bool:
         """Whether a file of that size is kept in ranges, below a path of the cache."""
         mapped = None if self.away else self._mapped_path(path)
         return mapped is not None and size > mapped.largest
 
-    def fetch_range(self, descriptor: int, path: str, file: str, wanted: Wanted) -> Answer:
-        """Ask for what is around a place in an open file that is kept in ranges."""
-        now = self._clock()
-        if now < self._until:
-            return NOTHING
-        if now - self._noted > NOTE_SECONDS:
-            self.send_notes()
-        begun = time.perf_counter()
-        key = key_of(os.fstat(descriptor), wanted.number)
-        mapped = self._mapped_path(path)
-        if mapped is not None:
-            at = wanted.at - key.start
-            content = self._mapped_content(path, mapped, key, at, max(wanted.size, WINDOW_BYTES))
-            if content is not None:
-                size, micro = len(content), (time.perf_counter() - begun) * 1e6
-                hits = int(wanted.first)
-                self._note(path, hits=hits, hit_bytes=size, memory_bytes=size, memory_us=micro)
-                return Answer(content, start=wanted.at)
-        found, source = self._ask(
-            descriptor, path, [file, wanted.number, wanted.little], key.length
-        )
-        if found.content is None:
-            return found
-        self._note_times(source, path, len(found.content), begun)
-        return found._replace(start=key.start)
-
     def _mapped_content(
-        self, path: str, mapped: MappedPath, key: Key, at: int = 0, size: int | None = None
+        self, path: str, mapped: MappedPath, key: Key, at: int, size: int | None
     ) -> bytes | None:
         content = mapped.read(key, at, size)
         if content is None and (part := mapped.lacks(key)) is not None:
@@ -172,9 +146,9 @@ class CacheClient:
         if of_range:  # the daemon knows how large a file is, and not how much of a range was read
             self._note(path, miss_bytes=size)
 
-    def _note_times(self, source: str, path: str, size: int, begun: float) -> None:
+    def _note_times(self, source: str, path: str, size: int, begun: float, **more: int) -> None:
         micro = (time.perf_counter() - begun) * 1e6
-        self._note(path, **{f"{source}_bytes": size, f"{source}_us": micro})
+        self._note(path, **{f"{source}_bytes": size, f"{source}_us": micro}, **more)
 
     def _mapped_path(self, path: str) -> MappedPath | None:
         """What the daemon has granted of a path; asked for once, and when that is out of use."""
@@ -214,7 +188,7 @@ class CacheClient:
             return None
         sock = None
         try:
-            sock = self._take()
+            sock = self._connections.take()
             header = [messages.CACHE_PROTOCOL_VERSION, path, part]
             frame.send(sock, messages.ENTER, header, (), (folder,))
             answer = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
@@ -224,7 +198,7 @@ class CacheClient:
             raise OSError(str(error)) from error
         finally:
             os.close(folder)
-        self._give_back(sock)
+        self._connections.give_back(sock)
         if answer.kind == messages.GRANTED and len(answer.descriptors) == 1:
             return answer.descriptors[0], int(answer.header[0])
         for descriptor in answer.descriptors:
@@ -240,7 +214,7 @@ class CacheClient:
         """
         source = "memory"
         try:
-            sock = self._take()
+            sock = self._connections.take()
         except OSError as error:
             self._note_failure(error)
             return NOTHING, source
@@ -267,7 +241,7 @@ class CacheClient:
             self._note_failure(error)
             return NOTHING, source
         self._failures = 0
-        self._give_back(sock)
+        self._connections.give_back(sock)
         return found, source
 
     def note_unseen(self, path: str) -> None:
@@ -297,7 +271,7 @@ class CacheClient:
         }
         sock = None
         try:
-            sock = self._take()
+            sock = self._connections.take()
             header = [messages.CACHE_PROTOCOL_VERSION, notes, self._job]
             frame.send(sock, messages.NOTE, header)
         except (FrameError, OSError):  # counts are lost, which nobody has to be told
@@ -305,7 +279,7 @@ class CacheClient:
                 sock.close()
             self._leave_alone(PAUSES[0])
             return
-        self._give_back(sock)
+        self._connections.give_back(sock)
 
     def command(self, kind: int, *values: Any) -> Any:
         """Have the daemon do STAT or DROP; its report.
@@ -314,7 +288,7 @@ class CacheClient:
             CacheError: it is not there, or refuses.
         """
         try:
-            sock = self._connect()
+            sock = self._connections.connect()
         except OSError as error:
             raise CacheError(f"no cache at {self._place}: {error.strerror or error}") from error
         with contextlib.closing(sock):
@@ -328,35 +302,9 @@ class CacheClient:
             raise CacheError(f"the cache at {self._place} refuses: {answer.header}")
         return answer.header
 
-    def _take(self) -> socket.socket:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return self._connect()
-
-    def _connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(self._answer_seconds)
-            sock.connect(address(self._place))
-            frame.set_timeouts(sock, self._answer_seconds)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-
-    def _give_back(self, sock: socket.socket) -> None:
-        with self._lock:
-            if len(self._idle) < KEPT_CONNECTIONS:
-                self._idle.append(sock)
-                return
-        sock.close()
-
     def _leave_alone(self, seconds: float) -> None:
+        self._connections.close()
         with self._lock:
-            for sock in self._idle:
-                sock.close()
-            self._idle = []
             self._mapped = {}  # else its memory would outlive it
             self._until = self._clock() + seconds
 
@@ -380,11 +328,6 @@ def _begin_in_children(begin: weakref.WeakMethod[Callable[[], None]]) -> None:
             there()
 
     os.register_at_fork(after_in_child=after)
-
-
-def address(place: str) -> str:
-    """The address of a Unix socket: ``@NAME`` is one without a file."""
-    return f"\0{place[1:]}" if place.startswith("@") else place
 
 
 def _fresh(size: int) -> memoryview:

@@ -24,7 +24,7 @@ class CacheSource:
 
     def fetch_range(self, descriptor: int, wanted: Wanted) -> Answer:
         """What the cache says of what is around a place in it, open."""
-        return self._client.fetch_range(descriptor, self._path, self._file, wanted)
+        return self._client.fetch(descriptor, self._path, self._file, wanted)
 
     def note_unseen(self) -> None:
         """It is read in a way that the cache has no part in."""

@@ -41,7 +41,7 @@ def offload(function: Offloadable) -> Offloadable:
     declare()
     if isinstance(function, torch.nn.Module):
         if "forward" in vars(function):
-            here = Function(type(function).__qualname__, function.forward, function, _nothing)
+            here = Function(type(function).__qualname__, function.forward, function, lambda: None)
             here.stays("it has a forward of its own beside its class's, as torch.compile makes it")
         else:
             _replace_forward(function)
@@ -113,10 +113,6 @@ def _alone(module: torch.nn.Module) -> torch.nn.Module:
 def _forward_of(module: torch.nn.Module) -> Any:
     """The ``forward`` of its class."""
     return type(module).forward.__get__(module)
-
-
-def _nothing() -> None:
-    """What is sent of a module that stays."""
 
 
 def _itself(function: Any) -> Any:

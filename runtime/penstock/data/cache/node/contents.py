@@ -14,17 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from penstock.data.cache.index import Index, index_bytes, part_of
-from penstock.data.cache.node.arena import Arena, SealedMemory
 from penstock.data.cache.node.division import Division
-from penstock.data.cache.policy import LARGEST_BYTES, Key, Lot, MinIOPolicy, Verdict, key_of
+from penstock.data.cache.node.shelves import Held, Shelf, Shelves
+from penstock.data.cache.policy import LARGEST_BYTES, Key, MinIOPolicy, Verdict, key_of
 from penstock.data.memory import MemoryMeter
 
 PIECE_BYTES: Final = 8 << 20
 """So much is read at a time."""
-PARTS: Final = 256
-LEAST_PART_BYTES: Final = 256 << 10
-"""Memory goes from one path to another in so many parts of the cache, which are not smaller."""
 CLAIM_SECONDS: Final = 2.0
 """For so long nobody is asked for room who had none to give."""
 IDLE_SECONDS: Final = 600.0
@@ -46,42 +42,6 @@ class Counts:
     refused_answers: int = 0
 
 
-@dataclass(slots=True)
-class Held:
-    """A file in an arena."""
-
-    key: Key
-    shelf: Shelf
-    place: int
-    view: memoryview
-    """Its bytes, until it is released."""
-    crc: int = 0
-    users: int = 1  # who reads it in, or is being sent it
-    gone: bool = False
-
-
-class Shelf:
-    """The files of one path that the same programs may read, and where they lie."""
-
-    def __init__(self, capacity: int) -> None:
-        """Raises OSError: the system has no such memory."""
-        self.arena = Arena(max(LEAST_PART_BYTES, capacity // PARTS))
-        self.index_memory = SealedMemory(index_bytes(capacity))
-        self.index = Index(self.index_memory.memory)
-        self.index.begin()
-
-    def give_back_empty(self) -> None:
-        """Give back the parts of the arena in which nothing lies."""
-        if self.arena.give_back_empty():
-            self.index.note_given_back()
-
-    def close(self) -> None:
-        """Have programs let go of it, and let go."""
-        self.index.end()
-        self.index_memory.close()
-        self.arena.close()
-
-
 class Contents:
     """See the module's docstring."""
 
@@ -94,10 +54,12 @@ class Contents:
     ) -> None:
         """Raises ValueError, OSError: there can be no such cache."""
         self.paths = tuple(paths)
+        self.largest = largest
+        """Bytes of the largest file that is kept as a whole."""
         self.counts = {path: Counts() for path in paths}
         self._clock = clock
         self._policy = MinIOPolicy(memory, largest)
-        self._shelves: dict[tuple[str, bool], Shelf] = {}  # of a path; whether all may read it
+        self._shelves = Shelves(memory)
         self._held: dict[Key, Held] = {}
         self._division = Division(memory)
         self._memory = MemoryMeter()
@@ -105,18 +67,7 @@ class Contents:
         self._claims_from = 0.0
         self._changed = threading.Condition()
         for path in paths:
-            self._shelf(path, True)
-
-    def _shelf(self, path: str, public: bool) -> Shelf:
-        found = self._shelves.get((path, public))
-        if found is None:
-            found = self._shelves[path, public] = Shelf(self._policy.capacity)
-        return found
-
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest file that is kept as a whole."""
-        return self._policy.largest
+            self._shelves.of(path, True)
 
     def keeps(self, key: Key) -> bool:
         """Whether such a file may be kept, or such a range of one."""
@@ -128,7 +79,7 @@ class Contents:
         ``part``: of the arena; None: its index. The answer is None where there is no such part.
         """
         with self._changed:
-            shelf = self._shelf(path, True)
+            shelf = self._shelves.of(path, True)
             found = shelf.index_memory.descriptor if part is None else shelf.arena.descriptor(part)
             return None if found is None else os.dup(found)
 
@@ -166,18 +117,17 @@ class Contents:
                 held.users += 1
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
-                placed = self._placed(key, path, self._shelf(path, public), now)
+                placed = self._placed(key, path, self._shelves.of(path, public), now)
                 return (Verdict.PASS if placed is None else Verdict.ADMIT), placed
             return meeting.verdict, None
 
     def _placed(self, key: Key, path: str, shelf: Shelf, now: float) -> Held | None:
         """A place for a file that is admitted; None: there are gaps, but none so large."""
-        place = shelf.arena.take(key.length, self._free_memory, now)
+        place = shelf.arena.take(key.length, self._shelves.free_memory, now)
         if place is None:
-            for one in self._shelves.values():
-                one.give_back_empty()
+            self._shelves.give_back_empty()
             self._make_room(path, key.length)
-            place = shelf.arena.take(key.length, self._free_memory, now)
+            place = shelf.arena.take(key.length, self._shelves.free_memory, now)
         if place is None:
             self._policy.abandon(key)
             return None
@@ -190,7 +140,7 @@ class Contents:
         now = self._clock()
         if now < self._claims_from or not self._policy.may_claim(path, size):
             return False
-        lots, keys = self._lots(path)
+        lots, keys = self._shelves.lots(path, self._held.values())
         chosen = self._policy.lots_to_give(size, path, lots)
         if not chosen:  # all files were looked at: not again for each that is missed
             self._claims_from = now + CLAIM_SECONDS
@@ -198,31 +148,8 @@ class Contents:
             self._policy.give_up(keys[lot])
             for key in keys[lot]:
                 self._give_up(key)
-        for shelf in self._shelves.values():
-            shelf.give_back_empty()
+        self._shelves.give_back_empty()
         return bool(chosen)
-
-    def _lots(self, path: str) -> tuple[list[Lot], dict[Lot, list[Key]]]:
-        """The parts of other paths that nobody is reading in or being sent a file of."""
-        files: dict[tuple[int, int], list[Held]] = {}
-        for held in self._held.values():
-            files.setdefault((id(held.shelf), part_of(held.place)[0]), []).append(held)
-        lots, keys = [], {}
-        for (other, public), shelf in self._shelves.items():
-            for number, memory in shelf.arena.parts().items() if other != path else ():
-                inside = files.get((id(shelf), number), [])
-                if inside and not any(held.users for held in inside):
-                    lot = Lot(
-                        other, public, number, sum(held.key.length for held in inside), memory
-                    )
-                    lots.append(lot)
-                    keys[lot] = [held.key for held in inside]
-        return lots, keys
-
-    @property
-    def _free_memory(self) -> int:
-        touched = sum(one.arena.touched for one in self._shelves.values())
-        return self._policy.capacity - touched
 
     def _drop_idle(self, now: float) -> bool:
         """Give up the data sets that nobody reads any more; whether there was one."""
@@ -241,7 +168,7 @@ class Contents:
         False: it could not be read, or changed meanwhile; it is not held. Else `release` it.
         """
         try:
-            whole = self._read(held, descriptor)
+            whole = _read(held, descriptor)
         except OSError:
             whole = False
         with self._changed:
@@ -249,39 +176,22 @@ class Contents:
                 whole = self._policy.note_read(held.key)
                 held.shelf.index.add(held.key, held.place)
             if not whole:
-                self._policy.abandon(held.key)
-                if self._held.get(held.key) is held:
-                    del self._held[held.key]
-                held.gone = True
-                self._release(held)
+                self._abandon(held)
             self._changed.notify_all()
         return whole
 
     def abandon(self, held: Held) -> None:
         """A file that was admitted is not going to be read in."""
         with self._changed:
-            self._policy.abandon(held.key)
-            if self._held.get(held.key) is held:
-                del self._held[held.key]
-            held.gone = True
-            self._release(held)
+            self._abandon(held)
             self._changed.notify_all()
 
-    def _read(self, held: Held, descriptor: int) -> bool:
-        view = held.view
-        at, crc = 0, 0
-        while at < len(view):
-            piece = view[at : at + PIECE_BYTES]
-            got = os.preadv(descriptor, [piece], held.key.start + at)
-            if not got:
-                return False
-            crc = zlib.crc32(piece[:got], crc)
-            at += got
-        held.crc = crc
-        whole = not held.key.number  # of a file of no length, the system takes all
-        length = 0 if whole else held.key.length
-        os.posix_fadvise(descriptor, held.key.start, length, os.POSIX_FADV_DONTNEED)
-        return key_of(os.fstat(descriptor), held.key.number) == held.key
+    def _abandon(self, held: Held) -> None:
+        self._policy.abandon(held.key)
+        if self._held.get(held.key) is held:
+            del self._held[held.key]
+        held.gone = True
+        held.release(self._clock())
 
     def wait(self, key: Key, seconds: float) -> Held | None:
         """A file that somebody else reads in, once it is here; None where it does not come."""
@@ -299,19 +209,14 @@ class Contents:
     def release(self, held: Held) -> None:
         """Nobody reads these bytes any more who did."""
         with self._changed:
-            self._release(held)
-
-    def _release(self, held: Held) -> None:
-        held.users -= 1
-        if held.gone and not held.users:
-            held.shelf.arena.retire(held.place, held.key.length, self._clock())
+            held.release(self._clock())
 
     def _give_up(self, key: Key) -> None:
         held = self._held.pop(key)
         held.shelf.index.remove(key)
         held.gone = True
         held.users += 1
-        self._release(held)
+        held.release(self._clock())
 
     def drop(self, path: str | None) -> None:
         """Give up what is held of a path, or everything."""
@@ -324,10 +229,7 @@ class Contents:
         """Give up a path with its memory; what is being sent or read in keeps it until then."""
         for key in self._policy.drop(path):
             self._give_up(key)
-        for public in (True, False):
-            shelf = self._shelves.pop((path, public), None)
-            if shelf is not None:
-                shelf.close()
+        self._shelves.close(path)
 
     def note(self, path: str, **more: int) -> None:
         """Add to the counts of a path."""
@@ -370,3 +272,21 @@ class Contents:
                     **self._division.report(path, self._policy.held_of(path)),
                 }
             return found
+
+
+def _read(held: Held, descriptor: int) -> bool:
+    """Read a file from its descriptor to its place; whether it is what it was meanwhile."""
+    view = held.view
+    at, crc = 0, 0
+    while at < len(view):
+        piece = view[at : at + PIECE_BYTES]
+        got = os.preadv(descriptor, [piece], held.key.start + at)
+        if not got:
+            return False
+        crc = zlib.crc32(piece[:got], crc)
+        at += got
+    held.crc = crc
+    whole = not held.key.number  # of a file of no length, the system takes all
+    length = 0 if whole else held.key.length
+    os.posix_fadvise(descriptor, held.key.start, length, os.POSIX_FADV_DONTNEED)
+    return key_of(os.fstat(descriptor), held.key.number) == held.key

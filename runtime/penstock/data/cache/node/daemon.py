@@ -29,7 +29,8 @@ from penstock.data.cache.node.checks import (
     readable_key,
     same_file,
 )
-from penstock.data.cache.node.contents import Contents, Held
+from penstock.data.cache.node.contents import Contents
+from penstock.data.cache.node.shelves import Held
 from penstock.data.cache.observed import TIMED
 from penstock.data.cache.peers import Peers
 from penstock.data.cache.policy import Key, Verdict

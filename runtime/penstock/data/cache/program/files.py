@@ -14,26 +14,10 @@ import stat
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.data.cache.program.ranges import Ranges, Wanted, limit
+from penstock.data.cache.program.ranges import Answer, Ranges, Wanted, limit
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-
-
-class Answer(Protocol):
-    """What the cache says of a file: its bytes, if it has them, and what becomes of its pages."""
-
-    @property
-    def content(self) -> bytes | memoryview | None:
-        """The bytes."""
-
-    @property
-    def drop(self) -> bool:
-        """Whether the pages that reading the file fills are to be dropped."""
-
-    @property
-    def start(self) -> int:
-        """Where the bytes begin in the file."""
 
 
 class Source(Protocol):

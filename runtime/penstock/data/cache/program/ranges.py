@@ -26,11 +26,11 @@ class Wanted(NamedTuple):
 
 
 class Answer(Protocol):
-    """What the cache has around a place."""
+    """What the cache says of a file, or of what is around a place in it."""
 
     @property
     def content(self) -> bytes | memoryview | None:
-        """Bytes with that place among them."""
+        """All of it, or bytes with that place among them; None: the program reads it itself."""
 
     @property
     def start(self) -> int:
