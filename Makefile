@@ -49,7 +49,7 @@ setup: $(STAMP) ## Create .venv with everything in it
 setup-control: $(CONTROL_STAMP) ## The same without PyTorch: enough for make test-fast
 
 .PHONY: demo
-demo: $(STAMP) ## Train a real job end to end on an embedded cluster (under 3 minutes)
+demo: $(STAMP) ## Train a real job end to end on an embedded cluster (about 5 minutes)
 	@$(BIN)/penstock demo
 
 # What to run: a folder, a file, with options of pytest. Default: all.
