@@ -49,6 +49,7 @@ def test_no_share_is_better_than_the_best(
     profile: Profile, limits: Resources, share: float
 ) -> None:
     assume(limits.data_workers)
+    assume(limits.workers or share > 0)  # without local workers it is all or nothing
     for cut in cuts_of(profile.stages)[:2]:
         found = min(bounds(profile, limits, Placement(cut, share)).values())
         best = Placement(cut, best_share(profile, limits, cut))

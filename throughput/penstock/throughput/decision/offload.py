@@ -121,8 +121,11 @@ def decide(
 def best_share(profile: Profile, resources: Resources, cut: Cut) -> float:
     """The share at which the least bound is greatest.
 
-    Every bound only rises or only falls with the share, so their least has one maximum.
+    Every bound only rises or only falls with the share, so their least has one maximum. Without
+    local workers there is only one share (`penstock.throughput.limits.capacity.share_of`).
     """
+    if not resources.workers:
+        return 1.0
     return _peak(lambda share: _rate(profile, resources, cut, share))
 
 
@@ -155,14 +158,14 @@ def _roomy_share(
 ) -> float:
     """The least share at which what depends on it could do more than the goal, by the headroom.
 
-    Where nothing can, the share at which it can most.
+    Where nothing can, the share at which it can most. Without local workers there is only one.
     """
+    if not resources.workers:
+        return 1.0
 
     def able(share: float) -> float:
         found = bounds(profile, resources, Placement(cut, share))
-        # A training that makes batches itself trains the more, the more are made elsewhere.
-        constant = _CONSTANT if resources.workers else {"storage"}
-        return min(rate for name, rate in found.items() if name not in constant)
+        return min(rate for name, rate in found.items() if name not in _CONSTANT)
 
     enough = _peak(able)
     wanted = min(goal * (1 + headroom), able(enough))

@@ -37,7 +37,7 @@ def bounds(
 ) -> Mapping[str, float]:
     """The rate that each resource allows by itself; without those that are not used."""
     stages = stages_at(profile, resources)
-    share = placement.share if placement.cut.moves and resources.data_workers else 0.0
+    share = share_of(resources, placement)
     parts = split(stages, placement.cut)
     cpu = sum(stage.cpu_seconds for stage in stages)
     busy = cpu + sum(stage.blocked_seconds for stage in stages)
@@ -53,7 +53,7 @@ def bounds(
     stay = (1 - share) * busy + share * (parts.local_cpu + parts.local_blocked)
     if resources.workers:
         found["workers"] = _per(resources.workers, stay)
-    else:  # the training makes what nobody else does, and does not train meanwhile
+    else:  # the training makes them itself, and does not train meanwhile
         found["accelerator"] = 1 / (1 / found["accelerator"] + stay)
     if (speed := storage_rate(profile, resources)) is not None:
         found["storage"] = speed
@@ -64,6 +64,17 @@ def bounds(
         moved = max(parts.bytes_in, parts.bytes_out)
         found["network"] = _per(resources.network_bytes_per_second, share * moved)
     return found
+
+
+def share_of(resources: Resources, placement: Placement) -> float:
+    """The share that is made elsewhere.
+
+    A training without local workers makes only what nobody has, and data workers have every batch
+    before it is wanted: there all are theirs, whatever the placement's share.
+    """
+    if not resources.data_workers or not placement.cut.moves or placement.share <= 0:
+        return 0.0
+    return placement.share if resources.workers else 1.0
 
 
 def remote_cores_rate(profile: Profile, resources: Resources, parts: Split) -> float:

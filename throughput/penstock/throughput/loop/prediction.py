@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
+from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds, share_of
 from penstock.throughput.limits.cut import Cut, split
 from penstock.throughput.limits.making import stages_at
 from penstock.throughput.loop.closed_loop import Loop, simulate
@@ -57,7 +57,8 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
     """The closed loop of a profile under other resources."""
     stages = stages_at(profile, resources)
     size = profile.batch_size
-    makers = resources.data_workers if placement.cut.moves and placement.share > 0 else 0
+    share = share_of(resources, placement)
+    makers = resources.data_workers if share else 0
     parts = split(stages, placement.cut)
     transport = profile.transport
     away = parts.remote_cpu + transport.send_cpu_seconds * parts.bytes_in
@@ -84,7 +85,7 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
         away_blocked=(parts.remote_blocked + parts.local_blocked) * size,
         link=moved * size / resources.network_bytes_per_second,
         receive=stay * size,
-        share=placement.share if makers else None,
+        share=share if makers and resources.workers else None,
     )
 
 
