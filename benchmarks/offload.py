@@ -6,9 +6,11 @@
 three programs with real work (files, decoding, transforms) in three environments on real cores;
 see `benchmarks.offloading.cases`. In each, shares of 0 to 1 are swept by tenths
 (PENSTOCK_DATA_SHARE). ``loss`` is the best rate of the sweep and ours, by ours, less one;
-``fastflow_loss`` likewise of the share that FastFlow's rule has from the same figures. Cases of
-permits obey the model by construction: so the real ones have goals of their own. Calibration and
-judged runs have different samples, divided by ``--seed``; how: `benchmarks.offloading.judging`.
+``fastflow_loss`` likewise of the share that FastFlow's rule has from the same figures. ``spread``
+is by how much one and the same share differed between its judged runs, at worst: what is less than
+that cannot be told from the machine's own variation. Cases of permits obey the model by
+construction: so the real ones have goals of their own. Calibration and judged runs have different
+samples, divided by ``--seed``; how: `benchmarks.offloading.judging`.
 
 ``--harmful``: 20 cases in which data workers cannot help, for four reasons: none is to have one in
 the end, and all are to be as fast as the program without Penstock.

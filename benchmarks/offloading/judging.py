@@ -194,6 +194,7 @@ def row_of(case: Case) -> dict[str, Any]:
         "promised_rate": round(decision.promised.rate, 2) if decision else None,
         "rate": round(ours, 2),
         "loss": round(best / ours - 1, 4),
+        "spread": round(max(max(each) / min(each) - 1 for each in case.finals.values()), 4),
         "fastflow_share": round(theirs, 3),
         "fastflow_rate": round(rates[theirs], 2),
         "fastflow_loss": round(best / rates[theirs] - 1, 4),
