@@ -114,6 +114,31 @@ def test_where_room_is_short_what_fewest_lack_goes() -> None:
     assert pool.held_bytes == 2
 
 
+def test_a_smaller_window_drops_what_does_not_fit() -> None:
+    pool = pool_of("a", "b")
+    made = [get(pool, "a")[0].instance for _ in range(4)]
+    pool.resize(2)
+    pool.check_invariants()
+    assert list(pool.held) == made[2:]
+    pool.resize(0)
+    assert list(pool.held) == made[3:], "one is never too large"
+
+
+def test_it_is_idle_when_nobody_is_to_get_anything() -> None:
+    pool = pool_of("a", tiles=2)
+    assert not pool.idle
+    get(pool, "a", 2)
+    assert pool.idle
+
+
+def test_of_many_tiles_those_come_first_that_most_lack() -> None:
+    pool = pool_of("a", tiles=500)
+    for number in range(5):
+        pool.join(f"other {number}", np.arange(500) < 100 * number)
+    counts = [5 - pick.tile // 100 for pick in get(pool, "a", 450)]
+    assert counts == sorted(counts, reverse=True)
+
+
 def test_a_tile_that_is_larger_than_the_window_is_still_given() -> None:
     pool = pool_of("a", "b", window=2)
     (made,) = get(pool, "a", size=50)

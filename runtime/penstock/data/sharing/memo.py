@@ -84,6 +84,14 @@ class Memo:
         self._gone.pop(name, None)
         self._kept[name] = _Entry(size)
         self.held_bytes += size
+        self._make_room()
+
+    def resize(self, window: int) -> None:
+        """From now on so many bytes; what does not fit is dropped."""
+        self.window = max(1, window)
+        self._make_room()
+
+    def _make_room(self) -> None:
         while self.held_bytes > self.window and len(self._kept) > 1:
             if self._spent:
                 self._drop(next(iter(self._spent)))

@@ -40,6 +40,16 @@ class CommonSamples:
     def __post_init__(self) -> None:
         self.pool = Memo(self.window)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no loader is in an epoch."""
+        return not self.pool.members
+
+    def resize(self, window: int) -> None:
+        """From now on so many bytes are kept."""
+        self.pool.resize(window)
+        self._trim()
+
     def rest(self, line: ConsumerConnection, stream: int) -> None:
         """A loader wants nothing more of an epoch."""
         self.pool.leave(_member(line, stream))

@@ -87,6 +87,16 @@ class FreeSamples:
         if self.maker.pipeline.watched:
             self._watch = DatasetWatch(self.maker.pipeline.dataset)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no loader is to get anything more here."""
+        return self.pool.idle
+
+    def resize(self, window: int) -> None:
+        """From now on so many bytes are kept."""
+        self.pool.resize(window)
+        self._trim()
+
     # ------------------------------------------------------------------ who shares
 
     def join(self, line: ConsumerConnection, stream: int, name: str, packed: object) -> None:

@@ -1,4 +1,8 @@
-"""What a data worker makes for jobs that share, by dataset; for its main thread alone."""
+"""What a data worker makes for jobs that share, by dataset; for its main thread alone.
+
+All datasets together keep at most one window: those of which somebody is to get something divide
+it, and the others, as the training's while all validate, make room for them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from penstock.data.errors import DataError, FrameError
+from penstock.data.ledger import derive_seed
 from penstock.data.memory import read_memory
 from penstock.data.protocol import SharedTotals
 from penstock.data.serving.consumer_connection import ConsumerConnection, Request
@@ -17,7 +22,7 @@ from penstock.data.sharing.pipeline import PROOF, PROOF_SEED, SharedPipeline
 from penstock.data.sharing.pool import SharingError
 
 MAX_SHARED: Final = 16
-"""Datasets that jobs share at once; one that nobody shares any more makes room."""
+"""Datasets that jobs share at once; one of which nobody is to get anything makes room."""
 WINDOW_SHARE: Final = 4
 """This part of its memory a data worker keeps for those who share, where nobody says how much."""
 
@@ -30,7 +35,10 @@ class SharedPools:
     def __init__(self, salt: int | None = None) -> None:
         """``salt``: random numbers of samples in free order are derived from it."""
         self._salt = secrets.randbits(62) if salt is None else salt
+        self._datasets = 0  # so far: each has random numbers of its own, also one that comes again
+        self._window = 1
         self._samples: dict[bytes, Samples] = {}
+        self._active: frozenset[bytes] = frozenset()
         self._opened: dict[bytes, SharedPipeline] = {}
         self._guards: dict[bytes, CollateGuard] = {}
         self._before = SharedTotals()  # of those that are no more
@@ -81,6 +89,7 @@ class SharedPools:
             samples.join(line, stream, str(name), lacks)
         except SharingError as error:
             raise DataError(str(error)) from error
+        self._divide()
 
     def _of(self, pipeline: SharedPipeline) -> Samples:
         """The samples of a dataset.
@@ -92,19 +101,34 @@ class SharedPools:
         if found is not None:
             return found
         if len(self._samples) >= MAX_SHARED:
-            raise DataError(f"{MAX_SHARED} datasets are shared here already")
-        window = pipeline.window_bytes or max(1, read_memory().limit // WINDOW_SHARE)
+            idle = next((key for key, one in self._samples.items() if one.idle), None)
+            if idle is None:
+                raise DataError(f"{MAX_SHARED} datasets are shared here already")
+            self._forget(idle)
+        self._window = pipeline.window_bytes or max(1, read_memory().limit // WINDOW_SHARE)
         if pipeline.common:
-            found = CommonSamples(pipeline, window)
+            found = CommonSamples(pipeline, self._window)
         else:
-            found = FreeSamples(pipeline, self._salt, window)
+            found = FreeSamples(pipeline, derive_seed(self._salt, self._datasets), self._window)
+        self._datasets += 1
         self._samples[pipeline.key] = found
+        self._close()
         return found
+
+    def _divide(self) -> None:
+        """Have the datasets of which somebody is to get something divide the window."""
+        active = frozenset(key for key, one in self._samples.items() if not one.idle)
+        if not active or active == self._active:
+            return
+        self._active = active
+        for key, one in self._samples.items():
+            one.resize(self._window // len(active) if key in active else 0)
 
     def rest(self, line: ConsumerConnection, stream: int) -> None:
         """A loader wants nothing more of a stream."""
         for one in self._samples.values():
             one.rest(line, stream)
+        self._divide()
 
     def leave(self, line: ConsumerConnection) -> None:
         """A training process is gone."""
@@ -112,6 +136,11 @@ class SharedPools:
             one.leave(line)
             if not one.pool.members:
                 self._forget(key)
+        self._close()
+        self._divide()
+
+    def _close(self) -> None:
+        """Forget the pipelines of datasets that are shared no more."""
         for digest, pipeline in list(self._opened.items()):
             if pipeline.key not in self._samples:
                 del self._opened[digest]
@@ -139,7 +168,10 @@ class SharedPools:
         if isinstance(request.indices, list) and request.indices[:1] == [PROOF]:
             return self._proof(pipeline, request.indices[1])
         guard = self._guards.setdefault(request.digest, CollateGuard())
-        return self._of(pipeline).make(request, pipeline, guard)
+        batch = self._of(pipeline).make(request, pipeline, guard)
+        if pipeline.key not in self._active:
+            self._divide()
+        return batch
 
     def _proof(self, pipeline: SharedPipeline, tile: Any) -> Any:
         """A batch of one tile, of a seed that all know, as whoever came first makes samples."""
