@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +19,7 @@ from penstock.base.enums import Guarantee, ShareOrder
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.consuming.shared_stream import SharedStream
 from penstock.data.protocol import BucketOptions, InputOptions, ShareOptions
-from penstock.data.torch_loading import torch_loader, torch_sharing
+from penstock.data.torch_loading import sameness, torch_loader, torch_sharing
 from penstock.data.torch_loading.torch_loader import begin
 from tests.data import planes
 
@@ -140,6 +142,60 @@ def test_without_data_workers_nothing_is_shared_and_that_is_said(
     share(consumer)
     whole(steps(begin(loader(), plain)))
     assert "does not share with group search: the group has no data worker" in caplog.text
+
+
+class AtHome(Numbers):
+    """It can be opened by its own process alone."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if os.getpid() != state["home"]:
+            raise OSError("a license for one process")
+        self.__dict__.update(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "home": os.getpid()}
+
+
+def test_what_no_data_worker_can_open_is_not_waited_for(
+    consumer: Consumer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sameness, "PROOF_SECONDS", 3600.0)
+    share(consumer)
+    own = torch_data.DataLoader(AtHome(), 16, shuffle=True)
+    with workers(consumer):
+        whole(steps(begin(own, plain)))
+    assert "no data worker can open it" in caplog.text
+
+
+def with_a_lock(samples: list[Any]) -> Any:
+    """One batch of the epoch has what no other process can have."""
+    rows, indices = torch_data.default_collate(samples)
+    return rows, indices, threading.Lock() if 77 in indices else 0
+
+
+@pytest.mark.parametrize("pins", [False, True])
+def test_what_cannot_be_sent_is_made_by_the_program(
+    consumer: Consumer, pins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share(consumer)
+    failed = []
+
+    def once(batch: Any) -> Any:
+        if pins and not failed:
+            failed.append(batch)
+            raise MemoryError("no more can be pinned")
+        return batch
+
+    monkeypatch.setattr(torch_loader, "finisher", lambda own: once)
+    with workers(consumer):
+        found = begin(loader(collate_fn=with_a_lock), plain)
+        if pins:
+            with pytest.raises(MemoryError, match="no more can be pinned"):
+                list(found)
+            return
+        batches = list(found)
+    whole([indices.tolist() for _, indices, _ in batches])
+    assert [type(lock) for _, _, lock in batches].count(type(threading.Lock())) == 1
 
 
 def test_a_data_worker_that_is_lost_costs_no_sample(consumer: Consumer) -> None:

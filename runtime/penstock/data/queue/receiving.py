@@ -22,7 +22,7 @@ from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.streams.digest import UNKNOWN
 from penstock.data.transport import messages
-from penstock.data.transport.messages import NO_BLOCK, SILENCE_SECONDS
+from penstock.data.transport.messages import SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
 from penstock.data.transport.raised import pack_raised
 from penstock.data.transport.remote_write import allow_descendants
@@ -140,12 +140,15 @@ class _Receiver:
         if queue is not None and queue.streams and not pickled:
             digest = queue.chain_digest(step, structure, _bytes_of(root, size))
         failure: Exception | None = None
+        tiles = b""
         try:
             layout = link.layout(structure)
             arrived = layout.batch(root, size)
         except NotPortableError as error:
             failure = error
         else:
+            if queue is not None and queue.free is not None:
+                tiles = np.asarray(arrived[1], np.int64).tobytes()
             try:
                 batch = _finish(
                     arrived, queue.finish if queue is not None else None, pickled=pickled
@@ -156,7 +159,8 @@ class _Receiver:
         del root
         if failure is not None:
             packed = pack_raised(failure, "the thread that received the batch")
-            self._take_failure(number, step, NO_BLOCK, str(failure), "", packed)
+            mine = Failure(link.name, str(failure), "", packed, link.local, tiles)
+            self._note_failure(number, step, mine)
             return
         link.took(cost.seconds)
         with makers.lock:
@@ -208,11 +212,16 @@ class _Receiver:
         raised, tiles = (said, b"") if link.local else (b"", said)
         with makers.lock:
             link.blocks.give_back(block)
+            if not raised and number in makers.queues:
+                subject = link.name if link.local else f"data worker {link.name}"
+                makers.complaints.add(subject, f"could not make a batch: {message}")
+        failure = Failure(link.name, message, trace, raised, link.local, tiles)
+        self._note_failure(number, step, failure)
+
+    def _note_failure(self, number: int, step: int, failure: Failure) -> None:
+        makers = self._makers
+        with makers.lock:
             if (queue := makers.queues.get(number)) is not None:
-                if not raised:
-                    subject = link.name if link.local else f"data worker {link.name}"
-                    makers.complaints.add(subject, f"could not make a batch: {message}")
-                failure = Failure(link.name, message, trace, raised, link.local, tiles)
                 queue.note_failure(step, failure)
                 makers.request(queue)
             makers.lock.notify_all()

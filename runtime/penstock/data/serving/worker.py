@@ -214,9 +214,12 @@ class DataWorker:
         if pipeline is None:
             self._fail(request, "the pipeline is not open here", "")
             return
+        tiles = b""  # of what is made, where that was chosen here
         try:
             if isinstance(pipeline, SharedPipeline):
                 batch: Any = self._shared.make(request)
+                if isinstance(request.indices, int):
+                    tiles = batch[1].tobytes()
             else:
                 batch = make(pipeline, request, self._packer, lambda: self.leaving)
             kind, packed = pack(self._packer, batch, local=line.local)
@@ -245,7 +248,7 @@ class DataWorker:
             return
         except Exception as error:  # noqa: BLE001 - the user's code, whatever it raises
             trace = traceback.format_exc(limit=-20)
-            self._fail(request, _saying_where(error), trace, self._explain(error))
+            self._fail(request, _saying_where(error), trace, tiles or self._explain(error))
             return
         self.figures.batches += 1
         cost = list(self._clock.end())
@@ -265,7 +268,7 @@ class DataWorker:
             else:
                 line.send(kind, [*head, NO_BLOCK, cost], packed.parts, packed.size)
         except TooLargeError as error:
-            self._fail(request, str(error), "")
+            self._fail(request, str(error), "", tiles)
         except FrameError as error:
             self._lost(line, error)
 

@@ -9,6 +9,7 @@ differ nothing is shared, and the message names the first array that does.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Final
 
 from penstock.data.batch_difference import first_difference
@@ -36,18 +37,22 @@ class NoProofError(DataError):
 class _ProofStream(BatchStream):
     """A batch that data workers alone are to make, and soon."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, consumer: Consumer, packed: PackedPipeline, *arguments: Any) -> None:
         self._until = time.monotonic() + PROOF_SECONDS
-        super().__init__(*arguments)
+        self._refused = partial(consumer.pool.all_refuse, packed.digest)
+        super().__init__(consumer, *arguments)
 
     def _tend(self) -> bool:
         super()._tend()
-        return time.monotonic() < self._until and not self.queue.failures
+        late = time.monotonic() >= self._until
+        return not late and not self.queue.failures and not self._refused()
 
     def _make_here(self, indices: Any, failures: list[Failure]) -> tuple[bool, Any]:
         self.queue.made_here()
         if failures:
             raise NoProofError(f"a data worker cannot make its samples: {failures[0].message}")
+        if self._refused():
+            raise NoProofError("no data worker can open it")
         raise NoProofError(f"no data worker has opened it in {PROOF_SECONDS:.0f} s")
 
 
@@ -84,6 +89,7 @@ def difference(
     )
     theirs = _ProofStream(
         consumer,
+        packed,
         Source(shared.pipeline, b"", pack, at_once=True),
         PROOF_SEED,
         BatchId(PROOF, 0, 0, 0),

@@ -278,12 +278,14 @@ def _compare(
         DiffersError: they are not the same.
         NoProofError: that cannot be told; another time, perhaps.
     """
-    if packed.digest not in _proven:
+    if packed.digest in _proven:
+        found = _proven[packed.digest]
+    else:
         found = difference(shared, packed, consumer, local)
         if len(_proven) < MAX_PROVEN:
             _proven[packed.digest] = found
-    if (said := _proven.get(packed.digest)) is not None:
-        raise DiffersError(f"what these make is something else: {said}")
+    if found is not None:
+        raise DiffersError(f"what these make is something else: {found}")
 
 
 def draw_as_alone(loader: Any) -> int:
