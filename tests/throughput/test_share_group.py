@@ -6,23 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.throughput.decision.share_group import demand, divide, group_need
+from penstock.throughput.decision.share_group import divide, group_need
 
 UIDS = [f"uid-{number}" for number in range(8)]
 HAVING = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 40), max_size=12)
 
 
-def test_eight_alike_demand_what_one_does() -> None:
-    one = sum(demand({"uid": 100.0}, 12.5).values())
-    eight = demand(dict.fromkeys(UIDS, 100.0), 12.5)
-    assert one == 8
-    assert sum(eight.values()) <= 1.1 * one
-    assert set(eight.values()) == {1}
-
-
 def test_the_fastest_member_decides() -> None:
     rates = dict(zip(UIDS, (10.0, 20.0, 100.0, 30.0), strict=False))
-    assert sum(demand(rates, 10.0).values()) == 10
     assert group_need(3, 30.0, rates.values()) == pytest.approx(10)
     assert group_need(10, 100.0, rates.values()) == 10
 

@@ -1,12 +1,14 @@
-"""Data workers that a group of like jobs asks for, by the rule that the Brain plans with."""
+"""Data workers that a group of like jobs is given: as the Brain plans for each of its members."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.base.enums import Strategy
+from penstock.brain.algorithms.group_part import group_part
+from penstock.brain.planning import GroupMember, History, JobDescription
 from penstock.sim.report.goals import Goal, at_most
-from penstock.throughput.decision.share_group import demand
 
 MEMBERS: Final = (1, 2, 4, 8, 16, 64)
 JUDGED: Final = 8
@@ -29,14 +31,22 @@ class DemandRow:
 
 def demands() -> list[DemandRow]:
     """Groups of identical jobs."""
-    alone = sum(demand({"job-0": RATE}, WORKER_RATE).values())
+    [alone] = _parts(1)
     rows = []
     for members in MEMBERS:
-        parts = demand({f"job-{one}": RATE for one in range(members)}, WORKER_RATE)
-        rows.append(
-            DemandRow(members, sum(parts.values()), members * alone, max(parts.values()))
-        )  # fmt: skip
+        parts = _parts(members)
+        rows.append(DemandRow(members, sum(parts), members * alone, max(parts)))
     return rows
+
+
+def _parts(members: int) -> list[int]:
+    """What each of so many jobs is planned, one after the other, none of which has any yet."""
+    group = tuple(
+        GroupMember(uid=f"job-{one:02}", batches_per_second=RATE) for one in range(members)
+    )
+    history = History(now_seconds=0.0, group=group)
+    jobs = [JobDescription(uid=one.uid, strategy=Strategy.LOCAL, roles={}) for one in group]
+    return [group_part(history, job, RATE / WORKER_RATE).own for job in jobs]
 
 
 def goals(rows: list[DemandRow]) -> list[Goal]:

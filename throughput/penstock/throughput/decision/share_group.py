@@ -16,9 +16,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping
-from typing import Final
-
-_ROUNDING: Final = 1e-9
 
 
 def group_need(own_need: float, own_rate: float, rates: Iterable[float]) -> float:
@@ -58,18 +55,3 @@ def divide(need: int, have: Mapping[str, int]) -> dict[str, int]:
         parts[uid] += sign
         heapq.heappush(heap, (count + 1, rank, uid))
     return parts
-
-
-def demand(
-    rates: Mapping[str, float], worker_rate: float, have: Mapping[str, int] | None = None
-) -> dict[str, int]:
-    """Data workers for each member of a group: the need of the fastest, divided.
-
-    Args:
-        rates: by the members' uids, batches per second that each would take if it never waited.
-        worker_rate: batches per second that one data worker makes; above 0.
-        have: what each has now; default: nothing.
-    """
-    fastest = max(rates.values(), default=0.0)
-    need = math.ceil(max(0.0, fastest) / worker_rate - _ROUNDING)
-    return divide(need, {uid: (have or {}).get(uid, 0) for uid in rates})
