@@ -56,6 +56,16 @@ def test_no_share_is_better_than_the_best(
         assert found <= min(bounds(profile, limits, best).values()) * (1 + 1e-3)
 
 
+@settings(max_examples=30)
+@given(profiles(), resources())
+def test_only_whole_batches_are_moved_where_nobody_offers_another_cut(
+    profile: Profile, limits: Resources
+) -> None:
+    found, free = decide(profile, limits), decide(profile, limits, cuts=cuts_of(profile.stages))
+    assert not found.moves or found.chosen.placement.cut.name == "whole batch"
+    assert free.chosen.rate >= found.chosen.rate * 0.99
+
+
 def test_no_more_is_moved_than_brings_something() -> None:
     found = decide(a_profile(), SLOW)
     assert found.moves

@@ -4,7 +4,7 @@ FastFlow (PVLDB 16(5), section 4) chooses an operator to cut at by a weighted su
 and a ratio from two of them; `fastflow` has its rule as a reference. Here every candidate is judged
 by the same bounds that `capacity` has, so that the resource that binds decides:
 
-1. the best rate that any cut, number of data workers and share reach;
+1. the best rate that any cut that can be carried out, number of data workers and share reach;
 2. of those that nearly reach it, the one that takes the least CPU elsewhere (FastFlow's ``Lower``,
    where its rule takes ``Upper``, as much as the other side can), then the fewest bytes; with some
    headroom on either side of the share, since no cost is known exactly;
@@ -13,12 +13,12 @@ by the same bounds that `capacity` has, so that the resource that binds decides:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
-from penstock.throughput.limits.cut import Cut, cuts_of, split
+from penstock.throughput.limits.cut import Cut, split, whole_batch
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
@@ -75,6 +75,7 @@ def decide(
     profile: Profile,
     limits: Resources,
     *,
+    cuts: Sequence[Cut] | None = None,
     least_gain: float = LEAST_GAIN,
     headroom: float = HEADROOM,
 ) -> Decision:
@@ -83,6 +84,7 @@ def decide(
     Args:
         profile: of the program.
         limits: what it has, with as many data workers as it may get.
+        cuts: to choose from; default: whole batches alone, which is what data workers make.
         least_gain: below it nothing is moved.
         headroom: how much more than the goal everything that depends on the share could do.
     """
@@ -91,9 +93,8 @@ def decide(
     without = Candidate(HERE, 0, min(found.values()), 0.0, 0.0)
     if not limits.data_workers:
         return Decision(without, without.rate, None, binding(found), "no data worker may be had")
-    cheapest = [
-        one for cut in cuts_of(profile.stages) if (one := _cheapest(profile, limits, cut, 0.0))
-    ]
+    possible = whole_batch(profile.stages) if cuts is None else cuts
+    cheapest = [one for cut in possible if (one := _cheapest(profile, limits, cut, 0.0))]
     best = max([one.rate for one in cheapest], default=0.0)
     goal = best * (1 - NEAR_BEST)
     near = [
@@ -213,13 +214,6 @@ def _bound(found: Mapping[str, float], resources: Resources) -> str:
 def unit(profile: Profile) -> str:
     """Of its rates: of a running job only batches are counted."""
     return "batches/s" if profile.batch_size == 1 else "samples/s"
-
-
-def candidates(profile: Profile, limits: Resources) -> Iterator[Candidate]:
-    """The best of every cut, for people who want to see what was weighed."""
-    for cut in cuts_of(profile.stages):
-        if (one := _cheapest(profile, limits, cut, 0.0)) is not None:
-            yield one
 
 
 def _rate(profile: Profile, resources: Resources, cut: Cut, share: float) -> float:

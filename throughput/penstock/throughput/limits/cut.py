@@ -47,6 +47,11 @@ def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
     return found
 
 
+def whole_batch(stages: Sequence[StageCost]) -> list[Cut]:
+    """The one cut that data workers carry out; none where its size is not known."""
+    return [cut for cut in cuts_of(stages) if cut.first == 0 and cut.last == len(stages)]
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """What a cut means per sample, in seconds of a core and bytes.
