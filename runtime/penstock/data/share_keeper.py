@@ -3,7 +3,9 @@
 The first ``penstock run --share GROUP`` starts it, apart from its own process tree: when one ends
 the others have it still. Whoever shares keeps a connection to it, which ends with him however he
 ends; some seconds after the last it ends too, and leaves a summary. One that was killed is started
-again by those who are left, at the same address and with the same token, which their programs know.
+again by those who are left, at the same address and with the same token, which their programs know;
+its data workers go on meanwhile, with what they hold, and are the next one's
+(`penstock.data.outliving`).
 
 Who says nothing, or what is no request, gets nothing and is sent away; few of them are there at a
 time, and none keeps a program out or the group alive.
@@ -22,8 +24,9 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -31,6 +34,7 @@ from penstock.base.enums import ShareOrder
 from penstock.base.log_limit import LogLimit
 from penstock.crds import environment as names
 from penstock.data.memory import read_memory
+from penstock.data.outliving import ProcessId
 from penstock.data.protocol import InputOptions, ShareOptions
 from penstock.data.share_places import ALIVE, LOG, SOCKET, STATE, SUMMARY
 from penstock.data.standalone import LocalDataPlane, check_count, configure_log
@@ -49,6 +53,14 @@ WINDOW_SHARE: Final = 4
 """This part of the memory all data workers together keep, where nobody says how much."""
 
 
+class _State(NamedTuple):
+    """What outlives a keeper that is killed."""
+
+    token: str
+    port: int = 0
+    data_workers: Sequence[ProcessId] = ()
+
+
 class Keeper:
     """See the module's docstring."""
 
@@ -62,6 +74,7 @@ class Keeper:
         self._refusals = LogLimit()
         self._changed = asyncio.Event()
         self._options: InputOptions | None = None
+        self._token = ""
         self._plane: LocalDataPlane | None = None
         self._lock = asyncio.Lock()
 
@@ -176,22 +189,40 @@ class Keeper:
         assert options.share is not None, "members of a group say which"
         window = options.share.window_bytes or read_memory().limit // WINDOW_SHARE // max(1, count)
         share = options.share.model_copy(update={"window_bytes": max(1, window)})
-        environ = {**os.environ, names.JOB_TOKEN: state["token"]}
-        plane = LocalDataPlane(count, options.model_copy(update={"share": share}), environ)
-        await plane.begin(state.get("port", 0))
-        state["port"] = int(plane.address.rpartition(":")[2])
-        descriptor = os.open(self._folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(state, file)
+        self._token = state.token
+        environ = {**os.environ, names.JOB_TOKEN: state.token}
+        told = options.model_copy(update={"share": share})
+        plane = LocalDataPlane(count, told, environ, on_change=self._save)
+        await plane.begin(state.port, state.data_workers)
+        self._plane = plane
+        self._save()
         return plane
 
-    def _state(self) -> dict[str, Any]:
-        """Port and token of the one before that was killed, or new ones."""
+    def _save(self) -> None:
+        """Write down what the next keeper has to know, whole or not at all."""
+        plane = self._plane
+        assert plane is not None, "it has begun"
+        state = {
+            "token": self._token,
+            "port": int(plane.address.rpartition(":")[2]),
+            "data_workers": plane.running,
+        }
+        fresh = self._folder / f"{STATE}.new"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(state, file)
+        fresh.replace(self._folder / STATE)
+
+    def _state(self) -> _State:
+        """What the one before that was killed wrote down, or a new state."""
         try:
             found = json.loads((self._folder / STATE).read_text())
-            return {"token": str(found["token"]), "port": int(found["port"])}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {"token": secrets.token_hex(32), "port": 0}
+            workers = [
+                ProcessId(int(pid), int(began)) for pid, began in found.get("data_workers", ())
+            ]
+            return _State(str(found["token"]), int(found["port"]), workers)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return _State(secrets.token_hex(32))
 
     async def _end(self) -> None:
         plane = self._plane

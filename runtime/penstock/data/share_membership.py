@@ -86,7 +86,7 @@ class Membership:
                 await loop.sock_recv(self._sock, 1)  # which ends with the other end
             self._sock.close()
             await asyncio.sleep(AGAIN_SECONDS)
-            logger.warning("the data workers of the group are lost: they are started again")
+            logger.warning("who keeps the group's data workers is lost: another is started")
             try:
                 self._sock, told = await asyncio.to_thread(join, self._folder, self._said)
             except GroupError as error:

@@ -1,7 +1,8 @@
 """Data workers without a cluster: ``penstock run --data-workers 2 -- python train.py``.
 
 A dispatcher on loopback and a number of data worker processes beside the program. A data worker
-that dies is started again; all of them die with the command that started them, however it dies.
+that dies is started again; all of them die with the command that started them, however it dies
+(but for a share group's, see `penstock.data.outliving`).
 The program itself is run by a ``penstock run`` of its own, so that what looks after the program,
 and ends whatever it leaves behind, does not meet what looks after the data workers. Ctrl-C is for
 the program to answer: the others are in sessions of their own, and stay as long as it does.
@@ -32,6 +33,7 @@ from penstock.data.call_guard import guard_calls
 from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.interception import environment
 from penstock.data.job_input import JobInput
+from penstock.data.outliving import Adopted, Kept, ProcessId, adopted
 from penstock.data.protocol import MAX_BYTES, InputOptions
 
 if TYPE_CHECKING:
@@ -60,16 +62,23 @@ class LocalDataPlane:
         count: int,
         options: InputOptions | None = None,
         environ: Mapping[str, str] = os.environ,
+        *,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
-        """Raises ValueError for a number of data workers that cannot be."""
+        """``on_change``: told when other data workers run than before; they outlive this process.
+
+        Raises:
+            ValueError: a number of data workers that cannot be.
+        """
         check_count(count)
         self._count = count
+        self._on_change = on_change
         self.input = JobInput()
         self._token = environ.get(names.JOB_TOKEN) or secrets.token_hex(32)
         self._environ = dict(environ)
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._processes: set[asyncio.subprocess.Process] = set()
+        self._processes: dict[Kept, ProcessId | None] = {}
         told = options or InputOptions()
         self.dispatcher = Dispatcher(secrets.token_hex(4), lambda: told)
         self.address = ""
@@ -88,23 +97,34 @@ class LocalDataPlane:
         """The program's environment."""
         return environment({**self._environ, **self.program_environ})
 
+    @property
+    def running(self) -> list[ProcessId]:
+        """The data workers that run now."""
+        return [one for one in self._processes.values() if one is not None]
+
     def grow(self, count: int) -> None:
         """Keep at least so many data workers running."""
         while self._count < min(count, MAX_DATA_WORKERS):
             self._count += 1
             self._tasks.append(asyncio.create_task(self._keep_one()))
 
-    async def begin(self, port: int = 0) -> None:
-        """Start; ``port``: to listen on, if it is free."""
+    async def begin(self, port: int = 0, running: Sequence[ProcessId] = ()) -> None:
+        """Start; ``port``: to listen on, if it is free.
+
+        ``running``: data workers that report to that port, to be kept instead of others.
+        """
         try:
             listening = create_listener("127.0.0.1", port)
         except OSError:
-            listening = create_listener("127.0.0.1", 0)
+            listening, running = create_listener("127.0.0.1", 0), ()  # nobody finds it there
         self.address = address_of(listening)
         # To load a server takes as long as the program takes to load its own: they do it at once.
         making = asyncio.create_task(asyncio.to_thread(_server, self.dispatcher, self._token))
         self._making, self._serving = making, asyncio.create_task(_serve(making, listening))
-        self._tasks = [asyncio.create_task(self._keep_one()) for _ in range(self._count)]
+        found = adopted(running)
+        self._count = max(self._count, len(found))
+        new = [None] * (self._count - len(found))
+        self._tasks = [asyncio.create_task(self._keep_one(one)) for one in (*found, *new)]
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -138,24 +158,41 @@ class LocalDataPlane:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def _keep_one(self) -> None:
-        """Keep one data worker running."""
-        environ = {**self._environ, **self.program_environ}
-        command = [sys.executable, "-m", "penstock.data.worker_process"]
+    async def _keep_one(self, process: Kept | None = None) -> None:
+        """Keep one data worker running; ``process``: that does already."""
         failures = 0
         while not self._stopping:
-            process = await asyncio.create_subprocess_exec(
-                *command, env=environ, preexec_fn=_die_with_parent, start_new_session=True
-            )
-            self._processes.add(process)
+            process = process or await self._start_one()
+            self._processes[process] = ProcessId.of(process.pid)
+            self._note_change()
             code = await process.wait()
-            self._processes.discard(process)
+            del self._processes[process]
+            self._note_change()
+            if isinstance(process, Adopted):
+                process.close()
+            process = None
             if self._stopping:
                 return
             pause = RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)]
-            logger.warning("a data worker ended with code %d: another in %.1f s", code, pause)
+            how = "" if code is None else f" with code {code}"
+            logger.warning("a data worker ended%s: another in %.1f s", how, pause)
             failures += 1
             await asyncio.sleep(pause)
+
+    async def _start_one(self) -> Kept:
+        environ = {**self._environ, **self.program_environ}
+        command = [sys.executable, "-m", "penstock.data.worker_process"]
+        outlives = self._on_change is not None
+        return await asyncio.create_subprocess_exec(
+            *(*command, str(os.getpid())) if outlives else command,
+            env=environ,
+            preexec_fn=None if outlives else _die_with_parent,
+            start_new_session=True,
+        )
+
+    def _note_change(self) -> None:
+        if self._on_change is not None and not self._stopping:
+            self._on_change()
 
 
 def run(

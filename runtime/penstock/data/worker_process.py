@@ -13,13 +13,16 @@ from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.cache.interception import install_from
 from penstock.data.consuming.process import dispatcher_address, job_token, number_in, share_token
+from penstock.data.outliving import watch
 from penstock.data.serving.group_reports import GroupReports
 from penstock.data.serving.readiness import announce
 from penstock.data.serving.worker import DataWorker, work
 
 
-def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
+def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives: int = 0) -> None:
     """Run until told to leave.
+
+    ``outlives``: the process that started it, if it is to go on without it while it is needed.
 
     Raises:
         ValueError: an option or variable cannot be used; says which and why.
@@ -56,6 +59,8 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str) -> None:
         group=_group(),
     )
     announce(worker)
+    if outlives:
+        watch(worker, outlives)
     work(worker)
 
 
@@ -81,4 +86,5 @@ def _load_early() -> None:
 
 
 if __name__ == "__main__":
-    run(None, share_memory=True, log_format="text")
+    keeper = int(sys.argv[1]) if sys.argv[1:] else 0
+    run(None, share_memory=True, log_format="text", outlives=keeper)

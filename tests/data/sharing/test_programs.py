@@ -116,6 +116,13 @@ class Group:
         found: dict[str, Any] = json.loads((self.folder / "last.json").read_text())
         return found
 
+    def data_workers(self) -> list[psutil.Process]:
+        """Those that it keeps, as it has written down."""
+        state = json.loads((self.folder / "keeper.json").read_text())
+        return sorted(
+            (psutil.Process(pid) for pid, _ in state["data_workers"]), key=lambda one: one.pid
+        )
+
     def keeper(self) -> psutil.Process | None:
         """The process that they have in common."""
         for process in psutil.process_iter(["cmdline"]):
@@ -212,18 +219,40 @@ def test_nobodys_end_is_anybody_elses(group: Group) -> None:
 
 
 @pytest.mark.slow
-def test_a_keeper_that_is_killed_is_started_again(group: Group) -> None:
+def test_a_group_whose_keeper_is_killed_shares_on_with_what_it_holds(group: Group) -> None:
     go = group.script.with_name("go")
-    program = group.start("--step", "0.05", "--epochs", "3", "--wait-for", str(go))
-    trains(program)
-    keeper = group.keeper()
+    programs = [group.start("--epochs", "3", "--wait-for", str(go)) for _ in range(2)]
+    for program in programs:
+        trains(program)
+    keeper, workers = group.keeper(), group.data_workers()
     assert keeper is not None
+    assert len(workers) == 2
     keeper.kill()
+    eventually(lambda: group.keeper() not in (None, keeper), 30)
+    eventually(lambda: group.data_workers() == workers, 30)
     go.touch()
-    seen, errors = result(program)
-    exact(seen)
-    assert "they are started again" in errors
-    assert "has another address" not in errors
+    for program in programs:
+        seen, errors = result(program)
+        exact(seen)
+        assert "another is started" in errors
+        assert "another address" not in errors
+        assert "data worker" not in errors.replace("the group's data workers", ""), "none was lost"
+    assert group.data_workers() == workers
+    total = group.summary()
+    assert total["taken"] == 2 * 3 * 26
+    assert total["made"] < 0.7 * total["taken"]
+    assert not any(worker.is_running() for worker in workers)
+
+
+@pytest.mark.slow
+def test_data_workers_that_nobody_keeps_and_nobody_needs_end(group: Group) -> None:
+    program = group.start("--wait-for", str(group.script.with_name("go")))
+    trains(program)
+    keeper, workers = group.keeper(), group.data_workers()
+    assert keeper is not None
+    program.kill()
+    keeper.kill()
+    eventually(lambda: not any(worker.is_running() for worker in workers), 60)
 
 
 @pytest.mark.slow

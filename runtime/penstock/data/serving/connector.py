@@ -84,6 +84,8 @@ class Connector:
         self._connecting: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._complaints = Complaints()
+        self.answered_at = time.monotonic()
+        """When the job's dispatcher answered last, or this was made."""
 
     def run(self) -> None:
         """Report, connect to whom there is to serve, and show that this process is alive."""
@@ -146,6 +148,7 @@ class Connector:
             return ()
         if reply is None:
             return ()
+        self.answered_at = time.monotonic()
         job_cache.use(reply.cache)
         return reply.consumers
 

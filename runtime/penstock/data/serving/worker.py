@@ -339,6 +339,16 @@ class DataWorker:
         with self._changed:
             return dict(self._lines)
 
+    @property
+    def needed(self) -> bool:
+        """Whether anybody is served now."""
+        return bool(self._lines)
+
+    @property
+    def answered_at(self) -> float:
+        """When the job's dispatcher answered last, by the monotonic clock."""
+        return self._connector.answered_at
+
     def _serve(self, line: ConsumerConnection) -> None:
         """Take in what one training process sends, until it is gone."""
         reader = frame.Reader(line.sock, line.seals.receiving if line.seals else None)
