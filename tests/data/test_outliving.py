@@ -19,6 +19,7 @@ from penstock.data.outliving import (
     is_abandoned,
     watch,
 )
+from penstock.data.processes import cpu_seconds
 from tests.patience import patient
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -48,6 +49,8 @@ def test_a_number_that_is_anothers_by_now_is_not_adopted() -> None:
     own = ProcessId.of(os.getpid())
     assert own is not None
     assert ProcessId.of(os.getpid()) == own
+    assert cpu_seconds(os.getpid()) > 0
+    assert cpu_seconds(1 << 30) == 0
 
     async def adopt() -> None:
         assert adopted([own._replace(began=own.began + 1)]) == []

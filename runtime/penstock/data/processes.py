@@ -23,3 +23,12 @@ def is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
     except OSError:
         return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """What it has computed since it began; 0.0 where it is no more."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    except OSError:
+        return 0.0
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -35,6 +35,7 @@ from penstock.base.log_limit import LogLimit
 from penstock.crds import environment as names
 from penstock.data.memory import read_memory
 from penstock.data.outliving import ProcessId
+from penstock.data.processes import cpu_seconds
 from penstock.data.protocol import InputOptions, ShareOptions
 from penstock.data.share_places import ALIVE, LOG, SOCKET, STATE, SUMMARY
 from penstock.data.standalone import LocalDataPlane, check_count, configure_log
@@ -228,15 +229,18 @@ class Keeper:
         plane = self._plane
         if plane is None:
             return
+        # Before they end: of those that another keeper started nobody is told afterwards.
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        running = sum(cpu_seconds(one.pid) for one in plane.running)
         await plane.end()
         (self._folder / STATE).unlink(missing_ok=True)
-        shared, used = plane.dispatcher.shared, resource.getrusage(resource.RUSAGE_CHILDREN)
+        shared = plane.dispatcher.shared
         summary = {
             "made": shared.made,
             "taken": shared.taken,
             "evicted": shared.evicted,
             "members": self._most_members,
-            "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
+            "cpu_seconds": round(used.ru_utime + used.ru_stime + running, 3),
             "data_workers": plane.count,
         }
         (self._folder / SUMMARY).write_text(json.dumps(summary))
