@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from penstock.base import quantity
-from penstock.base.enums import Role
+from penstock.base.enums import DATA_ROLES, Role
 from penstock.controller.reconcile.desired import quota
 from penstock.controller.reconcile.desired.targets import Target, compute_target
 from penstock.controller.reconcile.model.observed import Scale
@@ -78,7 +78,7 @@ def shape(life: Life) -> dict[str, Any]:
             cpu = _amount(pod, "cpu") if own.rank(rank).cpu_milli is not None else None
             memory = _amount(pod, "memory") if own.rank(rank).memory_bytes is not None else None
             resources.append((rank, cpu, memory))
-        if role is Role.DATA_WORKER:  # which ranks they have is left open
+        if role in DATA_ROLES:  # which ranks they have is left open
             found[role.value] = len(resources)
         elif resources:
             found[role.value] = sorted(resources)
@@ -161,7 +161,7 @@ def _check_pods(life: Life, target: Target) -> None:
         }
         own = target.role(role)
         have = sorted(rank_of(pod) for pod in live)
-        if role is Role.DATA_WORKER:
+        if role in DATA_ROLES:
             assert len(have) == own.total - len(done), (role, have, own.total, done)
             assert len(set(have)) == len(have)
         else:

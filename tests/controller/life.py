@@ -34,6 +34,13 @@ def template(memory: str = "1Gi", cpu: str = "1") -> Json:
     return {"spec": {"containers": [container(memory, cpu)]}}
 
 
+def with_accelerators(count: int, kind: str = "nvidia.com/gpu") -> Json:
+    """A template that asks for accelerators beside the usual."""
+    found = template()
+    found["spec"]["containers"][0]["resources"]["limits"] = {kind: count, "cpu": "1"}
+    return found
+
+
 def job(name: str = "job", workers: Json | None = None, **spec: Any) -> Json:
     """An ElasticJob with all defaults filled in, as an API server stores it."""
     roles = {"worker": {"template": template(), **(workers or {})}, **spec.pop("roles", {})}

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from penstock.controller.reconcile.model import timing
 from tests.controller import convergence
-from tests.controller.life import Life, template
+from tests.controller.life import Life, template, with_accelerators
 from tests.controller.test_problems import problem, say
 
 RUNS = int(os.environ.get("PENSTOCK_CONTROLLER_LIVES", "100"))
@@ -33,6 +33,7 @@ Json = dict[str, Any]
 
 CPU = st.sampled_from(["500m", "1", "2"])
 MEMORY = st.sampled_from(["1Gi", "2Gi", "3Gi"])
+OTHERS = ["ps", "dataWorker", "acceleratedDataWorker", "evaluator"]
 FAULTS = st.sampled_from(["refuse", "lose", "blind", "crash-before", "crash-after"])
 
 
@@ -97,6 +98,7 @@ class JobLife(RuleBasedStateMachine):
             roles["evaluator"] = {"template": template()}
         if data_workers:
             roles["dataWorker"] = {"template": template()}
+            roles["acceleratedDataWorker"] = {"template": with_accelerators(1)}
         workers: Json = {"minReplicas": 1 if strategy == "Local" else least}
         if strategy == "Local":
             workers["maxReplicas"] = 1
@@ -159,7 +161,7 @@ class JobLife(RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        role=st.sampled_from(["worker", "worker", "ps", "dataWorker", "evaluator"]),
+        role=st.sampled_from(["worker", "worker", *OTHERS]),
         policy=st.sampled_from(["Apply", "Apply", "Apply", "Pin"]),
         source=st.sampled_from(["Brain", "User", "Scheduler"]),
         dry_run=st.integers(0, 5),
@@ -200,7 +202,7 @@ class JobLife(RuleBasedStateMachine):
 
         self.life.edit_spec(change)
 
-    @rule(role=st.sampled_from(["ps", "dataWorker", "evaluator"]), replicas=st.integers(0, 4))
+    @rule(role=st.sampled_from(OTHERS), replicas=st.integers(0, 4))
     def edit_other(self, role: str, replicas: int) -> None:
         def change(spec: Json) -> None:
             if role in spec["replicaSpecs"]:

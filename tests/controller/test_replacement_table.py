@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired.replacement import (
     TABLE,
     Cause,
@@ -149,14 +149,15 @@ def test_preemptions_have_a_budget_of_their_own() -> None:
     assert decision.fails_with is JobReason.MAX_PREEMPTIONS_EXCEEDED
 
 
+@pytest.mark.parametrize("role", DATA_ROLES)
 @pytest.mark.parametrize("cause", [Cause.ERROR, Cause.OUT_OF_MEMORY, Cause.PREEMPTED])
-def test_data_workers_back_off_and_never_fail_the_job(cause: Cause) -> None:
+def test_data_workers_back_off_and_never_fail_the_job(cause: Cause, role: str) -> None:
     worn = RankRecord(restarts=1000)
-    decision = decide("dataWorker", Finding(cause, "x", at=NOW), worn, POLICY, NOW)
+    decision = decide(role, Finding(cause, "x", at=NOW), worn, POLICY, NOW)
     assert decision.fails_with is None
     assert decision.response is Response.BACK_OFF
     assert decision.not_before == NOW + timedelta(minutes=5)
-    fresh = decide("dataWorker", Finding(cause, "x", at=NOW), RankRecord(), POLICY, NOW)
+    fresh = decide(role, Finding(cause, "x", at=NOW), RankRecord(), POLICY, NOW)
     assert fresh.not_before == NOW + timedelta(seconds=5)
 
 

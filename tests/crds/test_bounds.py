@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from penstock.base.enums import Role
 from penstock.crds.check import faults_in
 from tests.crds import admission
 from tests.crds.schemas import JOB, SCALE_OBJECT, TEMPLATE, schema_of
@@ -31,9 +32,7 @@ FILLED: dict[str, dict[str, Any]] = {
         **JOB,
         "spec": {
             "strategy": "ParameterServer",
-            "replicaSpecs": {
-                role: {"template": TEMPLATE} for role in ("worker", "ps", "dataWorker", "evaluator")
-            },
+            "replicaSpecs": {role.value: {"template": TEMPLATE} for role in Role},
             "trainer": {"template": {"spec": {}}},
         },
         "status": {"conditions": [CONDITION]},

@@ -143,10 +143,12 @@ def test_metadata_that_the_server_sets_is_optional() -> None:
 
 
 def test_roles_come_in_the_order_of_their_enum() -> None:
-    specs = {role: {"template": TEMPLATE} for role in ("evaluator", "dataWorker", "ps", "worker")}
+    specs = {role.value: {"template": TEMPLATE} for role in reversed(Role)}
     read = ElasticJob.model_validate(
         job(spec__strategy="ParameterServer", spec__replicaSpecs=specs)
     )
     assert list(read.spec.replica_specs.by_role()) == list(Role)
     assert read.spec.replica_specs.data_worker is not None
     assert read.spec.replica_specs.data_worker.min_replicas == 0
+    assert read.spec.replica_specs.accelerated_data_worker is not None
+    assert read.spec.replica_specs.accelerated_data_worker.min_replicas == 0

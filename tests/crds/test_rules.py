@@ -181,7 +181,7 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
     ("spec.replicaSpecs.worker.spareReplicas", SPARES, worker(replicas=4000, spareReplicas=97)),
     *[
         (f"spec.replicaSpecs.{name}.{field}", message, role(name, **fields))
-        for name in ("ps", "dataWorker", "evaluator")
+        for name in ("ps", "dataWorker", "acceleratedDataWorker", "evaluator")
         for field, message, fields in (
             (
                 "minReplicas",
@@ -198,7 +198,7 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
             RANK_KEYS,
             lambda name=name: update_status(job(), {"ranks": {name: {"4096": {"restarts": 1}}}}),
         )
-        for name in ("worker", "ps", "dataWorker", "evaluator")
+        for name in ("worker", "ps", "dataWorker", "acceleratedDataWorker", "evaluator")
     ],
     (
         "spec",
@@ -207,7 +207,7 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
     ),
     *[
         (f"spec.roles.{name}{field}", message, lambda t=target, n=name: create(spec_of(n, t)))
-        for name in ("worker", "ps", "dataWorker", "evaluator")
+        for name in ("worker", "ps", "dataWorker", "acceleratedDataWorker", "evaluator")
         for field, message, target in (
             (".ranks", RANK_KEYS, {"ranks": {"01": {"minIncarnation": 1}}}),
             (".resources.cpu", POSITIVE, {"resources": {"cpu": 0}}),

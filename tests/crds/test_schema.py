@@ -138,7 +138,7 @@ def test_columns_of_kubectl_get() -> None:
         return [column.name for column in resource.columns if column.wide is wide]
 
     assert shown(ELASTICJOB, wide=False) == ["State", "Workers", "Data", "Plan", "Age"]
-    assert shown(ELASTICJOB, wide=True) == ["PS", "Strategy", "Optimize"]
+    assert shown(ELASTICJOB, wide=True) == ["Accelerated", "PS", "Strategy", "Optimize"]
     assert shown(SCALE, wide=False)[-1] == "Age"
 
 

@@ -38,6 +38,7 @@ from penstock.job.protocol import (
 from penstock.trainer.brain import brain_connection
 from penstock.trainer.brain.brain_connection import BrainConnection
 from penstock.trainer.brain.job_sampler import JobSampler
+from penstock.trainer.cluster.job_view import RolePods
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.journal import restore
 from penstock.wire import JobEvent, JobRegistration, RoleDescription
@@ -317,6 +318,18 @@ def test_a_sample_says_how_long_the_training_waits_and_what_data_workers_use(
     assert (maker["cpu_cores"], maker["memory_bytes"], maker["incarnation"]) == (0.9, 7, 1)
 
 
+def test_accelerated_data_workers_are_told_apart_by_their_pods() -> None:
+    dispatcher = Dispatcher("d")
+    for name, used in (("job-data-worker-0-0", 0.9), ("job-accelerated-data-worker-0-0", 0.2)):
+        dispatcher.worker(WorkerReport(name=name, rank=0, cpu_cores=used), 0.0)
+    sampler = JobSampler(Coordinator(JobFacts(), identity="t"), dispatcher)
+    accelerated = frozenset({"job-accelerated-data-worker-0-0"})
+    sampler.note_pods(RolePods({}, {}, frozenset(), accelerated))
+    roles = sampler.measure(3.0, 1.0).roles
+    assert roles[Role.DATA_WORKER][0].cpu_cores == 0.9
+    assert roles[Role.ACCELERATED_DATA_WORKER][0].cpu_cores == 0.2
+
+
 def with_gpus() -> Coordinator:
     found = Coordinator(JobFacts(), identity="t")
     gpus = (
@@ -386,15 +399,15 @@ def test_a_death_is_told_once_while_its_pod_is_there_even_if_the_brain_was_away(
     fake.away = True
 
     async def work(link: BrainConnection) -> None:
-        link.note_pods({}, [died])
+        link.note_pods(RolePods({}, {}, frozenset()), [died])
         tasks = [
             asyncio.create_task(link.register(lambda: REGISTRATION)),
             asyncio.create_task(link.send_samples()),
         ]
-        link.note_pods({}, [other, died])
+        link.note_pods(RolePods({}, {}, frozenset()), [other, died])
         fake.away = False
         await until(lambda: len(fake.events) == 2)
-        link.note_pods({}, [died])
+        link.note_pods(RolePods({}, {}, frozenset()), [died])
         sent = len(fake.samples)
         await until(lambda: len(fake.samples) >= sent + 3)
         for task in tasks:

@@ -32,12 +32,13 @@ class Role(StrEnum):
     WORKER = "worker"
     PS = "ps"
     DATA_WORKER = "dataWorker"
+    ACCELERATED_DATA_WORKER = "acceleratedDataWorker"
     EVALUATOR = "evaluator"
 
     @property
     def in_names(self) -> str:
         """The role as it appears in object names, host names and label values."""
-        return "data-worker" if self is Role.DATA_WORKER else self.value
+        return _ROLES_IN_NAMES.get(self, self.value)
 
     @property
     def in_words(self) -> str:
@@ -45,13 +46,20 @@ class Role(StrEnum):
         return _ROLES_IN_WORDS[self]
 
 
+_ROLES_IN_NAMES: Final = {
+    Role.DATA_WORKER: "data-worker",
+    Role.ACCELERATED_DATA_WORKER: "accelerated-data-worker",
+}
 _ROLES_IN_WORDS: Final = {
     Role.WORKER: "training workers",
     Role.PS: "parameter servers",
     Role.DATA_WORKER: "data workers",
+    Role.ACCELERATED_DATA_WORKER: "accelerated data workers",
     Role.EVALUATOR: "evaluators",
 }
 
+DATA_ROLES: Final = (Role.DATA_WORKER, Role.ACCELERATED_DATA_WORKER)
+"""Whose pods make batches: they come and go as the input needs, and never fail a job."""
 
 TRAINER_ROLE: Final = "trainer"
 """The role label of a job's Elastic Trainer: not a replica role, never scaled."""
@@ -71,6 +79,14 @@ class Offload(StrEnum):
     AUTO = "Auto"
     ALWAYS = "Always"
     NEVER = "Never"
+
+
+class Partition(StrEnum):
+    """Which part of a training step's own work data workers do as well."""
+
+    NEVER = "Never"
+    DECLARED = "Declared"
+    AUTO = "Auto"
 
 
 class ShareOrder(StrEnum):

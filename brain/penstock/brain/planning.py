@@ -26,7 +26,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.base.enums import EventKind, Optimize, Role, Stage, Strategy, Trigger
+from penstock.base.enums import (
+    DATA_ROLES,
+    EventKind,
+    Optimize,
+    Role,
+    Stage,
+    Strategy,
+    Trigger,
+)
 from penstock.throughput.profiles.profile import Profile
 
 MAX_REPLICAS: Final = 4096
@@ -129,7 +137,7 @@ class JobDescription:
 
     def role(self, role: Role) -> RoleSpec:
         """The spec of `role`; the defaults where the job does not name it."""
-        return self.roles.get(role) or RoleSpec(minimum=0 if role is Role.DATA_WORKER else 1)
+        return self.roles.get(role) or RoleSpec(minimum=0 if role in DATA_ROLES else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,8 +234,10 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
     fact("Limits", ", ".join(f"{name} {amount}" for name, amount in limits.items()))
     signature = spec.get("signature") or {}
     fact("Signature", ", ".join(f"{name} {value}" for name, value in signature.items()))
-    for role, of in spec["replicaSpecs"].items():
-        there = (status.get("replicas") or {}).get(role) or {}
+    counts = status.get("replicas") or {}
+    made: Json = {role: {} for role, of in counts.items() if of.get("desired") or of.get("created")}
+    for role, of in (spec["replicaSpecs"] | made | spec["replicaSpecs"]).items():
+        there = counts.get(role) or {}
         fixed = of.get("replicas")
         bound = f"fixed at {fixed}" if fixed else _bounds(of)
         fact(role, f"{there.get('ready') or 0}/{there.get('desired') or 0} ready, {bound}")

@@ -57,9 +57,11 @@ def tidy(document: Json) -> Json:
 
 
 def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Table:
-    """The columns of ``kubectl get ej``, the strategy, and servers where any job has them."""
+    """The columns of ``kubectl get ej``, the strategy, and rare roles where any job has them."""
     rows = []
-    servers = any((job.get("status") or {}).get("ps") for job in jobs)
+    statuses = [job.get("status") or {} for job in jobs]
+    servers = any(status.get("ps") for status in statuses)
+    accelerated = any(status.get("acceleratedDataWorkers") for status in statuses)
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
         plan = status.get("plan") or {}
@@ -71,6 +73,7 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
                 status.get("workers"),
                 *([status.get("ps")] if servers else []),
                 status.get("dataWorkers"),
+                *([status.get("acceleratedDataWorkers")] if accelerated else []),
                 job["spec"].get("strategy"),
                 f"{plan['source']} {plan.get('reason', '')}" if plan.get("source") else None,
                 wording.age(metadata.get("creationTimestamp"), now),
@@ -82,6 +85,7 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
         "WORKERS",
         *(["PS"] if servers else []),
         "DATA",
+        *(["ACCELERATED"] if accelerated else []),
         "STRATEGY",
         "PLAN",
         ("AGE", "right"),

@@ -233,6 +233,12 @@ ELASTICJOB: Final = CustomResource(
         Column("Workers", ".status.workers", "Ready and desired training workers."),
         Column("Data", ".status.dataWorkers", "Ready and desired data workers."),
         Column("Plan", ".status.plan.name", "The Scale in force; none where the spec decides."),
+        Column(
+            "Accelerated",
+            ".status.acceleratedDataWorkers",
+            "Ready and desired accelerated data workers.",
+            wide=True,
+        ),
         Column("PS", ".status.ps", "Ready and desired parameter servers.", wide=True),
         Column("Strategy", ".spec.strategy", "How the replicas train together.", wide=True),
         Column("Optimize", ".spec.optimize", "What the Brain may do.", wide=True),

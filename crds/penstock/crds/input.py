@@ -11,6 +11,7 @@ from penstock.base.enums import (
     Compression,
     Guarantee,
     Offload,
+    Partition,
     Sharding,
     ShareJoin,
     ShareOrder,
@@ -143,6 +144,12 @@ class Input(Model):
         default=Offload.AUTO,
         description="Whether data workers prepare the batches. Auto: when that is what the training"
         " waits for. Always: from the start. Never: in the training processes only.",
+    )
+    partition: Partition | None = Field(
+        default=None,
+        description="What of a training step data workers do as well. Declared, which is meant"
+        " where nothing is said: what the program hands to penstock.data.offload. Auto: what is"
+        " found to be stateless, too. Never: nothing. A change reaches new incarnations only.",
     )
     skip_bad: Flag = Field(
         default=False,

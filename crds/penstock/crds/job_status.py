@@ -134,6 +134,10 @@ class ElasticJobStatus(Model):
     data_workers: DisplayCount | None = Field(
         default=None, description="Ready and desired data workers for display, such as 1/2."
     )
+    accelerated_data_workers: DisplayCount | None = Field(
+        default=None,
+        description="Ready and desired accelerated data workers for display, such as 1/2.",
+    )
     replicas: Annotated[dict[Role, ReplicaStatus], PerRole("Number of {role}.")] | None = Field(
         default=None, description="Number of pods by role."
     )

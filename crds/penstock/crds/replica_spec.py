@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
@@ -114,6 +115,12 @@ class ReplicaSpecs(Model):
         description="The data workers, which read and prepare batches for the training workers. "
         "Without it they are made from the worker's template, less its accelerators.",
     )
+    accelerated_data_worker: DataWorkerSpec | None = Field(
+        default=None,
+        description="The accelerated data workers, which run the stages of the input that need an "
+        "accelerator; their template must ask for one. Without it they are made from the worker's "
+        "template, with one of its accelerators.",
+    )
     evaluator: ReplicaSpec | None = Field(
         default=None, description="The evaluators, which test checkpoints beside the training."
     )
@@ -121,9 +128,19 @@ class ReplicaSpecs(Model):
     def by_role(self) -> dict[Role, ReplicaSpec]:
         """The roles that the job declares, in the order of `Role`."""
         specs: dict[Role, ReplicaSpec | None] = {
-            Role.WORKER: self.worker,
-            Role.PS: self.ps,
-            Role.DATA_WORKER: self.data_worker,
-            Role.EVALUATOR: self.evaluator,
+            role: getattr(self, name) for role, name in _ATTRIBUTES.items()
         }
         return {role: spec for role, spec in specs.items() if spec is not None}
+
+    def with_roles(self, changed: Mapping[Role, ReplicaSpec]) -> ReplicaSpecs:
+        """The same roles, those that are given as they are given."""
+        return self.model_copy(update={_ATTRIBUTES[role]: one for role, one in changed.items()})
+
+
+_ATTRIBUTES: Final = {
+    Role.WORKER: "worker",
+    Role.PS: "ps",
+    Role.DATA_WORKER: "data_worker",
+    Role.ACCELERATED_DATA_WORKER: "accelerated_data_worker",
+    Role.EVALUATOR: "evaluator",
+}

@@ -14,6 +14,7 @@ from penstock.base.enums import Policy, Role, Source
 from penstock.base.fields import (
     EXACT_INT_MAX,
     JOB_NAME,
+    MAX_REPLICAS,
     CamelCase,
     Count,
     Flag,
@@ -97,7 +98,7 @@ class ScaleSpec(Model):
     )
 
 
-_PREVIEW_LIMIT: Final = 4 * 4096  # every rank of every role
+_PREVIEW_LIMIT: Final = len(Role) * MAX_REPLICAS
 _RankNames = Annotated[
     list[
         Annotated[

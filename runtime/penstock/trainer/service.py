@@ -216,7 +216,7 @@ class TrainerService:
     def _pods_changed(self, pods: list[Json]) -> None:
         workers, roles = worker_pods(pods), role_pods(pods)
         if self._brain is not None:
-            self._brain.note_pods(roles.limits, pod_events(pods))
+            self._brain.note_pods(roles, pod_events(pods))
         known = PodsKnown(
             expected=workers.expected,
             running=workers.running,

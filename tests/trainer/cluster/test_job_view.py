@@ -64,9 +64,12 @@ def test_limits_are_those_of_the_newest_pod_and_servers_are_told_apart_by_incarn
             pod("worker", 3, 0, "Running", cpu="1"),
             pod("trainer", 0, 0, "Running"),
             {"metadata": {"name": "foreign"}},
+            pod("accelerated-data-worker", 2, 0, "Running"),
         ]
     )
+    assert found.accelerated == {"accelerated-data-worker-2-0"}
     assert found.limits == {
+        (Role.ACCELERATED_DATA_WORKER, 2): PodLimits(),
         (Role.PS, 0): PodLimits(2000, 2 << 30),
         (Role.WORKER, 3): PodLimits(1000, None),
     }

@@ -170,6 +170,7 @@ class SampleBatch(WireModel):
                                     rank: of.model_copy(update=unsaid) for rank, of in ranks.items()
                                 }
                                 for role, ranks in sample.roles.items()
+                                if role is not Role.ACCELERATED_DATA_WORKER
                             },
                         }
                     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired.pods import replica_pod, trainer_pod
 from penstock.controller.reconcile.desired.targets import Target
 from penstock.controller.reconcile.model import timing
@@ -24,7 +24,7 @@ _CONFIG_ERROR: Final = "CreateContainerConfigError"
 """What the kubelet says of a container whose Secret or ConfigMap is not there."""
 
 _REMOVAL_STAGES: Final = (
-    (Role.WORKER, Role.DATA_WORKER, Role.EVALUATOR),
+    (Role.WORKER, *DATA_ROLES, Role.EVALUATOR),
     (Role.PS,),
     (TRAINER_ROLE,),
 )
@@ -100,7 +100,7 @@ def _create(context: PassContext, spec: ElasticJobSpec, target: Target, group: s
                     incarnation,
                     own.rank(rank),
                     spare=role is Role.WORKER and rank >= own.replicas,
-                    gated=role is Role.DATA_WORKER and context.observed.planner_alive,
+                    gated=role in DATA_ROLES and context.observed.planner_alive,
                     group=group,
                     cache_socket=cache_socket,
                 )

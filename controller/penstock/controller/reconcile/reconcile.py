@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 
-from penstock.base.enums import TRAINER_ROLE, Policy, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Policy, Role
 from penstock.controller.reconcile import completion, planned_condition, pod_changes
 from penstock.controller.reconcile.desired import own_scales
 from penstock.controller.reconcile.desired.pods import pod_name, replica_pod
@@ -102,6 +102,9 @@ def _go_on(context: PassContext) -> None:
     scales, alarm = prepare(spec, scales, held, context.now)
     context.alarm.at(alarm)
     target = compute_target(spec, scales, held)
+    derived = acceptance.fault_of_derived(spec, target)
+    if derived is not None:
+        context.template_faults.setdefault(Role.ACCELERATED_DATA_WORKER, derived)
     scales = preview.fill_in(spec, scales, held, target)
     observed = context.observed = dataclasses.replace(observed, scales=tuple(scales))
     asked_for = compute_target(spec, scales) if held else target
@@ -309,12 +312,6 @@ def _write_own_scales(
         context.alarm.at(due)
         if edit is not None:
             written.append(edit)
-    failures = [
-        (at, pod)
-        for pod in context.observed.pods
-        if pod.role == Role.DATA_WORKER and pod.ended and pod.phase == "Failed"
-        for at in [classify(pod).at or pod.created]
-    ]
     pinned = {
         key
         for one in scales
@@ -322,9 +319,17 @@ def _write_own_scales(
         for key in one.fields
         if target.origins.get(key) == one.name
     }
-    local = own_scales.run_input_locally(context.job, failures, target, scales, pinned, context.now)
-    if local is not None:
-        written.append(local)
+    for role in DATA_ROLES:
+        failures = [
+            (classify(pod).at or pod.created, pod)
+            for pod in context.observed.pods
+            if pod.role == role and pod.ended and pod.phase == "Failed"
+        ]
+        local = own_scales.run_input_locally(
+            context.job, role, failures, target, scales, pinned, context.now
+        )
+        if local is not None:
+            written.append(local)
     for scale in written:
         spec_of_scale = scale.manifest["spec"]
         text = f"{spec_of_scale['reason']}: {spec_of_scale['message']}"

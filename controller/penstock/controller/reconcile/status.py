@@ -1,7 +1,6 @@
 """A job's status as a whole, and the smallest merge patch that writes it.
 
-``state``, ``workers``, ``ps`` and ``dataWorkers`` are for people who look at columns; no decision
-reads them back.
+``state`` and what `_DISPLAY` names are for people who look at columns; no decision reads them back.
 """
 
 from __future__ import annotations
@@ -9,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.base.enums import TRAINER_ROLE, JobState, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, JobState, Role
 from penstock.controller.reconcile.desired.ranks import RolePlan
 from penstock.controller.reconcile.model.conditions import Conditions
 from penstock.controller.reconcile.model.observed import Job, RankRecord, RoleCounts, Scale
 from penstock.crds import labels
 from penstock.crds.conditions import JobCondition
 
-_DISPLAY: Final = {Role.WORKER: "workers", Role.PS: "ps", Role.DATA_WORKER: "dataWorkers"}
+_DISPLAY: Final = {
+    Role.WORKER: "workers",
+    Role.PS: "ps",
+    Role.DATA_WORKER: "dataWorkers",
+    Role.ACCELERATED_DATA_WORKER: "acceleratedDataWorkers",
+}
 
 
 def build_status(
@@ -79,7 +83,7 @@ def build_status(
 
 def _ranks(role: str, plan: RolePlan) -> dict[str, dict[str, int]]:
     """The records worth writing: not zero, or of a role whose ranks are not contiguous."""
-    explicit = role == Role.DATA_WORKER
+    explicit = role in DATA_ROLES
     return {
         str(rank): _record(record)
         for rank, record in sorted(plan.records.items())

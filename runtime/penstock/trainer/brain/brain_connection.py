@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from penstock.base.enums import Role
 from penstock.client import (
     AsyncBrainClient,
     BrainError,
@@ -27,7 +26,7 @@ from penstock.throughput.profiles.profile import Profile
 from penstock.trainer.brain.failure_log import FailureLog
 from penstock.trainer.brain.job_sampler import JobSampler
 from penstock.trainer.brain.ledger_copies import LedgerCopies
-from penstock.trainer.cluster.job_view import PodLimits
+from penstock.trainer.cluster.job_view import RolePods
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire import JobRegistration, Plan
 from penstock.wire.problems import ProblemType
@@ -70,14 +69,12 @@ class BrainConnection:
         self._profile_due = 0.0
         self._plain_until = 0.0  # the Brain is of the release before, as far as is known
 
-    def note_pods(
-        self, limits: Mapping[tuple[Role, int], PodLimits], events: Iterable[JobEvent]
-    ) -> None:
-        """The pods that are there: their limits, by role and rank, and what has befallen them.
+    def note_pods(self, pods: RolePods, events: Iterable[JobEvent]) -> None:
+        """The pods that are there, and what has befallen them.
 
         Each event is sent once, with the next samples.
         """
-        self._sampler.note_limits(limits)
+        self._sampler.note_pods(pods)
         now = set(events)
         for event in sorted(now - self._told, key=lambda one: one.time):
             self._buffer.add_event(event)

@@ -16,7 +16,7 @@ from penstock.job.protocol import GpuUsage
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
 from penstock.throughput.profiles.profile import Profile
-from penstock.trainer.cluster.job_view import PodLimits
+from penstock.trainer.cluster.job_view import PodLimits, RolePods
 from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire.samples import QueueSample, RankSample, Sample, ShareSample
@@ -36,12 +36,13 @@ class JobSampler:
         self._coordinator = coordinator
         self._dispatcher = dispatcher
         self._limits: Mapping[tuple[Role, int], PodLimits] = {}
+        self._accelerated: frozenset[str] = frozenset()
         self._input = JobInput()
         self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
 
-    def note_limits(self, limits: Mapping[tuple[Role, int], PodLimits]) -> None:
-        """The limits of the pods, by role and rank, are these now."""
-        self._limits = limits
+    def note_pods(self, pods: RolePods) -> None:
+        """The job's pods are these now."""
+        self._limits, self._accelerated = pods.limits, pods.accelerated
 
     def measure(self, interval: float, now: float) -> Sample:
         """The job as it is now; ``interval``: seconds since the last sample."""
@@ -72,7 +73,8 @@ class JobSampler:
         dispatcher = self._dispatcher
         if dispatcher is None:
             return None
-        workers = len(dispatcher.workers(now)) + len(dispatcher.guests(now))
+        own = [one for one in dispatcher.workers(now) if one.name not in self._accelerated]
+        workers = len(own) + len(dispatcher.guests(now))
         self._input.note(dispatcher.consumers(now), workers, now)
         sizes = [
             limits.milli_cpu / 1000
@@ -147,7 +149,9 @@ class JobSampler:
         if (measured := self._measure_servers()) is not None:
             found[Role.PS] = measured
         for worker in self._dispatcher.workers(now) if self._dispatcher is not None else ():
-            found.setdefault(Role.DATA_WORKER, {})[worker.rank] = RankSample(
+            accelerated = worker.name in self._accelerated
+            role = Role.ACCELERATED_DATA_WORKER if accelerated else Role.DATA_WORKER
+            found.setdefault(role, {})[worker.rank] = RankSample(
                 cpu_cores=worker.cpu_cores,
                 memory_bytes=worker.memory_bytes,
                 node=worker.node,

@@ -71,6 +71,8 @@ class RolePods:
     servers: Mapping[tuple[int, int], ServerPod]
     """By rank and incarnation: those that live."""
     ended_servers: frozenset[tuple[int, int]]
+    accelerated: frozenset[str] = frozenset()
+    """Names of the accelerated data workers' pods that live."""
 
 
 def role_pods(pods: Iterable[Mapping[str, Any]]) -> RolePods:
@@ -79,7 +81,7 @@ def role_pods(pods: Iterable[Mapping[str, Any]]) -> RolePods:
     newest: dict[tuple[Role, int], int] = {}
     limits: dict[tuple[Role, int], PodLimits] = {}
     servers: dict[tuple[int, int], ServerPod] = {}
-    ended = set()
+    ended, accelerated = set(), set()
     for pod in pods:
         metadata = pod["metadata"]
         tags = metadata.get("labels") or {}
@@ -95,10 +97,12 @@ def role_pods(pods: Iterable[Mapping[str, Any]]) -> RolePods:
             continue
         if incarnation >= newest.get((role, rank), -1):
             newest[role, rank], limits[role, rank] = incarnation, own
+        if role is Role.ACCELERATED_DATA_WORKER:
+            accelerated.add(str(metadata.get("name", "")))
         if role is Role.PS:
             leaving = "deletionTimestamp" in metadata
             servers[rank, incarnation] = ServerPod(leaving, own.memory_bytes)
-    return RolePods(limits, servers, frozenset(ended))
+    return RolePods(limits, servers, frozenset(ended), frozenset(accelerated))
 
 
 def _limits(pod: Mapping[str, Any]) -> PodLimits:

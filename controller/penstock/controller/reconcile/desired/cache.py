@@ -13,12 +13,12 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from penstock.base import quantity
-from penstock.base.enums import CacheScope, Role
+from penstock.base.enums import DATA_ROLES, CacheScope, Role
 from penstock.crds import environment
 from penstock.crds.elasticjob import ElasticJobSpec
 
 VOLUME: Final = "penstock-cache"
-ROLES: Final = frozenset({Role.WORKER, Role.DATA_WORKER, Role.EVALUATOR})
+ROLES: Final = frozenset({Role.WORKER, *DATA_ROLES, Role.EVALUATOR})
 """Whose programs read the dataset."""
 
 Json = dict[str, Any]

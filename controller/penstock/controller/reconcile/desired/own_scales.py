@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from penstock.base import quantity
-from penstock.base.enums import Policy, Role, Source
+from penstock.base.enums import DATA_ROLES, Policy, Role, Source
 from penstock.controller.reconcile.desired.targets import (
     SPEC,
     SPEC_CHANGED,
@@ -224,28 +224,37 @@ def _spec_edit(job: Job, role: Role, replicas: int, number: int) -> CreateScale:
 
 def run_input_locally(
     job: Job,
+    role: Role,
     failures: list[tuple[datetime, Pod]],
     target: Target,
     scales: Iterable[Scale],
     pinned: Iterable[FieldKey],
     now: datetime,
 ) -> CreateScale | None:
-    """A Scale that takes the data workers away after several failures in a short time, if due.
+    """A Scale that takes a role's data workers away after several failures in a short time, if due.
 
     Args:
         job: the job.
-        failures: when which data worker failed, as far as their pods are still there.
+        role: one of `DATA_ROLES`.
+        failures: when which pod of the role failed, as far as they are still there.
         target: the job's target.
         scales: its Scales.
         pinned: fields that a person has pinned: those are left to that person.
         now: the present time.
     """
-    key = FieldKey(Role.DATA_WORKER, None, REPLICAS)
-    if not target.role(Role.DATA_WORKER).replicas or key in set(pinned):
+    key = FieldKey(role, None, REPLICAS)
+    if not target.role(role).replicas or key in set(pinned):
         return None
     if target.origins.get(key) == SPEC:
         return None
-    last = max((one.created for one in scales if one.reason == DATA_WORKERS_FAILING), default=None)
+    last = max(
+        (
+            one.created
+            for one in scales
+            if one.reason == DATA_WORKERS_FAILING and one.names_role(role)
+        ),
+        default=None,
+    )
     recent = [
         at
         for at, _ in failures
@@ -254,14 +263,12 @@ def run_input_locally(
     if len(recent) < timing.DATA_WORKER_FAILURES:
         return None
     minutes = int(timing.DATA_WORKER_WINDOW.total_seconds() // 60)
-    text = f"{len(recent)} failures of data workers within {minutes} min: the input runs locally"
-    name = f"{job.name}-{_stamp(max(recent))}-data-workers"
-    return _manifest(
-        job, name, {Role.DATA_WORKER.value: {"replicas": 0}}, DATA_WORKERS_FAILING, text
-    )
+    text = f"{len(recent)} failures of {role.in_words} within {minutes} min: the input runs locally"
+    name = f"{job.name}-{_stamp(max(recent))}-{role.in_names}s"
+    return _manifest(job, name, {role.value: {"replicas": 0}}, DATA_WORKERS_FAILING, text)
 
 
 def input_runs_locally(scales: Iterable[Scale], target: Target) -> bool:
-    """Whether the count of data workers in force is the one of `run_input_locally`."""
-    origin = target.origins.get(FieldKey(Role.DATA_WORKER, None, REPLICAS))
-    return any(scale.name == origin and scale.reason == DATA_WORKERS_FAILING for scale in scales)
+    """Whether a count of data workers in force is the one of `run_input_locally`."""
+    origins = {target.origins.get(FieldKey(role, None, REPLICAS)) for role in DATA_ROLES}
+    return any(scale.name in origins and scale.reason == DATA_WORKERS_FAILING for scale in scales)

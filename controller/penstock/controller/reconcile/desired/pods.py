@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import ports, quantity
-from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired import cache
+from penstock.controller.reconcile.desired.accelerators import accelerator_of
 from penstock.controller.reconcile.desired.quota import template_of
 from penstock.controller.reconcile.desired.targets import RankTarget
 from penstock.controller.reconcile.model.objects import (
@@ -56,8 +57,11 @@ _RUNTIME_GROUP: Final = 65532
 
 _DATA_WORKER: Final = ["penstock", "data-worker"]
 _PARAMETER_SERVER: Final = ["penstock", "ps"]
-_SHARING: Final = frozenset({TRAINER_ROLE, Role.WORKER.value, Role.DATA_WORKER.value})
+_SHARING: Final = frozenset({TRAINER_ROLE, Role.WORKER.value, *(role.value for role in DATA_ROLES)})
 """Roles that the data of a share group goes through."""
+
+_PREPARING: Final = frozenset({Role.WORKER, *DATA_ROLES})
+"""Roles whose programs may make batches, and do what is stateless of a step."""
 
 _REPLACED_WHOLE: Final = frozenset({"readinessProbe", "livenessProbe", "startupProbe"})
 """A probe has one of several handlers: two probes merged would be an invalid one."""
@@ -114,7 +118,9 @@ def replica_pod(
     if spare:
         pod_spec["priorityClassName"] = SPARE_PRIORITY_CLASS
         pod_spec.pop("priority", None)
-    if role is Role.DATA_WORKER:
+    for container in pod_spec["containers"]:
+        _set_variables(container, _of_input(spec, role, pod_spec))
+    if role in DATA_ROLES:
         if role not in spec.replica_specs.by_role():
             _run_data_worker(pod_spec)
         _ready_when_it_serves(pod_spec["containers"][0], _DATA_WORKER, ports.DATA_WORKER)
@@ -327,6 +333,16 @@ def _identity(job: Job, role: str, rank: int, incarnation: int) -> list[Json]:
         _from_field(environment.NODE_NAME, "spec.nodeName"),
         _plain(environment.TRAINER_ADDRESS, trainer_address(job)),
     ]
+
+
+def _of_input(spec: ElasticJobSpec, role: Role, pod_spec: Json) -> list[Json]:
+    """What the pod has to know of the job's input, and which accelerator it has for it."""
+    told = []
+    if spec.input.partition is not None and role in _PREPARING:
+        told.append(_plain(environment.PARTITION, spec.input.partition.lower()))
+    if role is Role.ACCELERATED_DATA_WORKER and (found := accelerator_of({"spec": pod_spec})):
+        told.append(_plain(environment.ACCELERATOR, found))
+    return told
 
 
 def _membership(job: Job, group: str) -> list[Json]:

@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import quantity
-from penstock.base.enums import Role
+from penstock.base.enums import DATA_ROLES, Role
 from penstock.controller.reconcile.desired import cache
+from penstock.controller.reconcile.desired.accelerators import (
+    accelerator_of,
+    with_one_accelerator,
+    without_accelerators,
+)
 from penstock.controller.reconcile.desired.targets import RoleTarget, Target
 from penstock.crds.elasticjob import ElasticJobSpec
 
@@ -39,38 +44,21 @@ def show(resource: str, amount: int) -> str:
 def template_of(spec: ElasticJobSpec, role: Role) -> Mapping[str, Any]:
     """The pod template of a role: for data workers that are not declared, the worker's.
 
-    Accelerators are left out of the latter, as a data worker has none. That of data workers which
-    keep files in their own memory has room for them.
+    Accelerators are left out of the latter, but for one where the role is to have one and the
+    worker has any. That of data workers which keep files in their own memory has room for them.
     """
     declared = spec.replica_specs.by_role().get(role)
     template: Mapping[str, Any]
     if declared is not None:
         template = declared.template
     else:
-        template = without_accelerators(spec.replica_specs.worker.template)
-    return cache.with_memory(spec, template) if role is Role.DATA_WORKER else template
+        template = _from_worker(spec.replica_specs.worker.template, role)
+    return cache.with_memory(spec, template) if role in DATA_ROLES else template
 
 
-def without_accelerators(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A template whose containers ask for nothing but cpu, memory and ephemeral storage."""
-    pod = template["spec"]
-    containers = [
-        {**container, "resources": _without_extended(container.get("resources") or {})}
-        for container in pod["containers"]
-    ]
-    kept = {key: value for key, value in pod.items() if key != "resourceClaims"}
-    return {**template, "spec": {**kept, "containers": containers}}
-
-
-def _without_extended(resources: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {CPU, MEMORY, "ephemeral-storage"}
-    return {
-        kind: {
-            name: amount for name, amount in (resources.get(kind) or {}).items() if name in plain
-        }
-        for kind in ("requests", "limits")
-        if resources.get(kind)
-    }
+def _from_worker(template: Mapping[str, Any], role: Role) -> Mapping[str, Any]:
+    found = accelerator_of(template) if role is Role.ACCELERATED_DATA_WORKER else None
+    return with_one_accelerator(template, found) if found else without_accelerators(template)
 
 
 def template_requests(template: Mapping[str, Any]) -> list[dict[str, int]]:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired import own_scales
 from penstock.controller.reconcile.desired.replacement import (
     Cause,
@@ -117,7 +117,7 @@ def recorded(observed: Observed, role: str) -> dict[int, RankRecord]:
         records = {} if status.trainer is None else {0: status.trainer}
     else:
         records = dict(status.ranks.get(role, {}))
-        if role != Role.DATA_WORKER:
+        if role not in DATA_ROLES:
             for rank in range(status.counts.get(role, RoleCounts()).desired):
                 records.setdefault(rank, RankRecord())
     for pod in observed.pods:
@@ -190,7 +190,7 @@ class RolePlanner:
             wanted: False where the role should have no pods at all (suspended, not started).
         """
         plan = self._plan
-        self._lowering = wanted and self._role not in (TRAINER_ROLE, Role.DATA_WORKER)
+        self._lowering = wanted and self._role not in (TRAINER_ROLE, *DATA_ROLES)
         plan.wanted = self._wanted_ranks() if wanted else frozenset()
         by_rank: dict[int, list[Pod]] = {}
         for pod in self._pods:
@@ -208,7 +208,7 @@ class RolePlanner:
         return plan
 
     def _wanted_ranks(self) -> frozenset[int]:
-        if self._role == Role.DATA_WORKER:
+        if self._role in DATA_ROLES:
             return choose_data_ranks(self._role_target.total, self._pods, self._plan.records)
         return frozenset(range(self._role_target.total))
 
@@ -253,7 +253,7 @@ class RolePlanner:
             self._next(rank, RankRecord(incarnation=-1), target)
         elif (self._role, rank, record.incarnation) in self._observed.reserved:
             self._plan.create.append((rank, record.incarnation))
-        elif self._all_existed and self._role != Role.DATA_WORKER:
+        elif self._all_existed and self._role not in DATA_ROLES:
             gone = Finding(Cause.PREEMPTED, f"the pod of {self._role}-{rank} is gone")
             self._apply(rank, None, gone, record, target)
         else:
@@ -273,7 +273,7 @@ class RolePlanner:
                 detail=f"{finding.detail}; it requests no memory, so there is nothing to double:"
                 " set resources.requests.memory in the template",
             )
-        if self._role == Role.DATA_WORKER and finding.at is None and pod.ended:
+        if self._role in DATA_ROLES and finding.at is None and pod.ended:
             finding = dataclasses.replace(finding, at=pod.created)
         self._apply(rank, pod, finding, record, target)
 

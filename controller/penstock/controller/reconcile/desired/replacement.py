@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.model import timing
 from penstock.controller.reconcile.model.observed import ContainerState, Pod, RankRecord
 from penstock.crds.conditions import JobReason
@@ -52,7 +52,7 @@ class Response(StrEnum):
     WAIT_THEN_FAIL = "WaitThenFail"
 
 
-WORKER, PS, DATA_WORKER, EVALUATOR = (role.value for role in Role)
+WORKER, PS, EVALUATOR = Role.WORKER.value, Role.PS.value, Role.EVALUATOR.value
 
 TABLE: Final[Mapping[tuple[str, Cause], Response]] = {
     **{(role, Cause.NONE): Response.KEEP for role in (*Role, TRAINER_ROLE)},
@@ -60,21 +60,26 @@ TABLE: Final[Mapping[tuple[str, Cause], Response]] = {
     (WORKER, Cause.OUT_OF_MEMORY): Response.MORE_MEMORY,
     (EVALUATOR, Cause.OUT_OF_MEMORY): Response.MORE_MEMORY,
     (PS, Cause.OUT_OF_MEMORY): Response.MORE_SERVERS,
-    (DATA_WORKER, Cause.OUT_OF_MEMORY): Response.BACK_OFF,
     (TRAINER_ROLE, Cause.OUT_OF_MEMORY): Response.RESTART,
     **{(role, Cause.PREEMPTED): Response.PREEMPTION for role in (WORKER, PS, EVALUATOR)},
     (TRAINER_ROLE, Cause.PREEMPTED): Response.PREEMPTION,
-    (DATA_WORKER, Cause.PREEMPTED): Response.BACK_OFF,
     **{(role, Cause.ERROR): Response.RESTART for role in (WORKER, PS, EVALUATOR)},
     (TRAINER_ROLE, Cause.ERROR): Response.RESTART,
-    (DATA_WORKER, Cause.ERROR): Response.BACK_OFF,
     **{
         (role, cause): Response.WAIT_THEN_FAIL
         for role in (WORKER, PS, EVALUATOR, TRAINER_ROLE)
         for cause in (Cause.BAD_IMAGE, Cause.BAD_CONFIG)
     },
-    (DATA_WORKER, Cause.BAD_IMAGE): Response.WAIT,
-    (DATA_WORKER, Cause.BAD_CONFIG): Response.WAIT,
+    **{
+        (role, cause): Response.BACK_OFF
+        for role in DATA_ROLES
+        for cause in (Cause.OUT_OF_MEMORY, Cause.PREEMPTED, Cause.ERROR)
+    },
+    **{
+        (role, cause): Response.WAIT
+        for role in DATA_ROLES
+        for cause in (Cause.BAD_IMAGE, Cause.BAD_CONFIG)
+    },
     **{(role, Cause.UNSCHEDULABLE): Response.WAIT for role in (*Role, TRAINER_ROLE)},
 }
 

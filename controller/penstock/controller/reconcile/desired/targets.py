@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.base.enums import Offload, Policy, Role, Source, Strategy
+from penstock.base.enums import DATA_ROLES, Offload, Policy, Role, Source, Strategy
 from penstock.base.fields import MAX_REPLICAS
 from penstock.controller.reconcile.model.observed import Scale
 from penstock.controller.reconcile.model.target_fields import (
@@ -136,8 +136,7 @@ def roles_of(spec: ElasticJobSpec) -> tuple[Role, ...]:
     return tuple(
         role
         for role in Role
-        if (role in declared or role is Role.DATA_WORKER)
-        and not (role is Role.DATA_WORKER and spec.input.offload is Offload.NEVER)
+        if (spec.input.offload is not Offload.NEVER if role in DATA_ROLES else role in declared)
     )
 
 

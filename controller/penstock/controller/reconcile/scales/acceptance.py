@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired import quota
+from penstock.controller.reconcile.desired.accelerators import (
+    NONE_DECLARED,
+    NONE_DERIVED,
+    accelerator_of,
+    can_be_made,
+)
 from penstock.controller.reconcile.desired.targets import Target
 from penstock.controller.reconcile.model.observed import Job, Refusal, Settings
 from penstock.crds.conditions import JobReason
@@ -17,12 +23,6 @@ _NOT_VALID: Final = frozenset({400, 413, 422})
 _CONFLICT: Final = 409
 
 _TRAINER_TEMPLATE: Final = "spec.trainer.template"
-_ATTRIBUTES: Final = {
-    Role.WORKER: "worker",
-    Role.PS: "ps",
-    Role.DATA_WORKER: "data_worker",
-    Role.EVALUATOR: "evaluator",
-}
 
 Fault = tuple[JobReason, str]
 
@@ -50,18 +50,37 @@ def faults_of_templates(spec: ElasticJobSpec) -> dict[str, Fault]:
         try:
             check_template(role_spec.template)
             quota.template_requests(role_spec.template)
+            if role is Role.ACCELERATED_DATA_WORKER:
+                _check_accelerator(role_spec.template)
         except TemplateError as error:
             faults[role] = JobReason.INVALID_TEMPLATE, f"{template_path(role)}.{error}"
         except ValueError as error:
             faults[role] = JobReason.INVALID_SPEC, f"{template_path(role)}.spec.{error}"
-    if Role.WORKER in faults and Role.DATA_WORKER not in declared:
-        faults[Role.DATA_WORKER] = faults[Role.WORKER]
+    for role in DATA_ROLES if Role.WORKER in faults else ():
+        if role not in declared:
+            faults[role] = faults[Role.WORKER]
     if spec.trainer is not None and spec.trainer.template is not None:
         try:
             check_template(spec.trainer.template, partial=True)
         except TemplateError as error:
             faults[TRAINER_ROLE] = JobReason.INVALID_TEMPLATE, f"{_TRAINER_TEMPLATE}.{error}"
     return faults
+
+
+def _check_accelerator(template: Mapping[str, Any]) -> None:
+    """Devices of a claim are taken for accelerators: what is behind it cannot be read here."""
+    pod = template["spec"]
+    if accelerator_of(template) is None and not pod.get("resourceClaims"):
+        resources = [container.get("resources") for container in pod["containers"]]
+        raise TemplateError("spec.containers[*].resources", resources, NONE_DECLARED)
+
+
+def fault_of_derived(spec: ElasticJobSpec, target: Target) -> Fault | None:
+    """What is wrong with accelerated data workers that the target has and the spec does not."""
+    role = Role.ACCELERATED_DATA_WORKER
+    if target.role(role).total and not can_be_made(spec, role):
+        return JobReason.INVALID_TEMPLATE, f"{template_path(role)}: {NONE_DERIVED}"
+    return None
 
 
 def without_templates(spec: ElasticJobSpec, roles: Collection[str]) -> ElasticJobSpec:
@@ -71,11 +90,11 @@ def without_templates(spec: ElasticJobSpec, roles: Collection[str]) -> ElasticJo
     """
     replicas = spec.replica_specs
     bare = {
-        _ATTRIBUTES[role]: declared.model_copy(update={"template": _bare(declared.template)})
+        role: declared.model_copy(update={"template": _bare(declared.template)})
         for role, declared in replicas.by_role().items()
         if role in roles
     }
-    update: dict[str, Any] = {"replica_specs": replicas.model_copy(update=bare)}
+    update: dict[str, Any] = {"replica_specs": replicas.with_roles(bare)}
     if TRAINER_ROLE in roles:
         update["trainer"] = None
     return spec.model_copy(update=update)

@@ -16,6 +16,7 @@ from typing import Final
 
 from penstock.base.enums import Policy, Role
 from penstock.controller.reconcile.desired import quota
+from penstock.controller.reconcile.desired.accelerators import NONE_DERIVED, can_be_made
 from penstock.controller.reconcile.desired.targets import (
     CONSENT,
     NOTHING_HELD,
@@ -114,6 +115,9 @@ def _decide(
     if foreign:
         text = f"spec.roles.{foreign[0]}: the job has no such role"
         return refuse(scale, ScaleReason.INVALID, text, now)
+    unmade = [one for one in Role if scale.names_role(one) and not can_be_made(spec, one)]
+    if unmade:
+        return refuse(scale, ScaleReason.INVALID, f"spec.roles.{unmade[0]}: {NONE_DERIVED}", now)
     admitted = _admitted(spec, scale, held, now)
     over = _over_quota(spec, admitted, others, held)
     if over:
@@ -190,18 +194,7 @@ def _unfixed(spec: ElasticJobSpec) -> ElasticJobSpec:
         role: declared.model_copy(update={"replicas": 0})
         for role, declared in roles.by_role().items()
     }
-    return spec.model_copy(
-        update={
-            "replica_specs": roles.model_copy(
-                update={
-                    "worker": freed[Role.WORKER],
-                    "ps": freed.get(Role.PS),
-                    "data_worker": freed.get(Role.DATA_WORKER),
-                    "evaluator": freed.get(Role.EVALUATOR),
-                }
-            )
-        }
-    )
+    return spec.model_copy(update={"replica_specs": roles.with_roles(freed)})
 
 
 def prepare(
