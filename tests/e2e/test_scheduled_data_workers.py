@@ -273,3 +273,48 @@ def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
             assert {rank["avoidNodes"][0] for rank in ranks.values()} == {"gpu"}
         assert " is lost (" not in log_of(plane), "a data worker hands back its steps as it leaves"
         assert_nothing_lost(plane, enough, alone)
+
+
+def test_a_gpu_pod_takes_the_accelerator_of_a_stage_worker_that_was_killed_before(
+    tmp_path: Path,
+) -> None:
+    nodes: list[Json] = [{"name": "gpu", "cpu": "8", "memory": "16Gi", "accelerators": {GPU: 2}}]
+    enough = tmp_path / "enough"
+    role = "accelerated-data-worker"
+    with undisturbed(tmp_path) as alone, plane_of(tmp_path, nodes) as plane:
+        job = hungry_job(enough, cpu="1", gpus=1, step=0.02)
+        stage = container("main", "1", 1, command=["penstock", "data-worker"])
+        roles = job["spec"]["replicaSpecs"]
+        roles["dataWorker"]["maxReplicas"] = 0
+        roles["acceleratedDataWorker"] = {"template": {"spec": {"containers": [stage]}}}
+        plane.apply(job)
+        uid = plane.get("ej", "hungry")["metadata"]["uid"]
+        spec = {
+            "jobRef": {"name": "hungry", "uid": uid},
+            "roles": {"acceleratedDataWorker": {"replicas": 1}},
+            "source": "User",
+        }
+        head = {"apiVersion": "penstock.dev/v1alpha1", "kind": "Scale"}
+        plane.apply({**head, "metadata": {"name": "stage"}, "spec": spec})
+
+        def there() -> list[Json]:
+            return [one for one in pods(plane, role) if is_ready(one)]
+
+        [first] = eventually(plane, there)
+        told = {one["name"]: one.get("value") for one in first["spec"]["containers"][0]["env"]}
+        assert told["PENSTOCK_ACCELERATOR"] == GPU
+        plane.kubectl("delete", "pod", first["metadata"]["name"], "--grace-period=0", "--force")
+
+        def came_back() -> bool:
+            return [one["metadata"]["uid"] for one in there()] not in (
+                [],
+                [first["metadata"]["uid"]],
+            )
+
+        eventually(plane, came_back)
+        plane.apply(gpu_pod("incoming", "2", preemptionPolicy="Never"))
+        eventually(plane, lambda: plane.get("pods", "incoming")["status"].get("phase") == "Running")
+        [asked] = [one for one in scales(plane) if one["spec"]["reason"] == "RoomForAccelerators"]
+        assert asked["spec"]["roles"] == {"acceleratedDataWorker": {"replicas": 0}}
+        assert "needs the accelerators on gpu" in asked["spec"]["message"]
+        assert_nothing_lost(plane, enough, alone)

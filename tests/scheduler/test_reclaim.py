@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +58,38 @@ def test_nobody_gives_anything_up_in_vain() -> None:
     assert asked == []
 
 
+def accelerated(pod: str, job: str = "a", key: float = 0.0, **more: float) -> DataWorker:
+    return replace(worker(pod, job, key, **more), accelerators=1)
+
+
+def test_accelerated_data_workers_are_the_first_to_go() -> None:
+    workers = [worker("cpu", "b", 9.0), accelerated("gpu", of_job=1)]
+    plan = reclaim(8000, [], workers, lambda _: False, accelerators=1)
+    assert pods(plan) == ([], [], ["gpu"]), "it frees the cores as well"
+    assert plan is not None
+    assert plan.freed_accelerators == 1
+    plan = reclaim(8000, [], workers, lambda _: False, accelerators=0)
+    assert pods(plan)[2] == ["cpu"], "the last one of a job stays while others will do"
+    two = [worker("cpu", "b", 9.0), accelerated("gpu", of_job=2)]
+    assert pods(reclaim(8000, [], two, lambda _: False, accelerators=0))[2] == ["gpu"]
+    assert pods(reclaim(8000, [], two, lambda _: True, accelerators=0))[1] == ["gpu"]
+
+
+def test_they_stay_where_nobody_wants_an_accelerator() -> None:
+    workers = [worker("cpu", "b", 0.0, of_job=1), accelerated("gpu", key=9.0, of_job=5)]
+    assert pods(reclaim(8000, [], workers, lambda _: False)) == ([], [], ["cpu"])
+    assert reclaim(9000, [], workers, lambda _: False) is None
+
+
+def test_as_many_go_as_accelerators_are_lacking_and_their_cores_spare_a_surplus() -> None:
+    workers = [accelerated("x", key=1.0), accelerated("y", key=3.0), accelerated("z", key=2.0)]
+    plan = reclaim(4000, [Surplus("s", 4000)], workers, lambda _: False, accelerators=2)
+    assert pods(plan) == ([], [], ["y", "z"])
+    plan = reclaim(18_000, [Surplus("s", 4000)], workers, lambda _: False, accelerators=2)
+    assert pods(plan) == (["s"], [], ["y", "z"])
+    assert reclaim(0, [], workers, lambda _: False, accelerators=4) is None
+
+
 WORKERS = st.lists(
     st.builds(
         DataWorker,
@@ -64,19 +98,38 @@ WORKERS = st.lists(
         st.integers(1000, 8000),
         st.floats(0, 10),
         st.integers(1, 4),
+        accelerators=st.integers(0, 1),
     ),
     max_size=8,
 )
 
 
-@given(milli_cpu=st.integers(0, 40_000), workers=WORKERS, movable=st.booleans())
-def test_a_plan_frees_enough_and_takes_each_pod_once(
-    milli_cpu: int, workers: list[DataWorker], movable: bool
+@given(
+    milli_cpu=st.integers(0, 40_000),
+    lacking=st.none() | st.integers(0, 4),
+    workers=WORKERS,
+    movable=st.booleans(),
+)
+def test_it_is_enough_and_no_accelerator_is_given_up_that_nobody_needs(
+    milli_cpu: int, lacking: int | None, workers: list[DataWorker], movable: bool
 ) -> None:
-    plan = reclaim(milli_cpu, [Surplus("s", 2000)], workers, lambda _: movable)
-    there = 2000 + sum(found.milli_cpu for found in workers)
-    assert (plan is None) == (milli_cpu > there)
-    if plan is not None:
-        assert plan.freed_milli_cpu >= milli_cpu
-        taken = [*(part.pod for part in plan.move), *(part.pod for part in plan.drain)]
-        assert len(taken) == len(set(taken))
+    plan = reclaim(
+        milli_cpu, [Surplus("s", 2000)], workers, lambda _: movable, accelerators=lacking
+    )
+    able = [one for one in workers if lacking is not None or not one.accelerators]
+    there = 2000 + sum(one.milli_cpu for one in able)
+    enough = milli_cpu <= there and (lacking or 0) <= sum(one.accelerators for one in able)
+    assert (plan is not None) == enough
+    if plan is None:
+        return
+    taken = [*plan.move, *plan.drain]
+    assert len({one.pod for one in taken}) == len(taken)
+    assert plan.freed_milli_cpu >= milli_cpu
+    assert plan.freed_accelerators >= (lacking or 0)
+    if lacking is None:
+        assert not plan.freed_accelerators
+    if not milli_cpu:
+        assert plan.freed_accelerators == (lacking or 0)
+        assert all(one.accelerators for one in taken)
+    if any(not one.accelerators for one in plan.move) and movable:
+        assert all(one in taken for one in able if one.accelerators), "they move first"

@@ -91,12 +91,12 @@ def scheduler(
 
         sys.stdout.write(render())
         return
+    from penstock.base.accelerators import ACCELERATOR_KINDS
     from penstock.kube.connection import in_pod, make_identity, own_namespace
     from penstock.kube.election import LeaseName
     from penstock.kube.errors import ConfigurationError, PortInUseError
     from penstock.kube.logs import set_up_logging
     from penstock.scheduler.errors import UnknownPolicyError
-    from penstock.scheduler.objects import ACCELERATOR_KINDS
     from penstock.scheduler.planner.planner import Settings
     from penstock.scheduler.service.loop import Options
     from penstock.scheduler.service.process import ProcessOptions, serve

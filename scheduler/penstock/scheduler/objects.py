@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.base.accelerators import ACCELERATOR_KINDS
 from penstock.base.quantity import parse_bytes, parse_milli_cpu
 from penstock.crds.pod_shape import TemplateError, check_pod_spec
 from penstock.scheduler.eligibility import NodeTraits
@@ -24,9 +25,6 @@ from penstock.scheduler.request import (
     Term,
     Toleration,
 )
-
-ACCELERATOR_KINDS: Final = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "google.com/tpu")
-"""Extended resources that count as accelerators, unless the caller names others."""
 
 _TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 

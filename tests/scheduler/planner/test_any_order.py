@@ -39,10 +39,10 @@ class PlannerMachine(RuleBasedStateMachine):
     def node_fails(self, name: str) -> None:
         self.world.remove_node(name)
 
-    @rule(cpu=st.integers(0, 4))
-    def data_worker_arrives(self, cpu: int) -> None:
+    @rule(cpu=st.integers(0, 4), gpus=st.integers(0, 1))
+    def data_worker_arrives(self, cpu: int, gpus: int) -> None:
         if len(self.world.pods) < 12:
-            self.world.create(cpu, gated=True)
+            self.world.create(cpu, gpus, gated=True)
 
     @rule(cpu=st.integers(0, 4), gpus=st.integers(0, 2))
     def other_pod_arrives(self, cpu: int, gpus: int) -> None:

@@ -215,3 +215,22 @@ def test_there_is_no_gap_smaller_than_a_core() -> None:
     planner = planner_of(node("a", "500m"), pod("data", "4", job="j", gated=True))
     planner.state.put_job(job("j"))
     assert [record.reason for record in planner.place(NOW).records] == [Reason.NO_ROOM]
+
+
+def test_an_accelerated_data_worker_waits_for_a_free_accelerator() -> None:
+    taken = pod("w", "1", 1, job="j", role="worker", on="gpu")
+    stage = pod("s", "1", 1, job="j", role="accelerated-data-worker", gated=True)
+    planner = planner_of(node("cpu", "64"), node("gpu", "8", 1), taken, stage)
+    planner.state.put_job(job("j"))
+    assert [record.reason for record in planner.place(NOW).records] == [Reason.NO_ROOM]
+    planner.state.remove_pod("uid-w")
+    assert pins(planner.place(NOW + 1)) == {"s": "gpu"}
+
+
+def test_it_is_made_smaller_as_its_own_role() -> None:
+    stage = pod("s", "4", 1, job="j", role="accelerated-data-worker", gated=True)
+    planner = planner_of(node("gpu", "3", 1), stage)
+    planner.state.put_job(job("j"))
+    [scale] = planner.place(NOW).actions
+    assert isinstance(scale, WriteScale)
+    assert scale.roles == {"acceleratedDataWorker": {"ranks": {"0": {"cpu": "3"}}}}

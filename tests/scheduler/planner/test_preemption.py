@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.scheduler.model.decisions import Plan, Reason, SetDeletionCost, WriteScale
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.planner.preemption import (
@@ -94,6 +96,64 @@ def test_data_workers_cannot_give_accelerators() -> None:
         incoming("6"),
     )
     assert not planner.place(NOW).actions
+
+
+def stage_worker(name: str, cpu: str = "1", *, job: str = "a", rank: int = 0, **more: Any) -> Json:
+    return pod(name, cpu, 1, job=job, role="accelerated-data-worker", rank=rank, **more)
+
+
+def test_a_stage_worker_gives_its_accelerator_before_others_give_their_cores() -> None:
+    planner = planner_of(
+        node("gpu", "8", 2),
+        pod("w0", "2", 1, job="a", role="worker", on="gpu"),
+        stage_worker("s0", "2", on="gpu"),
+        pod("d0", "2", job="a", rank=0, on="gpu"),
+        incoming("4"),
+    )
+    plan = planner.place(NOW)
+    assert scales(plan) == {"a": {"acceleratedDataWorker": {"replicas": 0}}}
+    [cost] = [one for one in plan.actions if isinstance(one, SetDeletionCost)]
+    assert (cost.view.name, cost.cost) == ("s0", FIRST_TO_GO)
+    [scale] = [one for one in plan.actions if isinstance(one, WriteScale)]
+    assert scale.message == "default/train needs the accelerators on gpu"
+    assert plan.records[0].figures["freed_accelerators"] == 1.0
+
+
+def test_a_stage_worker_moves_where_another_accelerator_is_free() -> None:
+    planner = planner_of(
+        node("big", "8", 2),
+        node("small", "2", 1),
+        pod("w0", "2", 1, job="a", role="worker", on="big"),
+        stage_worker("s0", on="big"),
+        incoming("6"),
+    )
+    assert scales(planner.place(NOW)) == {
+        "a": {
+            "acceleratedDataWorker": {"ranks": {"0": {"minIncarnation": 1, "avoidNodes": ["big"]}}}
+        }
+    }
+
+
+def test_two_stage_workers_do_not_move_to_one_accelerator() -> None:
+    planner = planner_of(
+        node("big", "8", 2),
+        node("small", "4", 1),
+        stage_worker("s0", job="a", on="big"),
+        stage_worker("s1", job="b", on="big"),
+        incoming("6", gpus=2),
+    )
+    plan = planner.place(NOW)
+    assert plan.records[0].figures["moved"] == 1.0
+    assert plan.records[0].figures["drained"] == 1.0
+
+
+def test_stage_workers_with_another_kind_of_accelerator_are_of_no_use() -> None:
+    mixed, other = node("gpu", "8", 1), stage_worker("s0", on="gpu")
+    mixed["status"]["allocatable"]["amd.com/gpu"] = "1"
+    requests = other["spec"]["containers"][0]["resources"]["requests"]
+    requests["amd.com/gpu"] = requests.pop("nvidia.com/gpu")
+    own = pod("w0", "1", 1, job="a", role="worker", on="gpu")
+    assert not planner_of(mixed, own, other, incoming("2")).place(NOW).actions
 
 
 def test_a_pod_that_fits_already_is_kube_schedulers_business() -> None:

@@ -49,7 +49,8 @@ class World:
     def create(self, cpu: int, gpus: int = 0, *, gated: bool) -> str:
         self.made += 1
         name = f"p{self.made}"
-        extra = {"job": f"j{self.made % 2}"} if gated else {}
+        role = "accelerated-data-worker" if gpus else "data-worker"
+        extra = {"job": f"j{self.made % 2}", "role": role} if gated else {}
         self.pods[name] = pod(name, str(cpu), gpus, gated=gated, **extra)
         self._told(name)
         return name

@@ -76,8 +76,8 @@ PANELS: Final = (
         "Data workers by job",
         "timeseries",
         {
-            "{{namespace}}/{{job}} {{state}}": (
-                f"sum by (namespace, job, state) ({metrics.DATA_WORKERS})"
+            "{{namespace}}/{{job}} {{role}} {{state}}": (
+                f"sum by (namespace, job, role, state) ({metrics.DATA_WORKERS})"
             )
         },
     ),

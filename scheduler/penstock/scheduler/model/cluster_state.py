@@ -20,11 +20,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from penstock.base.accelerators import ACCELERATOR_KINDS
+from penstock.base.enums import Role
 from penstock.scheduler.devices import Devices
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.model.job_view import JobView, read_job
 from penstock.scheduler.model.pod_view import PodView, read_view
-from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Node, Pod, read_node
+from penstock.scheduler.objects import NOTHING, Node, Pod, read_node
 from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.placement.locality import NodeTraffic
 from penstock.scheduler.placement.snapshot import RESERVATION_SECONDS, Snapshot
@@ -52,7 +54,7 @@ class ClusterState:
         self.pinned: dict[str, PodView] = {}
         """Pods that were pinned and are not bound."""
         self.waiting: dict[str, PodView] = {}
-        """Pods with accelerators for which kube-scheduler has not found a node yet."""
+        """Pods with accelerators, but data workers, for which kube-scheduler has found no node."""
         self.of_job: dict[str, dict[str, PodView]] = {}
         """Pods of our jobs, by the job's uid."""
         self.data_workers_on: dict[str, dict[str, PodView]] = {}
@@ -163,7 +165,9 @@ class ClusterState:
             self._hold(view, view.pinned_to, min(view.pinned_seconds, now), now)
         elif view.nominated:
             self._hold(view, view.nominated, now, now)
-        elif not view.held_back and view.request is not None and view.request.accelerators:
+        elif view.held_back or view.is_data_worker:
+            return  # others make room for a data worker that has an accelerator, never it for them
+        elif view.request is not None and view.request.accelerators:
             self.waiting[view.uid] = view
 
     def _hold(self, view: PodView, node: str, since: float, now: float) -> None:
@@ -225,10 +229,10 @@ class ClusterState:
 
     # What follows from them
 
-    def data_workers(self, job_uid: str) -> list[PodView]:
-        """The job's data workers that are there to stay, by rank."""
+    def data_workers(self, job_uid: str, role: Role = Role.DATA_WORKER) -> list[PodView]:
+        """The job's data workers of a role that are there to stay, by rank."""
         pods = self.of_job.get(job_uid, {}).values()
-        found = [view for view in pods if view.is_data_worker and view.live]
+        found = [view for view in pods if view.data_role is role and view.live]
         return sorted(found, key=lambda view: (view.rank, view.incarnation))
 
     def nodes_of(self, job_uid: str) -> frozenset[str]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from penstock.base.enums import Role
+from penstock.base.accelerators import ACCELERATOR_KINDS
+from penstock.base.enums import DATA_ROLES, Role
 from penstock.crds import labels
 from penstock.scheduler.errors import InvalidRequestError
-from penstock.scheduler.objects import ACCELERATOR_KINDS, NOTHING, Pod, read_pod, read_request
+from penstock.scheduler.objects import NOTHING, Pod, read_pod, read_request
 from penstock.scheduler.request import Request
 
 Json = Mapping[str, Any]
@@ -27,6 +28,7 @@ PINNED_AT: Final = f"{labels.PLACEMENT_GATE}-time"
 """Annotation: when it did, in seconds since 1970."""
 
 _NAME_FIELD: Final = "metadata.name"
+_DATA_ROLES: Final = {role.in_names: role for role in DATA_ROLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,14 @@ class PodView:
         return self.pod.node is None and not self.pod.terminal and not self.deleting
 
     @property
+    def data_role(self) -> Role | None:
+        """The role of a data worker of one of our jobs, accelerated or not; None for other pods."""
+        return _DATA_ROLES.get(self.role)
+
+    @property
     def is_data_worker(self) -> bool:
-        """Whether the pod is a data worker of one of our jobs."""
-        return self.role == Role.DATA_WORKER.in_names
+        """Whether the pod is a data worker of one of our jobs, accelerated or not."""
+        return self.role in _DATA_ROLES
 
     @property
     def live(self) -> bool:
@@ -104,7 +111,7 @@ def read_view(document: Json, kinds: Iterable[str] = ACCELERATOR_KINDS) -> PodVi
     role = str(tags.get(labels.ROLE, "")) if labels.JOB_UID in tags else ""
     try:
         pod = read_pod(document, kinds)
-        if not pod.terminal and (pod.node is None or role == Role.DATA_WORKER.in_names):
+        if not pod.terminal and (pod.node is None or role in _DATA_ROLES):
             where = f"pod {metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
             request = read_request(_without_pin(spec), kinds, where)
     except InvalidRequestError as error:

@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from penstock.base.enums import Role
+from penstock.base.accelerators import ACCELERATOR_KINDS
+from penstock.base.enums import DATA_ROLES, Role
 from penstock.scheduler.fragmentation import fragmentation
 from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.model.decisions import (
@@ -25,7 +26,6 @@ from penstock.scheduler.model.decisions import (
     WriteScale,
 )
 from penstock.scheduler.model.job_view import JobView
-from penstock.scheduler.objects import ACCELERATOR_KINDS
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.planner.allocation_rounds import (
@@ -147,7 +147,9 @@ class Planner:
         for uid in signals:  # what one data worker sends, to all who share
             members = sharing.get(uid, (uid,))
             sent = sum(signals[one].bytes_per_second for one in members if one in signals)
-            senders = sum(len(self.state.data_workers(one)) for one in members)
+            senders = sum(
+                len(self.state.data_workers(one, role)) for one in members for role in DATA_ROLES
+            )
             self._bytes[uid] = sent / max(1, senders)
         for uid in self._bytes.keys() - self.state.jobs.keys():
             del self._bytes[uid]
@@ -204,13 +206,18 @@ class Planner:
         rows = columns.rows()
         graded = np.rint(fragmentation(columns, rows) * _COST_STEPS).astype(int) * _COST_STEPS
         grades = {columns.names[row]: cost for row, cost in zip(rows, graded.tolist(), strict=True)}
-        several = {uid for uid in self.state.jobs if len(self.state.data_workers(uid)) > 1}
+        several = {
+            (uid, role)
+            for uid in self.state.jobs
+            for role in DATA_ROLES
+            if len(self.state.data_workers(uid, role)) > 1
+        }
         changes = [
             SetDeletionCost(view, grades[node])
             for node, pods in sorted(self.state.data_workers_on.items())
             for view in pods.values()
             if node in grades
             and view.deletion_cost not in (grades[node], FIRST_TO_GO)
-            and view.job_uid in several
+            and (view.job_uid, view.data_role) in several
         ]
         return changes[:MOST_COSTS]

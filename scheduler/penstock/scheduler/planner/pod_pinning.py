@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from penstock.base.enums import Role
 from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.model.decisions import (
     Action,
@@ -139,7 +138,8 @@ class Pinner:
         self, view: PodView, cores: int, now: float, actions: list[Action], records: list[Record]
     ) -> None:
         why = f"nowhere is room for {_asked(view.request)}: rank {view.rank} makes do with {cores}"
-        roles = {Role.DATA_WORKER.value: {"ranks": {str(view.rank): {"cpu": str(cores)}}}}
+        assert view.data_role is not None
+        roles = {view.data_role.value: {"ranks": {str(view.rank): {"cpu": str(cores)}}}}
         actions.append(
             WriteScale(view.job_uid, view.namespace, view.job, roles, Reason.FRAGMENT, why)
         )

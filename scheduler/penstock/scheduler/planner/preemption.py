@@ -1,4 +1,4 @@
-"""Room for a GPU pod that cannot start for lack of CPU or memory: what leaves, and where (pure).
+"""Room for a GPU pod that cannot start for lack of it: what leaves, and where (pure).
 
 kube-scheduler makes room itself where it may preempt (data workers have a priority below zero); the
 planner then keeps the freed room clear until the pod is bound. Where kube-scheduler may not or does
@@ -41,7 +41,7 @@ from penstock.scheduler.model.pod_view import PodView
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.holdings import Reservation
 from penstock.scheduler.reclaim import DataWorker, Reclaim, Surplus, reclaim
-from penstock.scheduler.request import Request
+from penstock.scheduler.request import WHOLE_DEVICE_MILLI, Request
 
 GRACE_SECONDS: Final = 1.0
 """How long a pod must have been unschedulable: kube-scheduler may be about to preempt for it."""
@@ -75,6 +75,11 @@ class _Offer:
     @property
     def cost(self) -> tuple[int, int, int, str]:
         return (len(self.plan.drain), len(self.plan.move), self.plan.freed_milli_cpu, self.node)
+
+    @property
+    def what(self) -> str:
+        """What the pod gets there, for people."""
+        return "the accelerators" if self.plan.freed_accelerators else "the cores"
 
 
 class Preemption:
@@ -147,10 +152,10 @@ class Preemption:
         ]
         return min(offers, key=lambda one: one.cost, default=None)
 
-    def _lacking(self, node: str, request: Request) -> int | None:
-        """Milli-cores that a node lacks for the request; None where it could not take it anyhow.
+    def _lacking(self, node: str, request: Request) -> tuple[int, int] | None:
+        """Accelerators and milli-cores that a node lacks; None where it could not take it anyhow.
 
-        Its accelerators must be free already: data workers have none to give.
+        Its accelerators must be free already, or be those of accelerated data workers.
         """
         snapshot, columns = self._state.snapshot, self._state.snapshot.columns
         codes = columns.kinds.codes(request.accelerator_kinds)
@@ -158,15 +163,21 @@ class Preemption:
             return None
         row = columns.row(node)
         rows = np.array([row], dtype=np.intp)
-        kinds = np.isin(columns.device_kind[row], codes)
-        devices = (columns.device_free[row] >= request.accelerator_milli) & kinds
+        workers = self._state.data_workers_on.get(node, {}).values()
+        lacking = self._lacking_accelerators(row, request)
         if (
-            devices.sum() < request.accelerators
+            lacking > sum(_accelerators(pod, request) for pod in workers)
             or not columns.schedulable[row]
             or not snapshot.eligible(request.constraints, rows)[0]
         ):
             return None
-        return max(0, request.milli_cpu - int(columns.free_milli_cpu[row]))
+        return lacking, max(0, request.milli_cpu - int(columns.free_milli_cpu[row]))
+
+    def _lacking_accelerators(self, row: int, request: Request) -> int:
+        columns = self._state.snapshot.columns
+        kinds = np.isin(columns.device_kind[row], columns.kinds.codes(request.accelerator_kinds))
+        free = (columns.device_free[row] >= request.accelerator_milli) & kinds
+        return max(0, request.accelerators - int(free.sum()))
 
     def _training_nodes(self, standings: Mapping[str, Standing]) -> set[str]:
         """Nodes with training workers that can spare some CPU."""
@@ -189,8 +200,9 @@ class Preemption:
                 Surplus(uid, standings[pod.job_uid].surplus_milli_cpu)
                 for uid, pod in training.items()
             ],
-            [self._worker(pod, now, standings) for pod in workers.values()],
+            [self._worker(pod, request, now, standings) for pod in workers.values()],
             _Elsewhere(self._state, self._placer, node, workers),
+            accelerators=self._lacking_accelerators(row, request),
         )
         if found is None or not (found.shrink or found.move or found.drain):
             return None
@@ -206,15 +218,19 @@ class Preemption:
             if pod.role == Role.WORKER.in_names and pod.live and pod.pod.node == node
         }
 
-    def _worker(self, pod: PodView, now: float, standings: Mapping[str, Standing]) -> DataWorker:
+    def _worker(
+        self, pod: PodView, request: Request, now: float, standings: Mapping[str, Standing]
+    ) -> DataWorker:
+        role = pod.data_role or Role.DATA_WORKER
         moved = now - self._moved.get(pod.job_uid, float("-inf"))
         return DataWorker(
             pod=pod.uid,
             job=pod.job_uid,
             milli_cpu=pod.pod.held.milli_cpu,
             key=standings.get(pod.job_uid, Standing()).key,
-            workers_of_job=len(self._state.data_workers(pod.job_uid)),
+            workers_of_job=len(self._state.data_workers(pod.job_uid, role)),
             moved_seconds_ago=moved,
+            accelerators=_accelerators(pod, request),
         )
 
     def _actions(self, view: PodView, offer: _Offer) -> Iterable[Action]:
@@ -228,21 +244,21 @@ class Preemption:
             jobs[pod.job_uid] = pod
         for worker in offer.plan.move:
             pod = offer.workers[worker.pod]
-            data = roles[pod.job_uid].setdefault(Role.DATA_WORKER.value, {})
+            data = roles[pod.job_uid].setdefault(_role(pod), {})
             data.setdefault("ranks", {})[str(pod.rank)] = {
                 "minIncarnation": pod.incarnation + 1,
                 "avoidNodes": [offer.node],
             }
             jobs[pod.job_uid] = pod
-        drained: dict[str, int] = defaultdict(int)
+        drained: dict[tuple[str, Role], int] = defaultdict(int)
         for worker in offer.plan.drain:
             pod = offer.workers[worker.pod]
-            drained[pod.job_uid] += 1
+            drained[pod.job_uid, Role(_role(pod))] += 1
             jobs[pod.job_uid] = pod
             yield SetDeletionCost(pod, FIRST_TO_GO)
-        for uid, count in drained.items():
-            left_over = max(0, len(self._state.data_workers(uid)) - count)
-            roles[uid].setdefault(Role.DATA_WORKER.value, {})["replicas"] = left_over
+        for (uid, role), count in drained.items():
+            left_over = max(0, len(self._state.data_workers(uid, role)) - count)
+            roles[uid].setdefault(role.value, {})["replicas"] = left_over
         for uid, pod in jobs.items():
             yield WriteScale(
                 job_uid=uid,
@@ -250,7 +266,7 @@ class Preemption:
                 job=pod.job,
                 roles=roles[uid],
                 reason=Reason.ROOM_FOR_ACCELERATORS,
-                message=f"{view.namespace}/{view.name} needs the cores on {offer.node}",
+                message=f"{view.namespace}/{view.name} needs {offer.what} on {offer.node}",
             )
 
     def _record(self, view: PodView, offer: _Offer, now: float) -> Record:
@@ -273,11 +289,23 @@ class Preemption:
             node=offer.node,
             figures={
                 "freed_milli_cpu": float(plan.freed_milli_cpu),
+                "freed_accelerators": float(plan.freed_accelerators),
                 "moved": float(len(plan.move)),
                 "drained": float(len(plan.drain)),
             },
             view=view,
         )
+
+
+def _accelerators(pod: PodView, request: Request) -> int:
+    """What a data worker holds of the accelerators that the request would take."""
+    kinds = request.accelerator_kinds
+    held = pod.pod.held.accelerators
+    return sum(count for kind, count in held if not kinds or kind in kinds)
+
+
+def _role(pod: PodView) -> str:
+    return (pod.data_role or Role.DATA_WORKER).value
 
 
 class _Elsewhere:
@@ -290,7 +318,7 @@ class _Elsewhere:
         self._placer = placer
         self._row = state.snapshot.columns.row(node)
         self._workers = workers
-        self._taken: dict[int, tuple[int, int]] = {}
+        self._taken: dict[int, tuple[int, int, int]] = {}
 
     def __call__(self, worker: DataWorker) -> bool:
         request = self._workers[worker.pod].request
@@ -301,12 +329,18 @@ class _Elsewhere:
         for row in np.argsort(-scores, kind="stable").tolist():
             if scores[row] == -np.inf:
                 return False
-            cpu, memory = self._taken.get(row, (0, 0))
+            cpu, memory, devices = self._taken.get(row, (0, 0, 0))
+            left = int(columns.free_accelerator_milli[row]) // WHOLE_DEVICE_MILLI - devices
             enough = (
                 columns.free_milli_cpu[row] - cpu >= request.milli_cpu
                 and columns.free_memory_bytes[row] - memory >= request.memory_bytes
+                and left >= request.accelerators
             )
             if row != self._row and enough:
-                self._taken[row] = (cpu + request.milli_cpu, memory + request.memory_bytes)
+                self._taken[row] = (
+                    cpu + request.milli_cpu,
+                    memory + request.memory_bytes,
+                    devices + request.accelerators,
+                )
                 return True
         return False

@@ -124,13 +124,15 @@ class _ClusterFigures(Collector):
             value=cluster.stranded_cpu_cores,
         )
         workers = GaugeMetricFamily(
-            DATA_WORKERS, "Data workers by job and state.", labels=["job", "namespace", "state"]
+            DATA_WORKERS,
+            "Data workers by job, role and state.",
+            labels=["job", "namespace", "role", "state"],
         )
-        counts: Counts[tuple[str, str, str]] = Counts()
+        counts: Counts[tuple[str, str, str, str]] = Counts()
         for pods in self._state.of_job.values():
             for view in pods.values():
-                if view.is_data_worker:
-                    counts[view.job, view.namespace, _state_of(view)] += 1
+                if view.data_role is not None:
+                    counts[view.job, view.namespace, view.data_role.value, _state_of(view)] += 1
         for labels, count in sorted(counts.items()):
             workers.add_metric(list(labels), count)
         yield workers
