@@ -181,6 +181,10 @@ def _run(
     cache_path: Annotated[
         list[str] | None, typer.Option(help="With --cache: a folder of such files; any number.")
     ] = None,
+    partition: Annotated[
+        str,
+        typer.Option(help="What leaves the step: auto, declared (penstock.data.offload) or never."),
+    ] = "",
     log_format: Annotated[str, typer.Option(help="text or json.")] = "text",
 ) -> None:
     import asyncio
@@ -221,6 +225,10 @@ def _run(
             data_workers = choice.data_workers or None
     if share is not None and address is not None:
         raise typer.BadParameter("--share is for one machine; a job says input.share in its spec")
+    if partition:
+        os.environ.update(_partition(partition))
+        if address is None and partition == "auto":
+            data_workers = data_workers or 0
     if save_batches is not None or load_batches is not None:
         os.environ.update(_saved(save_batches, load_batches))
         if address is None:
@@ -262,6 +270,15 @@ def _run(
 
     agent = Agent(identity, address, grace_seconds)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
+
+
+def _partition(said: str) -> dict[str, str]:
+    """What a program, and its data workers, are told of it."""
+    from penstock.crds import environment as names
+
+    if said not in ("auto", "declared", "never"):
+        raise typer.BadParameter(f"--partition: {said}; give auto, declared or never")
+    return {names.PARTITION: said}
 
 
 def _begin_cache(context: typer.Context, memory: str | None, paths: list[str]) -> None:

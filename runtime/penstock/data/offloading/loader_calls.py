@@ -240,6 +240,9 @@ class LoaderCalls:
         sent = tuple(call.sent for call in calls if call.sent is not None)
         return BatchCalls(sent) if sent else None
 
+    def end_step(self) -> None:
+        """The program wants its next batch: its calls know by themselves which one they are of."""
+
     def refuse(self, why: str) -> None:
         """Data workers cannot be sent the functions."""
         for call in self._calls.values():

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from penstock.crds import environment as names
 from penstock.data.hooked import INTERCEPT
 from penstock.data.offloading.loader_calls import Function, call_declared, declare
 
@@ -37,6 +38,8 @@ def offload(function: Offloadable) -> Offloadable:
     if not callable(function):
         raise TypeError(f"offload: {function!r:.100}: must be a function or a module")
     if os.environ.get(INTERCEPT) != "1" or _declared(function):
+        return function
+    if os.environ.get(names.PARTITION) == "never":
         return function
     declare()
     if isinstance(function, torch.nn.Module):

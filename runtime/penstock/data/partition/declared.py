@@ -18,7 +18,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.data.partition.events import Asked, Changed, Chosen, Compared, Grouped, Recorded
+from penstock.data.partition.events import (
+    Asked,
+    Changed,
+    Chosen,
+    Compared,
+    Diverged,
+    Grouped,
+    NotCompared,
+    Recorded,
+)
 from penstock.data.partition.proof import Mode, Phase, Proof, Settings, apply
 
 MAX_KINDS: Final = 1000
@@ -115,3 +124,14 @@ def give_up(state: Declared, why: str) -> Declared:
         proof = apply(proof, Asked(_EPOCH, _MEMBER, 0))
     event = Changed(_EPOCH, _MEMBER, proof.horizon - 1, why)
     return replace(state, proof=apply(proof, event))
+
+
+def diverge(state: Declared, why: str) -> Declared:
+    """The step called other things than were recorded, and was run as written."""
+    event = Diverged(_EPOCH, _MEMBER, state.step, why)
+    return replace(state, proof=apply(state.proof, event))
+
+
+def skip(state: Declared) -> Declared:
+    """The step that was to be compared made no calls that could be."""
+    return replace(state, proof=apply(state.proof, NotCompared(_EPOCH, _MEMBER, state.step)))

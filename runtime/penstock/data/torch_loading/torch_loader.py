@@ -50,12 +50,12 @@ from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
-from penstock.data.offloading.loader_calls import LoaderCalls, calls_of_loader
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
+from penstock.data.torch_loading.loader_work import LoaderWork, work_of_loader
 from penstock.data.torch_loading.persistent_pipeline import PersistentPipeline
 from penstock.data.torch_loading.torch_buckets import by_length, measured_lengths
 from penstock.data.torch_loading.torch_sampling import (
@@ -133,7 +133,9 @@ class TorchBatches(Batches):
         return self._length()
 
     def __next__(self) -> Any:
-        batch, calls = super().__next__(), self._epochs.calls
+        if (calls := self._epochs.calls) is not None:
+            calls.end_step()
+        batch = super().__next__()
         return batch if calls is None else calls.deliver(batch)
 
 
@@ -180,7 +182,7 @@ class Epochs:
         self.local: LocalWorkers | None = None  # that live from epoch to epoch
         self.persistent: PersistentPipeline | None = None  # of such
         self.base_seed: int | None = None  # of such
-        self.calls: LoaderCalls | None = None  # of declared functions, with its batches
+        self.calls: LoaderWork | None = None  # with its batches
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a loader, in this process or another, begins with an epoch of its own."""
@@ -197,7 +199,7 @@ class Epochs:
         if self.stream is not None and loader.persistent_workers:
             self.stream.abandon()  # PyTorch, too, has but one iterator then
         resume, self.resume = self.resume or {}, None
-        self.calls = self.calls or calls_of_loader()
+        self.calls = self.calls or work_of_loader(loader)
         rank = number_in("RANK", number_in(names.RANK))
         watched = not loader.num_workers and not trust_sampler
         consumer, options, shares = self._shared_or_not(loader, watched=watched)
@@ -483,7 +485,7 @@ class Epochs:
 
 
 def _batch_stage(
-    calls: LoaderCalls | None, loader: Any, *, shared: bool = False
+    calls: LoaderWork | None, loader: Any, *, shared: bool = False
 ) -> Callable[[Any], Any] | None:
     """What is done with a batch of the next epoch where it is made, but not in the program."""
     if calls is None:

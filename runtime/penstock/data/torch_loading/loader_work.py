@@ -1,0 +1,45 @@
+"""What is done with the batches of one loader beside making them; by the job's partition.
+
+`penstock.data.offloading` for programs that declare functions, `penstock.data.torchpartition` for
+those that do not and run with ``--partition auto``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.crds import environment as names
+from penstock.data.offloading.loader_calls import calls_of_loader
+
+
+class LoaderWork(Protocol):
+    """Of one loader, from epoch to epoch."""
+
+    def begin_epoch(self, why_not: str = "") -> Callable[[Any], Any] | None:
+        """What is done with a batch of the epoch where it is made, but not in the program.
+
+        ``why_not``: nothing can be.
+        """
+
+    def deliver(self, given: Any) -> Any:
+        """What the program gets of what was made."""
+
+    def end_step(self) -> None:
+        """The program wants its next batch, or has no more."""
+
+    def refuse(self, why: str) -> None:
+        """Data workers cannot be sent what is to be done."""
+
+
+def work_of_loader(loader: Any) -> LoaderWork | None:
+    """For a loader that begins its first epoch; None: there is nothing to do."""
+    declared = calls_of_loader()
+    if declared is not None or os.environ.get(names.PARTITION) != "auto":
+        return declared
+    from penstock.data.torchpartition.loader_steps import LoaderSteps
+    from penstock.data.torchpartition.looking import looking
+
+    name = f"the loader of {type(loader.dataset).__qualname__}"
+    return LoaderSteps(name, looking(name, os.environ))

@@ -1,0 +1,62 @@
+"""Run a program of which every loader's steps are looked at, and gather what was found.
+
+The program is a child with the same terminal and exit code as alone.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.crds import environment as names
+from penstock.data.hooked import INTERCEPT, hooked
+from penstock.data.torchpartition.looking import FOLDER, read
+
+POLL_SECONDS: Final = 0.1
+STOP_SECONDS: Final = 20.0
+
+
+def run_looked_at(
+    command: Sequence[str], environ: Mapping[str, str], *, stop: bool, quiet: bool
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run it to its end, or with ``stop`` until a loader was looked at.
+
+    ``quiet``: what it prints goes to stderr.
+
+    Returns:
+        Its exit code, as a shell has it (0 if it was stopped), and what was found of each loader.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-partition-") as folder:
+        told = {**hooked(environ), INTERCEPT: "1", names.PARTITION: "auto", FOLDER: folder}
+        program = subprocess.Popen(command, env=told, stdout=sys.stderr if quiet else None)
+        before = signal.signal(signal.SIGINT, lambda number, frame: None)  # the program's
+        try:
+            while stop and program.poll() is None and not read(Path(folder)):
+                time.sleep(POLL_SECONDS)
+            stopped = program.poll() is None and stop
+            if stopped:
+                _end(program)
+            code = program.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        found = read(Path(folder))
+    if stopped and code in (-signal.SIGTERM, -signal.SIGKILL):
+        return 0, found
+    return (code if code >= 0 else 128 - code), found
+
+
+def _end(program: subprocess.Popen[Any]) -> None:
+    program.terminate()
+    try:
+        program.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        program.kill()

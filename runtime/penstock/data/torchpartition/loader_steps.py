@@ -1,0 +1,343 @@
+"""The steps that a program makes with one loader's batches: recorded, proven, and then moved.
+
+The first step is left alone, three are recorded, and what moves is chosen. From the loader's next
+epoch on whoever makes its batches makes that as well. What came is used as
+`penstock.data.partition.declared` says: after ten steps in which it was the same, bit by bit, as
+what the program has, and but for one in a thousand afterwards. Half of those steps are looked at by
+nobody at all: what the program gives to the module that reads a value is held against what came for
+it. Any doubt ends it: the program then runs as written, and one line says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from penstock.data.bounded_pickle import dumps_within
+from penstock.data.errors import PipelineTooLargeError
+from penstock.data.offloading.arguments import Built, Leaf
+from penstock.data.offloading.batch_calls import BatchCall, BatchCalls, Result, split
+from penstock.data.offloading.pace import Pace
+from penstock.data.offloading.surroundings import Surroundings
+from penstock.data.partition import declared
+from penstock.data.partition.declared import Declared, Kind
+from penstock.data.partition.proof import Mode, Phase
+from penstock.data.pipeline import MAX_PIPELINE_BYTES
+from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors
+from penstock.data.torchpartition.observation.deferred import Meta
+from penstock.data.torchpartition.observation.modules import (
+    FrozenModules,
+    Witness,
+    add_witness,
+    remove_witness,
+    unwatch,
+    watch,
+)
+from penstock.data.torchpartition.observation.record import Recorder
+from penstock.data.torchpartition.observation.recording import Recording, merged
+from penstock.data.torchpartition.plan import Plan, plan
+from penstock.data.torchpartition.prefix import NO_VARIANT, fits, prefix_of
+from penstock.data.torchpartition.replay import Came, Comparison, Expected, Replay, compared
+
+logger = logging.getLogger(__name__)
+
+LEFT_ALONE: Final = 1
+"""Steps at the beginning, in which programs do things once, such as to compile."""
+MAX_VARIANTS: Final = 8
+MAX_UNUSED: Final = 100
+"""Steps in a row in which the program does not make the calls that moved."""
+_numbers = itertools.count(1 << 32)
+"""Of calls; those of declared functions are others."""
+
+
+class Sent:
+    """What is made of the batches of an epoch, and how it is used."""
+
+    def __init__(self, planned: Plan, others: Sequence[Recording], frozen: FrozenModules) -> None:
+        """Raises what pickling raises."""
+        self.others = len(others)
+        self.prefix = prefix_of(planned, others)
+        self.plan = planned
+        blob = dumps_within(self.prefix, MAX_PIPELINE_BYTES)
+        self.expected = Expected(planned, frozen, blob)
+        self.digest = hashlib.sha256(blob).hexdigest()
+        whole, none = Built(tuple, (), (Leaf(()),)), Built(dict, (), ())
+        self.call = BatchCall(next(_numbers), blob, whole, none, Surroundings.here())
+
+    def came(self, result: Result) -> Came | None:
+        """What came with a batch; None: it is of sizes for which there is no variant."""
+        variant, crossing, metas = result.value
+        if variant == NO_VARIANT:
+            return None
+        values = dict(zip(self.prefix.crossing, crossing, strict=True))
+        found = {
+            key: Meta(tuple(shape), tuple(stride), offset, dtype)
+            for key, shape, stride, offset, dtype in metas
+        }
+        return Came(result.place, variant, values, found)
+
+    def witness(self, came: Came) -> Witness | None:
+        """Of a step in which nothing is looked at; None: some value enters no module."""
+        expected: dict[int, list[tuple[int, int]]] = {}
+        for key in self.plan.crossing:
+            if key not in self.plan.recording.entered:
+                return None
+            module, place = self.plan.recording.entered[key]
+            expected.setdefault(id(module), []).append((place, key))
+        return Witness(expected, lambda key, own: compared(own, came, key))
+
+
+class LoaderSteps:
+    """See the module's docstring; it has what `LoaderCalls` has for declared functions."""
+
+    def __init__(
+        self,
+        name: str,
+        look: Callable[[Plan | None, str], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``name``: of the loader, for people. ``clock``: of seconds.
+
+        ``look``: is told once what would move, or why nothing would; then nothing does.
+        """
+        self.name = name
+        self._look_only = look
+        self.state = Declared()
+        self.plan: Plan | None = None
+        self.steps = self.moved = self.compared = 0
+        self._clock, self._pace = clock, Pace()
+        self._frozen = FrozenModules()
+        self._recordings: list[Recording] = []
+        self._others: list[Recording] = []
+        self._classes: set[Any] = set()
+        self._sent: Sent | None = None
+        self._open: Recorder | Replay | None = None
+        self._witness: Witness | None = None
+        self._recorded = False  # the step under way is one of those that decide
+        self._kind: Kind | None = None
+        self._unused = self._not_compared = 0
+        self._watching = False
+
+    def begin_epoch(self, why_not: str = "") -> BatchCalls | None:
+        """What is done with each batch of the epoch where it is made; None: nothing.
+
+        ``why_not``: the loader's batches cannot have results.
+        """
+        self.end_step()
+        slower = self._pace.begin_epoch(moved=self._sent is not None)
+        if why := why_not or (slower if self._sent is not None else ""):
+            self.give_up(why)
+        if self.state.phase is Phase.FELL_BACK or self.plan is None:
+            return None
+        if self._sent is not None and (changed := self._sent.expected.changed()):
+            self.give_up(changed)
+        elif self._sent is None or self._sent.others < len(self._others):
+            self._pack()
+        return BatchCalls((self._sent.call,)) if self._sent is not None else None
+
+    def refuse(self, why: str) -> None:
+        """Data workers cannot be sent what moves."""
+        self.give_up(why)
+
+    def deliver(self, given: Any) -> Any:
+        """What the program gets of what was made; the step that it begins is looked at, or not."""
+        self.end_step()
+        batch, results = split(given)
+        self._pace.step(self._clock())
+        self.steps += 1
+        if self.state.phase is Phase.FELL_BACK or self.steps <= LEFT_ALONE:
+            return batch
+        tensors = BatchTensors(batch)
+        if tensors.problem:
+            self.give_up(tensors.problem)
+            return batch
+        return self._begin(batch, tensors, self._came(results))
+
+    def end_step(self) -> None:
+        """The program wants its next batch, or has no more."""
+        step, self._open = self._open, None
+        witness, self._witness = self._witness, None
+        if isinstance(step, Recorder):
+            self._end_recorded(step)
+        elif step is not None:
+            self._end_replayed(step)
+        if witness is not None:
+            self._end_witnessed(witness)
+
+    def give_up(self, why: str) -> None:
+        """The program runs as written from now on; said once."""
+        if self.state.phase is not Phase.FELL_BACK:
+            self._tell(declared.give_up(self.state, why), why)
+
+    def _came(self, results: Sequence[Result]) -> Came | None:
+        """What came for the step that begins."""
+        if self._sent is None:
+            return None
+        result = next((one for one in results if one.call == self._sent.call.number), None)
+        if result is None:
+            return None
+        if result.why:
+            self.give_up(result.why)
+            return None
+        return self._sent.came(result)
+
+    def _begin(self, batch: Any, tensors: BatchTensors, came: Came | None) -> Any:
+        self._kind = None if came is None else Kind(came.place, str(tensors.shapes))
+        self.state, mode = declared.ask(self.state, self._kind)
+        if mode is Mode.RECORD or (mode is Mode.RAW and self._is_new(tensors)):
+            self._recorded = mode is Mode.RECORD
+            return self._look(batch, Recorder(tensors, self._frozen, self._clock))
+        if mode is Mode.RAW or came is None:
+            return batch
+        sent = self._sent
+        assert sent is not None, "something came"
+        variant = sent.prefix.variants[came.variant]
+        if mode is Mode.PARTITIONED:
+            return self._look(batch, Replay(sent.expected, variant, tensors.tensors, came))
+        witness = sent.witness(came) if self.compared % 2 else None
+        if witness is not None:
+            self._witness = witness
+            add_witness(witness)
+            return batch
+        return self._look(batch, Comparison(sent.expected, variant, tensors.tensors, came))
+
+    def _look(self, batch: Any, step: Recorder | Replay) -> Any:
+        if not self._watching:
+            self._watching = True
+            watch()
+        self._open = step
+        return with_tensors(batch, step.handed)
+
+    def _is_new(self, tensors: BatchTensors) -> bool:
+        """Whether a batch is of sizes that were not recorded, and are to be."""
+        if self.plan is None or self.state.phase not in (Phase.VERIFYING, Phase.ON):
+            return False
+        sizes = tensors.shapes
+        if len(self._classes) >= MAX_VARIANTS or sizes in self._classes:
+            return False
+        self._classes.add(sizes)
+        return tensors.kinds == _kinds(self.plan.recording)
+
+    def _end_recorded(self, step: Recorder) -> None:
+        found = step.finish()
+        if step.problem:
+            self.give_up(step.problem)
+        elif not self._recorded:
+            if self.plan is not None and fits(self.plan, found):
+                self._others.append(found)
+        else:
+            if not self.state.proof.seen:  # the first of a new round
+                self._recordings = []
+            self._recordings.append(found)
+            unlike = self._recordings[0].signature().difference(found.signature())
+            state = declared.record(self.state, found.signature().digest)
+            self._tell(state, f"its steps are not alike: {unlike}" if unlike else "")
+            if self.state.proof.recorded_alike and self.state.phase is Phase.RECORDING:
+                self._choose()
+
+    def _choose(self) -> None:
+        recording = merged(self._recordings)
+        self.plan = plan(recording)
+        others = {one.shapes: one for one in self._recordings if one.shapes != recording.shapes}
+        self._others = [one for one in others.values() if fits(self.plan, one)]
+        self._classes = {recording.shapes, *others}
+        self._recordings = []
+        if not self.plan.moved or self._look_only is not None:
+            self.give_up(self.plan.why)
+            return
+        self._pack()
+
+    def _pack(self) -> None:
+        assert self.plan is not None, "it was chosen"
+        try:
+            sent = Sent(self.plan, self._others, self._frozen)
+        except PipelineTooLargeError:
+            self.give_up(f"what moves has more than {MAX_PIPELINE_BYTES >> 20} MiB when pickled")
+        except Exception as error:  # noqa: BLE001 - pickling runs code of the program's classes
+            why = f"what moves cannot be pickled: {type(error).__name__}: {error}"
+            self.give_up(why[:500])
+        else:
+            self._sent = sent
+            if self.state.phase is Phase.RECORDING:
+                self._tell(declared.choose(self.state, sent.digest))
+                logger.info(
+                    "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
+                )
+
+    def _end_replayed(self, step: Replay) -> None:
+        step.finish()
+        assert self._kind is not None, "something came"
+        if step.changed:
+            self.give_up(step.changed)
+        elif step.difference:
+            self._tell(declared.compare(self.state, self._kind, _said(step.difference)))
+        elif step.diverged:
+            self._tell(declared.diverge(self.state, step.diverged))
+        elif not step.complete:
+            self._end_unused(compared=isinstance(step, Comparison))
+        elif isinstance(step, Comparison):
+            self._end_compared()
+        else:
+            self.moved += 1
+            self._unused = 0
+
+    def _end_witnessed(self, witness: Witness) -> None:
+        remove_witness(witness)
+        assert self._sent is not None, "something came"
+        assert self._kind is not None, "something came"
+        if found := next((one for one in witness.seen.values() if one), ""):
+            found = f"in a step that nobody looked at, {found}"
+            self._tell(declared.compare(self.state, self._kind, _said(found)))
+        elif len(witness.seen) < len(self._sent.plan.crossing):
+            self._end_unused(compared=True)
+        else:
+            self._end_compared()
+
+    def _end_compared(self) -> None:
+        assert self._kind is not None, "something came"
+        self.compared += 1
+        self._unused = self._not_compared = 0
+        self._tell(declared.compare(self.state, self._kind, None))
+
+    def _end_unused(self, *, compared: bool) -> None:
+        """The program did not make the calls, or not all of them."""
+        self._unused += 1
+        if compared:
+            self._not_compared += 1
+            self._tell(declared.skip(self.state))
+        if self._unused >= MAX_UNUSED or self._not_compared >= MAX_VARIANTS:
+            self.give_up("the program does not make the calls that were recorded")
+
+    def _tell(self, state: Declared, why: str = "") -> None:
+        before, self.state = self.state.phase, state
+        if state.phase is before:
+            return
+        if state.phase is Phase.FELL_BACK:
+            self._sent = None
+            if self._watching:
+                self._watching = False
+                unwatch()
+            if self._look_only is not None:
+                self._look_only(self.plan, why or state.proof.why)
+                return
+            logger.warning("partition: %s: FellBack: %s", self.name, why or state.proof.why)
+        elif state.phase is Phase.ON and self.plan is not None:
+            # Nobody configures a log in a training program: what is below this is not seen.
+            logger.warning("partition: %s: On: %s", self.name, self.plan.why)
+
+
+def _kinds(recording: Recording) -> tuple[Any, ...]:
+    return tuple((path, *recording.metas[key].kind) for key, path in enumerate(recording.paths))
+
+
+def _said(difference: str) -> str:
+    threads = torch.get_num_threads()
+    if threads > 1:
+        return f"{difference}; data workers compute with one thread, and the program with {threads}"
+    return difference

@@ -1,0 +1,201 @@
+"""Modules as one call each: which may be, and how a program's calls of them are seen.
+
+A frozen module in ``eval()`` is one node: its own code runs on plain tensors, as without anybody
+who looks, so that it takes the way that it always takes (some modules of PyTorch compute in another
+way as soon as a tensor is watched). Others are gone into with the tensors that are looked at, but
+for those of PyTorch that ask what their arguments are: they get plain ones at their door.
+
+`torch.nn.Module.__call__` is replaced while some loader's steps are looked at, and put back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+import torch
+
+from penstock.data.offloading.frozen import Frozen
+from penstock.data.offloading.reachable import Reachable
+from penstock.data.torchpartition.observation.deferred import first_deferred
+
+_everybodys: Final[Any] = torch.nn.modules.module
+_ASKING: Final = (
+    torch.nn.MultiheadAttention,
+    torch.nn.Transformer,
+    torch.nn.TransformerDecoder,
+    torch.nn.TransformerDecoderLayer,
+    torch.nn.TransformerEncoder,
+    torch.nn.TransformerEncoderLayer,
+    torch.nn.RNNBase,
+    torch.nn.RNNCellBase,
+    torch.jit.ScriptModule,
+)
+"""They look whether a tensor is watched, or are no Python at all."""
+
+
+class Door(Enum):
+    """How a module is entered with tensors that are looked at."""
+
+    WHOLE = "as one call"
+    PLAIN = "with plain tensors"
+    OPEN = "with the tensors as they are"
+
+
+def door_of(module: torch.nn.Module) -> Door:
+    """From what can be seen at once; `FrozenModules` may find that it cannot be one call."""
+    if isinstance(module, _ASKING) or _is_compiled(module):
+        whole = not _is_compiled(module) and looks_frozen(module)
+        return Door.WHOLE if whole else Door.PLAIN
+    return Door.WHOLE if looks_frozen(module) else Door.OPEN
+
+
+def looks_frozen(module: torch.nn.Module) -> bool:
+    """In ``eval()``, without gradients and without hooks that would have to be called here."""
+    if module.training or module._forward_hooks or module._forward_pre_hooks:
+        return False
+    if _everybodys._global_forward_hooks or _everybodys._global_forward_pre_hooks:
+        return False
+    return not any(one.requires_grad for one in module.parameters())
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return module._compiled_call_impl is not None or "_orig_mod" in module._modules
+
+
+class FrozenModules:
+    """The modules that the calls of one loader's steps are of, and whether they stay as they are.
+
+    What PyTorch counts is looked at with each call (`penstock.data.offloading.frozen`), and all
+    bytes when `changed` is asked.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[torch.nn.Module, Frozen, int]] = {}
+
+    def door(self, module: torch.nn.Module) -> tuple[Door, str]:
+        """How it is entered, and why not as one call if it was one before."""
+        door = door_of(module)
+        if id(module) in self._known:
+            why = self.change(module)
+            return (Door.WHOLE, "") if door is Door.WHOLE and not why else (Door.PLAIN, why)
+        if door is not Door.WHOLE:
+            return door, ""
+        frozen = Frozen(module)
+        if frozen.problem is not None:
+            return Door.PLAIN if isinstance(module, _ASKING) else Door.OPEN, ""
+        self._known[id(module)] = module, frozen, _digest(module)
+        return Door.WHOLE, ""
+
+    def holds(self, module: torch.nn.Module, tensors: list[torch.Tensor]) -> bool:
+        """Whether one of these is a part of the module."""
+        return self._known[id(module)][1].holds(iter(tensors))
+
+    def change(self, module: torch.nn.Module, *, numbers: bool = False) -> str:
+        """What is another than it was, as far as is seen quickly; ""; nothing.
+
+        ``numbers``: also what it counts in attributes, which takes longer to see.
+        """
+        frozen = self._known[id(module)][1]
+        return (frozen.change_of_numbers() if numbers else frozen.change()) or ""
+
+    def changed(self) -> dict[int, str]:
+        """By `id` of a module how it changed, by any byte, since it was first called."""
+        found = {}
+        for key, (module, frozen, digest) in self._known.items():
+            if why := frozen.change():
+                found[key] = why
+            elif _digest(module) != digest:
+                found[key] = "it was written to"
+        return found
+
+
+def _digest(module: torch.nn.Module) -> int:
+    """Of all that a module can read."""
+    found = 0
+    for tensor in Reachable(module).tensors.values():
+        found = tensor_digest(tensor, found)
+    return found
+
+
+def tensor_digest(tensor: torch.Tensor, before: int = 0) -> int:
+    """Of all its numbers."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
+        return before
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return zlib.crc32(flat.numpy().data, before)
+
+
+class Witness:
+    """What modules are called with in a step of which nothing is looked at.
+
+    Attributes:
+        seen: by value whether it is, bit by bit, what the module got; "" if so.
+    """
+
+    def __init__(self, expected: dict[int, list[tuple[int, int]]], hold: Any) -> None:
+        """``expected``: by `id` of a module arguments and the values that they are to be.
+
+        ``hold``: says how a value differs from a tensor, or "".
+        """
+        self._expected = dict(expected)
+        self._hold = hold
+        self.seen: dict[int, str] = {}
+
+    def see(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """A call; the first of each module counts."""
+        expected = self._expected.pop(id(module), None)
+        if expected is None:
+            return
+        flat, _ = torch.utils._pytree.tree_flatten((args, kwargs))
+        for place, key in expected:
+            tensor = flat[place] if place < len(flat) else None
+            self.seen[key] = self._hold(key, tensor)
+
+
+@dataclass
+class _Watch:
+    """Whether calls of modules are seen, and by whom."""
+
+    plain: Any = None
+    users: int = 0
+    witnesses: list[Witness] = field(default_factory=list)
+
+
+_watch: Final = _Watch()
+
+
+def watch() -> None:
+    """See the program's calls of modules, until `unwatch` was called as often."""
+    _watch.users += 1
+    if _watch.users == 1:
+        _watch.plain = torch.nn.Module.__call__
+        torch.nn.Module.__call__ = _call  # type: ignore[method-assign]  # on purpose
+
+
+def unwatch() -> None:
+    """See `watch`; what others have put into its place in the meantime stays."""
+    _watch.users -= 1
+    if not _watch.users and torch.nn.Module.__call__ is _call:
+        torch.nn.Module.__call__ = _watch.plain  # type: ignore[method-assign]  # on purpose
+
+
+def add_witness(witness: Witness) -> None:
+    """Tell it of calls; see `Witness`."""
+    _watch.witnesses.append(witness)
+
+
+def remove_witness(witness: Witness) -> None:
+    """It has seen enough."""
+    _watch.witnesses.remove(witness)
+
+
+def _call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    for witness in _watch.witnesses:
+        witness.see(self, args, kwargs)
+    found = first_deferred((args, kwargs))
+    if found is None:
+        return _watch.plain(self, *args, **kwargs)
+    return found._step.module(self, args, kwargs, _watch.plain)

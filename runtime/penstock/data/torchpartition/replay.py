@@ -1,0 +1,364 @@
+"""A step in which calls are matched with the record, and give what came instead of computing it.
+
+A call matches if it is the next that is due: the same function, arguments and surroundings, and
+nothing that it reads was written to in the meantime. What matches not, runs as the program wrote
+it. Where it reads a value that is not there, all calls that were matched before are made first, on
+the batch itself (the step is *materialised*), so that the program goes on with right values; the
+rest of the step is then as without any partition.
+
+`Comparison` is the same with every call made here, and what crosses held against what came.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from penstock.data.offloading.arguments import version
+from penstock.data.offloading.batch_calls import difference
+from penstock.data.offloading.surroundings import Surroundings
+from penstock.data.partition.graph import Trait
+from penstock.data.torchpartition.observation.deferred import (
+    Deferred,
+    Meta,
+    call_plain,
+    plain_of,
+    with_numbers,
+    without_numbers,
+)
+from penstock.data.torchpartition.observation.modules import Door, FrozenModules, tensor_digest
+from penstock.data.torchpartition.observation.record import numbers
+from penstock.data.torchpartition.observation.recording import Ref, bytes_of, is_same
+from penstock.data.torchpartition.plan import Plan
+from penstock.data.torchpartition.prefix import Prefix, PrefixCall, Variant
+
+SMALL_BYTES: Final = 4 << 10
+"""Of a constant tensor whose numbers are looked at in each step."""
+
+
+class LostError(RuntimeError):
+    """A value was asked for that cannot be had any more."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came with a batch.
+
+    Attributes:
+        place: libraries and processor that made it.
+        variant: its number in the prefix.
+        values: that cross, by number.
+        metas: of all values.
+    """
+
+    place: str
+    variant: int
+    values: dict[int, torch.Tensor]
+    metas: dict[int, Meta]
+
+
+class Expected:
+    """What all steps of one plan have in common.
+
+    Attributes:
+        crossing: numbers of the values that came.
+        reading: names of functions that were seen to write to nothing.
+    """
+
+    def __init__(self, planned: Plan, frozen: FrozenModules, sent: bytes) -> None:
+        """``sent``: the prefix as it was pickled."""
+        self._sent = sent
+        self._opened: Prefix | None = None
+        recording = planned.recording
+        moved = [recording.calls[place] for place in planned.moved]
+        self.crossing = frozenset(planned.crossing)
+        self.continuing = {key for call in moved for key in call.inputs}
+        self.owners = recording.owners
+        self.frozen = frozen
+        calls = (*recording.calls, *recording.ends)
+        self.reading = {one.name for one in calls if one.name and not _writes(one.traits)}
+        tensors = {id(one): one for call in moved for one in call.flat if _is_tensor(one)}
+        self._modules = [call.module for call in moved if call.module is not None]
+        self._constants = {
+            key: (one, version(one), tensor_digest(one)) for key, one in tensors.items()
+        }
+
+    def constant(self, recorded: torch.Tensor, given: Any) -> bool:
+        """Whether an argument is the tensor that was recorded, and has its numbers."""
+        if given is not recorded and not is_same(recorded, given):
+            return False
+        known = self._constants.get(id(recorded))
+        if known is None:  # of a variant
+            return bool(given is recorded or bytes_of(recorded) == bytes_of(given))
+        one, at, digest = known
+        if version(one) != at:
+            return False
+        small = one.numel() * one.element_size() <= SMALL_BYTES
+        return not small or tensor_digest(one) == digest
+
+    def variant_as_sent(self, place: int) -> Variant:
+        """With all weights and constants as they were, whatever became of them."""
+        if self._opened is None:
+            self._opened = pickle.loads(self._sent)  # noqa: S301 - pickled by this process
+        found: Variant = self._opened.variants[place]
+        return found
+
+    def changed(self) -> str:
+        """Which module or tensor has other numbers than it had, by all bytes; "": none."""
+        found = self.frozen.changed()
+        for module in self._modules:
+            if why := found.get(id(module)):
+                return f"{type(module).__name__}: {why}"
+        for one, at, digest in self._constants.values():
+            if version(one) != at or tensor_digest(one) != digest:
+                return f"a tensor of {tuple(one.shape)} that the step reads was written to"
+        return ""
+
+
+class Replay:
+    """One step; see the module's docstring.
+
+    Attributes:
+        diverged: why it was materialised; "": it was not, or need not have been.
+        difference: what was handed out and is another, computed here; "": nothing that is known.
+        changed: what the calls rely on and is no more what it was.
+        matched: calls that were.
+    """
+
+    def __init__(
+        self, expected: Expected, variant: Variant, tensors: Sequence[torch.Tensor], came: Came
+    ) -> None:
+        """``variant``: with the program's own modules and tensors."""
+        self.number = next(numbers)
+        self.open = True
+        self.diverged = self.difference = self.changed = ""
+        self.matched = 0
+        self._expected, self._calls, self._came = expected, variant.calls, came
+        self._values = dict(enumerate(tensors))
+        self._versions = {key: version(one) for key, one in self._values.items()}
+        self._touched: set[int] = set()
+        self._pending: dict[int, weakref.ref[Deferred]] = {}
+        self._whole = False  # it was materialised, or is over
+        self.handed = [self._given(key) for key in range(len(tensors))]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all calls were matched."""
+        return self.matched == len(self._calls)
+
+    def call(self, name: str, function: Any, flat: list[Any], spec: TreeSpec) -> Any:
+        """As `penstock.data.torchpartition.observation.deferred.Step`."""
+        due = self._due()
+        if due is not None and name and due.name == name and self._matches(due, flat, spec):
+            return self._give(due, flat, function)
+        return self._run(name, name or str(function), function, flat, spec)
+
+    def module(self, module: Any, args: Any, kwargs: Any, run: Any) -> Any:
+        """As `penstock.data.torchpartition.observation.deferred.Step`."""
+        flat, spec = tree_flatten((args, kwargs))
+        due, frozen = self._due(), self._expected.frozen
+        whole = partial(run, module)
+        if due is not None and due.module is module:
+            door, why = frozen.door(module)
+            if why:
+                self.changed = f"{type(module).__name__}: {why}"
+            elif door is Door.WHOLE and self._matches(due, flat, spec):
+                return self._give(due, flat, whole)
+        elif frozen.door(module)[0] is Door.OPEN:
+            return run(module, *args, **kwargs)
+        return self._run("", type(module).__name__, whole, flat, spec, reads=True)
+
+    def unseen(self, operator: Any, flat: list[Any], spec: TreeSpec) -> Any:
+        """As `penstock.data.torchpartition.observation.deferred.Step`."""
+        return self._run("", str(operator), operator, flat, spec)
+
+    def plain(self, tensor: Deferred) -> torch.Tensor:
+        """As `penstock.data.torchpartition.observation.deferred.Step`."""
+        if tensor._plain is None:
+            self._materialise()
+        assert tensor._plain is not None, "all are there"
+        return tensor._plain
+
+    def finish(self) -> None:
+        """The step is over."""
+        self.open = False
+
+    def _due(self) -> PrefixCall | None:
+        if self._whole or not self.open or self.matched == len(self._calls):
+            return None
+        return self._calls[self.matched]
+
+    def _matches(self, due: PrefixCall, flat: list[Any], spec: TreeSpec) -> bool:
+        if len(flat) != len(due.flat) or spec != due.spec:
+            return False
+        for recorded, one in zip(due.flat, flat, strict=True):
+            if isinstance(recorded, Ref):
+                own = isinstance(one, Deferred) and one._step is self
+                if not own or one._key != recorded.key or self._written(one._key):
+                    return False
+            elif isinstance(one, Deferred):
+                return False
+            elif isinstance(recorded, torch.Tensor):
+                if not self._expected.constant(recorded, one):
+                    return False
+            elif not is_same(recorded, one):
+                return False
+        return Surroundings.here() == due.surroundings
+
+    def _written(self, key: int) -> bool:
+        """Whether a value, or what it is a view of, is another than it was."""
+        owner = self._expected.owners[key]
+        if key in self._touched or owner in self._touched:
+            return True
+        return any(
+            one in self._values and version(self._values[one]) != self._versions[one]
+            for one in (key, owner)
+        )
+
+    def _give(self, due: PrefixCall, flat: list[Any], function: Any) -> Any:
+        """What a matched call puts out."""
+        self.matched += 1
+        if not due.moves:
+            return call_plain(function, flat, due.spec)
+        return self._handed_out(due, flat)
+
+    def _handed_out(self, due: PrefixCall, flat: list[Any]) -> Any:
+        known = {one._key: one for one in flat if isinstance(one, Deferred)}
+        for out in due.outs:
+            if out is not None and out.key not in known:
+                known[out.key] = self._output(out.key)
+        parts = [None if out is None else known[out.key] for out in due.outs]
+        return tree_unflatten(parts, due.out_spec)
+
+    def _output(self, key: int) -> Any:
+        if key in self._expected.crossing:
+            value = relaid(self._came.values[key], self._came.metas[key])
+            self._values[key], self._versions[key] = value, version(value)
+            return self._given(key)
+        pending = without_numbers(self._came.metas[key], self, key)
+        self._pending[key] = weakref.ref(pending)
+        return pending
+
+    def _given(self, key: int) -> Any:
+        """A value that is there, as the program gets it."""
+        value = self._values[key]
+        return with_numbers(value, self, key) if key in self._expected.continuing else value
+
+    def _run(
+        self, name: str, said: str, function: Any, flat: list[Any], spec: TreeSpec,
+        *, reads: bool = False,
+    ) -> Any:  # fmt: skip
+        """A call that is made here."""
+        own = [one for one in flat if isinstance(one, Deferred) and one._step is self]
+        if not self._whole and self.open:
+            if any(one._plain is None for one in own):
+                due = self._due()
+                wanted = (due.name or type(due.module).__name__) if due is not None else "nothing"
+                self.diverged = self.diverged or f"{said} where {wanted} was due"
+                self._materialise()
+            elif not reads and name not in self._expected.reading:
+                # Nobody knows what it does to the values: what was made of them is made before.
+                if any(reference() is not None for reference in self._pending.values()):
+                    self._materialise()
+                self._touched.update(one._key for one in own)
+        return call_plain(function, flat, spec)
+
+    def _materialise(self) -> None:
+        """Make all calls that were matched, on the batch itself.
+
+        What they read was what it was when they were matched, and may have been written to since.
+        """
+        if self._whole:
+            return
+        self._whole = True
+        tensors = range(len(self.handed))
+        if any(version(self._values[key]) != self._versions[key] for key in tensors):
+            raise LostError(
+                "a tensor of the batch was written to by a call that was not seen to write when "
+                "the step was recorded, and then a value was asked for that is made of it: run "
+                "the program with --partition declared"
+            )
+        values = {key: self._values[key] for key in tensors}
+        calls = self._expected.variant_as_sent(self._came.variant).calls
+        for call in calls[: self.matched]:
+            if not call.moves:
+                continue
+            with call.surroundings.applied():
+                made = call.make(values)
+            for out, one in zip(call.outs, made, strict=True):
+                if out is not None:
+                    values.setdefault(out.key, one)
+        for key, reference in self._pending.items():
+            if (deferred := reference()) is not None:
+                deferred._plain = values[key]
+        for key in self._expected.crossing & values.keys():
+            if self._versions.get(key) == version(self._values.get(key, values[key])):
+                found = difference(values[key], self._values[key])
+                self.difference = self.difference or found or ""
+
+
+class Comparison(Replay):
+    """One step with all calls made here; ``difference`` says what came otherwise."""
+
+    def __init__(
+        self, expected: Expected, variant: Variant, tensors: Sequence[torch.Tensor], came: Came
+    ) -> None:
+        super().__init__(expected, variant, tensors, came)
+        self._made: dict[int, torch.Tensor] = {}
+
+    def _give(self, due: PrefixCall, flat: list[Any], function: Any) -> Any:
+        if not due.moves:
+            return super()._give(due, flat, function)
+        made = tree_flatten(call_plain(function, flat, due.spec))[0]
+        for out, one in zip(due.outs, made, strict=True):
+            if out is not None and out.key not in self._values:
+                self._values[out.key], self._versions[out.key] = one, version(one)
+                if out.key in self._expected.crossing:
+                    self._compare(out.key, one)
+        return super()._give(due, flat, function)
+
+    def _compare(self, key: int, own: torch.Tensor) -> None:
+        found = compared(own, self._came, key)
+        self.difference = self.difference or found
+
+    def _output(self, key: int) -> Any:
+        if key in self._expected.crossing:
+            return self._given(key)
+        return with_numbers(self._values[key], self, key)
+
+
+def compared(own: Any, came: Came, key: int) -> str:
+    """How a value differs, bit by bit and in memory, from what came for it; "": not at all."""
+    if not isinstance(own, torch.Tensor):
+        return f"value {key} is no tensor there"
+    return difference(plain_of(own), relaid(came.values[key], came.metas[key])) or ""
+
+
+def relaid(tensor: torch.Tensor, meta: Meta) -> torch.Tensor:
+    """A tensor that came, as it lay in memory where it was made."""
+    if Meta.of(tensor).stride == meta.stride and not meta.offset:
+        return tensor
+    if any(not stride and size > 1 for size, stride in zip(meta.shape, meta.stride, strict=True)):
+        return tensor  # one number in several places
+    extent = meta.offset + 1
+    for size, stride in zip(meta.shape, meta.stride, strict=True):
+        extent += (size - 1) * stride
+    with torch.no_grad():
+        base = torch.empty(max(extent, 0), dtype=tensor.dtype)
+        made = base.as_strided(meta.shape, meta.stride, meta.offset)
+        return made.copy_(tensor).detach()
+
+
+def _writes(traits: Any) -> bool:
+    return bool(traits & {Trait.MUTATED, Trait.OPAQUE})
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
