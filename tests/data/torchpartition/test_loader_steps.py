@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import random
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
+import torch._dynamo
+import torch.utils.checkpoint
 from torch import nn
 
 from penstock.data.partition.proof import Phase
@@ -30,6 +35,8 @@ def _everything_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plan, "_worth", lambda *figures: "")
     plain = nn.Module.__call__
     yield
+    torch._dynamo.reset()
+    gc.collect()
     while nn.Module.__call__ is not plain:
         unwatch()
 
@@ -53,42 +60,41 @@ class Training:
         self.program, self.batch = program, batch
         self.loader = LoaderSteps("the loader")
 
-    def run(self, epochs: int = 4, steps: int = 12, **options: Any) -> list[Any]:
+    def run(self, epochs: int = 4, steps: int = 12) -> list[Any]:
         """Its losses, under observation; asserts that they are what they are without."""
         torch.manual_seed(1)
         random.seed(1)
         batches = [[self.batch() for _ in range(steps)] for _ in range(epochs)]
-        alone = self._losses(copy.deepcopy(batches), lambda batch: batch, lambda: None)
-        losses = self._watched(batches, **options)
+        alone = self._losses(copy.deepcopy(batches))
+        losses = self._watched(batches)
         for number, (one, other) in enumerate(zip(losses, alone, strict=True)):
             assert torch.equal(one, other), f"step {number} of {len(alone)}: {self.loader.state}"
         return losses
 
-    def _losses(self, batches: Any, deliver: Any, end: Any) -> list[Any]:
+    def _losses(self, batches: Any) -> list[Any]:
+        torch.manual_seed(2)
+        random.seed(2)
+        step = self.program()
+        return [step(batch).detach().clone() for epoch in batches for batch in epoch]
+
+    def _watched(self, batches: Any) -> list[Any]:
         torch.manual_seed(2)
         random.seed(2)
         step = self.program()
         losses = []
         for epoch in batches:
-            for batch in epoch:
-                losses.append(step(deliver(batch)).detach().clone())
-                end()
+            losses += [step(batch).detach().clone() for batch in self.delivered(epoch)]
         return losses
 
-    def _watched(self, batches: Any, elsewhere: bool = True) -> list[Any]:
-        torch.manual_seed(2)
-        random.seed(2)
-        step = self.program()
-        losses = []
-        for epoch in batches:
-            stage = self.loader.begin_epoch()
-            if stage is not None:
-                stage = pickle.loads(cloudpickle.dumps(stage))
-            for batch in epoch:
-                made = stage(copy.deepcopy(batch)) if stage is not None and elsewhere else batch
-                losses.append(step(self.loader.deliver(made)).detach().clone())
-                self.loader.end_step()
-        return losses
+    def delivered(self, epoch: list[Any]) -> Iterator[Any]:
+        """As a loader gives them: what is asked for ends the step before."""
+        stage = self.loader.begin_epoch()
+        if stage is not None:
+            stage = pickle.loads(cloudpickle.dumps(stage))
+        for batch in epoch:
+            self.loader.end_step()
+            yield self.loader.deliver(stage(copy.deepcopy(batch)) if stage else batch)
+        self.loader.end_step()
 
 
 def trained(program: Callable[[nn.Module], Callable[[Any], torch.Tensor]], width: int = 16) -> Step:
@@ -262,18 +268,6 @@ def test_the_last_batch_of_an_epoch_moves_too(sizes: tuple[int, ...]) -> None:
     assert loader.moved == 25 - 11
 
 
-def after(steps: int, then: Callable[[], Any]) -> Callable[[], bool]:
-    """Whether so many calls have been made; ``then``: done once they have."""
-    count = iter(range(1_000_000))
-
-    def due() -> bool:
-        if found := next(count) == steps:
-            then()
-        return found
-
-    return due
-
-
 LATER: dict[str, Callable[[Any, Any], Any]] = {
     "an operator that was not recorded": lambda x, own: x.max(),
     "a draw": lambda x, own: F.dropout(x),
@@ -328,3 +322,231 @@ def test_what_happens_later_is_seen_and_every_loss_is_right(
     training = Training(program(loss, make))
     training.run(epochs=4, steps=12)
     assert training.loader.moved >= 5, training.loader.state.proof.why
+
+
+def ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Some programs take the next batch before they use the last one."""
+    last: Any = None
+    for number, batch in enumerate(batches):
+        if number:
+            yield last
+        last = batch
+    yield last
+
+
+def test_a_program_that_takes_the_next_batch_first_is_understood() -> None:
+    class Ahead(Training):
+        def delivered(self, epoch: list[Any]) -> Iterator[Any]:
+            yield from ahead(super().delivered(epoch))
+
+    training = Ahead(program(plain_loss))
+    training.run(epochs=5)
+    assert training.loader.moved >= 30, training.loader.state.proof.why
+
+
+class Doubled(torch.autograd.Function):
+    """A function with a gradient of its own, which reads what is looked at."""
+
+    @staticmethod
+    def forward(context: Any, weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(x)
+        return weight * x * 2
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        (x,) = context.saved_tensors
+        return (gradients[0] * x * 2).sum(), None
+
+
+def scripted() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(lambda x: (x * 3).relu(), torch.rand(4, 16))
+
+
+USES: dict[str, Callable[[torch.Tensor, nn.Module, Any], Any]] = {
+    "autograd function": lambda x, head, own: Doubled.apply(own.weight, x),
+    "checkpoint": lambda x, head, own: torch.utils.checkpoint.checkpoint(
+        own.layer, x, use_reentrant=False
+    ),
+    "vmap": lambda x, head, own: torch.vmap(lambda row: row.sin() * 2)(x),
+    "scripted": lambda x, head, own: own.scripted[0](x),
+    "deep copy": lambda x, head, own: copy.deepcopy(x),
+    "pickle": lambda x, head, own: pickle.loads(pickle.dumps(x)),
+    "rows": lambda x, head, own: torch.stack(list(x)),
+    "numbers": lambda x, head, own: torch.tensor(x.tolist()),
+    "NumPy": lambda x, head, own: torch.from_numpy(x.numpy() * 2),
+    "memory": lambda x, head, own: x + (x.data_ptr() != 0),
+    "the last one": lambda x, head, own: x + own.kept(x),
+    "inference": lambda x, head, own: own.inferred(x),
+    "its own memory": lambda x, head, own: (x * 2).add_(1),
+    "a view written to": lambda x, head, own: own.view_written(x),
+    "text": lambda x, head, own: x * len(repr(x)),
+    "equal": lambda x, head, own: x if torch.equal(x, x) else x * 2,
+    "grad": lambda x, head, own: own.penalty(x, head),
+    "chunks": lambda x, head, own: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "out": lambda x, head, own: torch.add(x, 1, out=torch.empty(0)),
+    "attention": lambda x, head, own: own.attention(x),
+    "recurrent": lambda x, head, own: own.recurrent(x.unsqueeze(1))[0][:, 0],
+}
+
+
+class Own(nn.Module):
+    """What programs have beside their frozen parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.layer = nn.Linear(16, 16)
+        self.layers = nn.TransformerEncoderLayer(16, 2, 16, batch_first=True)
+        self.recurrent = nn.GRU(16, 16, batch_first=True)
+        self.scripted = [scripted()]
+        self.last: Any = None
+
+    def kept(self, x: torch.Tensor) -> Any:
+        last, self.last = self.last, x
+        return 0 if last is None else last
+
+    def inferred(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            y = x * 2
+            y.add_(1)
+        return y.clone()
+
+    def view_written(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        first = y[:, 0]
+        y[:, 0] = 5
+        return y + first[:, None]
+
+    def penalty(self, x: torch.Tensor, head: nn.Module) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (found,) = torch.autograd.grad(head(x).sum(), x, create_graph=True)
+        return x.detach() + found
+
+    def attention(self, x: torch.Tensor) -> Any:
+        self.layers.eval()  # trained, and asked without gradients: the way of the fast path
+        with torch.no_grad():
+            return self.layers(x.unsqueeze(1))[:, 0]
+
+
+@pytest.mark.parametrize("name", USES)
+def test_whatever_a_program_does_with_what_moves_every_loss_is_the_same(name: str) -> None:
+    def make() -> Any:
+        return encoder(), Own()
+
+    def loss(batch: Any, parts: Any, head: nn.Module) -> torch.Tensor:
+        encode, own = parts
+        pixels, labels = batch
+        with torch.no_grad():
+            hidden = encode(normal(pixels))
+        return F.cross_entropy(head(USES[name](hidden, head, own)), labels)
+
+    training = Training(program(loss, make))
+    training.run()
+    assert training.loader.moved == 25, training.loader.state.proof.why
+
+
+def test_a_compiled_module_is_given_what_it_always_gets() -> None:
+    seen: list[type] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        def run(*values: Any) -> Any:
+            seen.extend(type(one) for one in values)
+            return graph.forward(*values)
+
+        return run
+
+    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+        compiled = torch.compile(head[0], backend=backend)
+        with torch.no_grad():
+            hidden = encode(normal(batch[0]))
+        return F.cross_entropy(head[1:](compiled(hidden)), batch[1])
+
+    training = Training(program(loss))
+    training.run()
+    assert training.loader.moved == 25, training.loader.state.proof.why
+    assert set(seen) <= {torch.Tensor, nn.Parameter}
+
+
+def test_a_program_that_compiles_a_function_is_left_alone() -> None:
+    @torch.compile(backend="eager")
+    def normal_fast(pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.float() / 255
+
+    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+        return F.cross_entropy(head(encode(normal_fast(batch[0]))), batch[1])
+
+    training = Training(program(loss))
+    training.run()
+    assert training.loader.moved == 0
+    assert "normal_fast" in training.loader.state.proof.why
+
+
+def test_a_program_that_asks_for_the_type_is_found_out() -> None:
+    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+        pixels, labels = batch
+        x = normal(pixels)
+        hidden = encode(x if type(x) is torch.Tensor else x * 2)
+        return F.cross_entropy(head(hidden), labels)
+
+    training = Training(program(loss))
+    with pytest.raises(AssertionError, match="step 1 of"):  # where it was first looked at
+        training.run()
+    loader = training.loader
+    assert (loader.moved, loader.compared) == (0, 1)
+    assert "in a step that nobody looked at" in loader.state.proof.why
+
+
+def ema(batch: Any, parts: Any, head: nn.Module) -> torch.Tensor:
+    encode, every = parts
+    if next(every[0]) % every[1] == 0:
+        for parameter in encode.parameters():
+            parameter.data.mul_(0.99)
+    return plain_loss(batch, encode, head)
+
+
+def noisy(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            hidden = encode(change(normal(batch[0])))
+        return F.cross_entropy(head(hidden), batch[1])
+
+    return loss
+
+
+def normalising() -> nn.Module:
+    return frozen(
+        nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 16))
+    )
+
+
+STAYS: dict[str, tuple[Any, Any, str]] = {
+    "a teacher that follows in each step": (
+        ema, lambda: (encoder(), (iter(range(1000)), 1)), "Mutated"
+    ),
+    "a teacher that follows in each second step": (
+        ema, lambda: (encoder(), (iter(range(1000)), 2)), "Mutated"
+    ),
+    "statistics": (plain_loss, lambda: normalising().train(), "Mutated"),
+    "Python's numbers": (noisy(lambda x: x * random.random()), encoder, "Varying"),
+    "draws": (noisy(lambda x: x + torch.randn_like(x)), encoder, "Random"),
+    "dropout": (noisy(F.dropout), encoder, "Random"),
+    "branches": (noisy(lambda x: x if x[0, 0, 0, 0] > 0.5 else x * 2), encoder, "not alike|Pinned"),
+    "memory": (noisy(lambda x: x + x.data_ptr() * 0), encoder, "Pinned|Mutated"),
+    "trained": (plain_loss, lambda: encoder().requires_grad_(), "Trained"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_is_stateful_stays_and_says_why(name: str) -> None:
+    loss, make, reason = STAYS[name]
+    training = Training(program(loss, make))
+    training.run()
+    loader = training.loader
+    encoders = {"Sequential", "nn.functional.conv2d", "conv2d"}
+    moved = moved_names(loader) if loader.plan is not None else []
+    assert not encoders & set(moved)
+    assert loader.plan is None or any(
+        re.search(reason, item.why) for item in loader.plan.items
+    ) or re.search(reason, loader.state.proof.why)  # fmt: skip

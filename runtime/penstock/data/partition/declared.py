@@ -94,9 +94,12 @@ def ask(state: Declared, kind: Kind | None) -> tuple[Declared, Mode]:
     return state, mode
 
 
-def record(state: Declared, signature: str) -> Declared:
-    """The call was recorded, as `ask` said; ``signature``: the digest of what it was."""
-    event = Recorded(_EPOCH, _MEMBER, state.step, signature)
+def record(state: Declared, signature: str, step: int | None = None) -> Declared:
+    """The call was recorded, as `ask` said; ``signature``: the digest of what it was.
+
+    ``step``: of an earlier `ask`; None: of the last one.
+    """
+    event = Recorded(_EPOCH, _MEMBER, state.step if step is None else step, signature)
     return replace(state, proof=apply(state.proof, event))
 
 
@@ -109,9 +112,12 @@ def choose(state: Declared, function: str) -> Declared:
     return replace(state, proof=apply(state.proof, Chosen(_EPOCH, function, why)))
 
 
-def compare(state: Declared, kind: Kind, difference: str | None) -> Declared:
-    """A result was held against the program's own, as `ask` said."""
-    proof = apply(state.proof, Compared(_EPOCH, _MEMBER, state.step, difference))
+def compare(
+    state: Declared, kind: Kind, difference: str | None, step: int | None = None
+) -> Declared:
+    """A result was held against the program's own, as `ask` said; ``step``: as for `record`."""
+    at = state.step if step is None else step
+    proof = apply(state.proof, Compared(_EPOCH, _MEMBER, at, difference))
     if difference is not None or len(state.kinds) >= MAX_KINDS:
         return replace(state, proof=proof)
     return replace(state, proof=proof, kinds=state.kinds | {kind})
@@ -126,12 +132,11 @@ def give_up(state: Declared, why: str) -> Declared:
     return replace(state, proof=apply(proof, event))
 
 
-def diverge(state: Declared, why: str) -> Declared:
+def diverge(state: Declared, why: str, step: int) -> Declared:
     """The step called other things than were recorded, and was run as written."""
-    event = Diverged(_EPOCH, _MEMBER, state.step, why)
-    return replace(state, proof=apply(state.proof, event))
+    return replace(state, proof=apply(state.proof, Diverged(_EPOCH, _MEMBER, step, why)))
 
 
-def skip(state: Declared) -> Declared:
+def skip(state: Declared, step: int) -> Declared:
     """The step that was to be compared made no calls that could be."""
-    return replace(state, proof=apply(state.proof, NotCompared(_EPOCH, _MEMBER, state.step)))
+    return replace(state, proof=apply(state.proof, NotCompared(_EPOCH, _MEMBER, step)))

@@ -14,7 +14,9 @@ import hashlib
 import itertools
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -30,7 +32,8 @@ from penstock.data.partition.declared import Declared, Kind
 from penstock.data.partition.proof import Mode, Phase
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors
-from penstock.data.torchpartition.observation.deferred import Meta
+from penstock.data.torchpartition.observation.compiled import compiled_function
+from penstock.data.torchpartition.observation.deferred import Meta, alive
 from penstock.data.torchpartition.observation.modules import (
     FrozenModules,
     Witness,
@@ -52,6 +55,8 @@ LEFT_ALONE: Final = 1
 MAX_VARIANTS: Final = 8
 MAX_UNUSED: Final = 100
 """Steps in a row in which the program does not make the calls that moved."""
+MAX_NOT_COMPARED: Final = 10
+"""Steps in a row that were to be compared and made other calls."""
 _numbers = itertools.count(1 << 32)
 """Of calls; those of declared functions are others."""
 
@@ -93,6 +98,23 @@ class Sent:
         return Witness(expected, lambda key, own: compared(own, came, key))
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """A step that is looked at.
+
+    Attributes:
+        work: who looks; None: nobody.
+        number: of the step, in the proof.
+        kind: of what came for it.
+        decides: it is one of those that are recorded to see what may move.
+    """
+
+    work: Recorder | Replay | Witness | None
+    number: int
+    kind: Kind | None
+    decides: bool = True
+
+
 class LoaderSteps:
     """See the module's docstring; it has what `LoaderCalls` has for declared functions."""
 
@@ -117,10 +139,8 @@ class LoaderSteps:
         self._others: list[Recording] = []
         self._classes: set[Any] = set()
         self._sent: Sent | None = None
-        self._open: Recorder | Replay | None = None
-        self._witness: Witness | None = None
-        self._recorded = False  # the step under way is one of those that decide
-        self._kind: Kind | None = None
+        self._open: deque[_UnderWay] = deque()
+        self._ahead = False
         self._unused = self._not_compared = 0
         self._watching = False
 
@@ -129,7 +149,8 @@ class LoaderSteps:
 
         ``why_not``: the loader's batches cannot have results.
         """
-        self.end_step()
+        while self._open:
+            self._end(self._open.popleft())
         slower = self._pace.begin_epoch(moved=self._sent is not None)
         if why := why_not or (slower if self._sent is not None else ""):
             self.give_up(why)
@@ -152,6 +173,10 @@ class LoaderSteps:
         self._pace.step(self._clock())
         self.steps += 1
         if self.state.phase is Phase.FELL_BACK or self.steps <= LEFT_ALONE:
+            self._let_go()
+            return batch
+        if self.steps == LEFT_ALONE + 1 and (name := compiled_function()):
+            self.give_up(f"the program compiles {name}, which would be given other tensors")
             return batch
         tensors = BatchTensors(batch)
         if tensors.problem:
@@ -161,19 +186,24 @@ class LoaderSteps:
 
     def end_step(self) -> None:
         """The program wants its next batch, or has no more."""
-        step, self._open = self._open, None
-        witness, self._witness = self._witness, None
-        if isinstance(step, Recorder):
-            self._end_recorded(step)
-        elif step is not None:
-            self._end_replayed(step)
-        if witness is not None:
-            self._end_witnessed(witness)
+        if not self._ahead and len(self._open) == 1:
+            work = self._open[0].work
+            # Some programs take the next batch before they use the last one.
+            self._ahead = isinstance(work, Recorder) and not work.called
+        while len(self._open) > self._ahead:
+            self._end(self._open.popleft())
+        self._let_witness_see()
 
     def give_up(self, why: str) -> None:
         """The program runs as written from now on; said once."""
         if self.state.phase is not Phase.FELL_BACK:
             self._tell(declared.give_up(self.state, why), why)
+
+    def _let_go(self) -> None:
+        """Calls of modules are seen as long as anybody has a tensor that is looked at."""
+        if self._watching and not self._open and not alive():
+            self._watching = False
+            unwatch()
 
     def _came(self, results: Sequence[Result]) -> Came | None:
         """What came for the step that begins."""
@@ -188,31 +218,46 @@ class LoaderSteps:
         return self._sent.came(result)
 
     def _begin(self, batch: Any, tensors: BatchTensors, came: Came | None) -> Any:
-        self._kind = None if came is None else Kind(came.place, str(tensors.shapes))
-        self.state, mode = declared.ask(self.state, self._kind)
+        kind = None if came is None else Kind(came.place, str(tensors.shapes))
+        self.state, mode = declared.ask(self.state, kind)
         if mode is Mode.RECORD or (mode is Mode.RAW and self._is_new(tensors)):
-            self._recorded = mode is Mode.RECORD
-            return self._look(batch, Recorder(tensors, self._frozen, self._clock))
+            work = Recorder(tensors, self._frozen, self._clock)
+            return self._look(batch, work, None, decides=mode is Mode.RECORD)
         if mode is Mode.RAW or came is None:
+            if self._ahead:
+                self._open.append(_UnderWay(None, self.state.step, None))
             return batch
         sent = self._sent
         assert sent is not None, "something came"
         variant = sent.prefix.variants[came.variant]
         if mode is Mode.PARTITIONED:
-            return self._look(batch, Replay(sent.expected, variant, tensors.tensors, came))
-        witness = sent.witness(came) if self.compared % 2 else None
+            replay = Replay(sent.expected, variant, tensors.tensors, came)
+            return self._look(batch, replay, kind)
+        witness = None if self.compared % 2 else sent.witness(came)
         if witness is not None:
-            self._witness = witness
-            add_witness(witness)
+            self._watch()
+            self._open.append(_UnderWay(witness, self.state.step, kind))
+            self._let_witness_see()
             return batch
-        return self._look(batch, Comparison(sent.expected, variant, tensors.tensors, came))
+        comparison = Comparison(sent.expected, variant, tensors.tensors, came)
+        return self._look(batch, comparison, kind)
 
-    def _look(self, batch: Any, step: Recorder | Replay) -> Any:
+    def _look(
+        self, batch: Any, work: Recorder | Replay, kind: Kind | None, *, decides: bool = True
+    ) -> Any:
+        self._watch()
+        self._open.append(_UnderWay(work, self.state.step, kind, decides))
+        return with_tensors(batch, work.handed)
+
+    def _watch(self) -> None:
         if not self._watching:
             self._watching = True
             watch()
-        self._open = step
-        return with_tensors(batch, step.handed)
+
+    def _let_witness_see(self) -> None:
+        """A step that nobody looks at begins when those before it are over."""
+        if self._open and isinstance(self._open[0].work, Witness):
+            add_witness(self._open[0].work)
 
     def _is_new(self, tensors: BatchTensors) -> bool:
         """Whether a batch is of sizes that were not recorded, and are to be."""
@@ -224,21 +269,29 @@ class LoaderSteps:
         self._classes.add(sizes)
         return tensors.kinds == _kinds(self.plan.recording)
 
-    def _end_recorded(self, step: Recorder) -> None:
-        found = step.finish()
-        if step.problem:
-            self.give_up(step.problem)
-        elif not self._recorded:
+    def _end(self, step: _UnderWay) -> None:
+        if isinstance(step.work, Recorder):
+            self._end_recorded(step.work, step)
+        elif isinstance(step.work, Witness):
+            self._end_witnessed(step.work, step)
+        elif step.work is not None:
+            self._end_replayed(step.work, step)
+
+    def _end_recorded(self, work: Recorder, step: _UnderWay) -> None:
+        found = work.finish()
+        if work.problem:
+            self.give_up(work.problem)
+        elif not step.decides:
             if self.plan is not None and fits(self.plan, found):
                 self._others.append(found)
-        else:
+        elif self.state.phase is Phase.RECORDING:
             if not self.state.proof.seen:  # the first of a new round
                 self._recordings = []
             self._recordings.append(found)
             unlike = self._recordings[0].signature().difference(found.signature())
-            state = declared.record(self.state, found.signature().digest)
+            state = declared.record(self.state, found.signature().digest, step.number)
             self._tell(state, f"its steps are not alike: {unlike}" if unlike else "")
-            if self.state.proof.recorded_alike and self.state.phase is Phase.RECORDING:
+            if self.state.proof.recorded_alike:
                 self._choose()
 
     def _choose(self) -> None:
@@ -270,48 +323,47 @@ class LoaderSteps:
                     "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
                 )
 
-    def _end_replayed(self, step: Replay) -> None:
-        step.finish()
-        assert self._kind is not None, "something came"
-        if step.changed:
-            self.give_up(step.changed)
-        elif step.difference:
-            self._tell(declared.compare(self.state, self._kind, _said(step.difference)))
-        elif step.diverged:
-            self._tell(declared.diverge(self.state, step.diverged))
-        elif not step.complete:
-            self._end_unused(compared=isinstance(step, Comparison))
-        elif isinstance(step, Comparison):
-            self._end_compared()
+    def _end_replayed(self, work: Replay, step: _UnderWay) -> None:
+        work.finish()
+        if work.changed:
+            self.give_up(work.changed)
+        elif work.difference:
+            self._end_compared(step, work.difference)
+        elif work.diverged:
+            self._tell(declared.diverge(self.state, work.diverged, step.number))
+        elif not work.complete:
+            self._end_unused(step, compared=isinstance(work, Comparison))
+        elif isinstance(work, Comparison):
+            self._end_compared(step)
         else:
             self.moved += 1
             self._unused = 0
 
-    def _end_witnessed(self, witness: Witness) -> None:
-        remove_witness(witness)
-        assert self._sent is not None, "something came"
-        assert self._kind is not None, "something came"
-        if found := next((one for one in witness.seen.values() if one), ""):
-            found = f"in a step that nobody looked at, {found}"
-            self._tell(declared.compare(self.state, self._kind, _said(found)))
-        elif len(witness.seen) < len(self._sent.plan.crossing):
-            self._end_unused(compared=True)
+    def _end_witnessed(self, work: Witness, step: _UnderWay) -> None:
+        remove_witness(work)
+        if found := next((one for one in work.seen.values() if one), ""):
+            self._end_compared(step, f"in a step that nobody looked at, {found}")
+        elif self._sent is None or len(work.seen) < len(self._sent.plan.crossing):
+            self._end_unused(step, compared=True)
         else:
-            self._end_compared()
+            self._end_compared(step)
 
-    def _end_compared(self) -> None:
-        assert self._kind is not None, "something came"
+    def _end_compared(self, step: _UnderWay, difference: str = "") -> None:
+        assert step.kind is not None, "something came"
         self.compared += 1
         self._unused = self._not_compared = 0
-        self._tell(declared.compare(self.state, self._kind, None))
+        if difference and (threads := torch.get_num_threads()) > 1:
+            difference += f"; data workers compute with one thread, and the program with {threads}"
+        found = difference or None
+        self._tell(declared.compare(self.state, step.kind, found, step.number))
 
-    def _end_unused(self, *, compared: bool) -> None:
+    def _end_unused(self, step: _UnderWay, *, compared: bool) -> None:
         """The program did not make the calls, or not all of them."""
         self._unused += 1
         if compared:
             self._not_compared += 1
-            self._tell(declared.skip(self.state))
-        if self._unused >= MAX_UNUSED or self._not_compared >= MAX_VARIANTS:
+            self._tell(declared.skip(self.state, step.number))
+        if self._unused >= MAX_UNUSED or self._not_compared >= MAX_NOT_COMPARED:
             self.give_up("the program does not make the calls that were recorded")
 
     def _tell(self, state: Declared, why: str = "") -> None:
@@ -320,9 +372,6 @@ class LoaderSteps:
             return
         if state.phase is Phase.FELL_BACK:
             self._sent = None
-            if self._watching:
-                self._watching = False
-                unwatch()
             if self._look_only is not None:
                 self._look_only(self.plan, why or state.proof.why)
                 return
@@ -334,10 +383,3 @@ class LoaderSteps:
 
 def _kinds(recording: Recording) -> tuple[Any, ...]:
     return tuple((path, *recording.metas[key].kind) for key, path in enumerate(recording.paths))
-
-
-def _said(difference: str) -> str:
-    threads = torch.get_num_threads()
-    if threads > 1:
-        return f"{difference}; data workers compute with one thread, and the program with {threads}"
-    return difference

@@ -13,7 +13,8 @@ memory itself, past PyTorch, gets an error and never a wrong number.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
@@ -71,12 +72,29 @@ class Step(Protocol):
         """The tensor that one of its own stands for."""
 
 
+@dataclass
+class _Count:
+    alive: int = 0
+
+
+_count: Final = _Count()
+
+
+def alive() -> int:
+    """How many there are, whoever has them."""
+    return _count.alive
+
+
 class Deferred(torch.Tensor):
     """See the module's docstring; made by `with_numbers` and `without_numbers`."""
 
     _step: Step
     _key: int
     _plain: torch.Tensor | None
+
+    def __del__(self) -> None:
+        """One fewer."""
+        _count.alive -= 1
 
     __hash__ = object.__hash__  # the same before and after it has numbers
 
@@ -104,6 +122,7 @@ def with_numbers(plain: torch.Tensor, step: Step, key: int) -> Deferred:
     """One that stands for a tensor that is there."""
     made: Deferred = plain.as_subclass(Deferred)
     made._step, made._key, made._plain = step, key, plain
+    _count.alive += 1
     return made
 
 
@@ -119,6 +138,7 @@ def without_numbers(meta: Meta, step: Step, key: int) -> Deferred:
     )
     torch._C._set_throw_on_mutable_data_ptr(made)
     made._step, made._key, made._plain = step, key, None
+    _count.alive += 1
     return made
 
 

@@ -183,13 +183,15 @@ def unwatch() -> None:
 
 
 def add_witness(witness: Witness) -> None:
-    """Tell it of calls; see `Witness`."""
-    _watch.witnesses.append(witness)
+    """Tell it of calls, once; see `Witness`."""
+    if witness not in _watch.witnesses:
+        _watch.witnesses.append(witness)
 
 
 def remove_witness(witness: Witness) -> None:
     """It has seen enough."""
-    _watch.witnesses.remove(witness)
+    if witness in _watch.witnesses:
+        _watch.witnesses.remove(witness)
 
 
 def _call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -119,6 +119,11 @@ class Recorder:
             return self._observe(call, flat, operator)
         return call_plain(operator, flat, spec)
 
+    @property
+    def called(self) -> bool:
+        """Whether anything was called with a value of the step."""
+        return bool(self._calls or self._ends or self._entered)
+
     def plain(self, tensor: Deferred) -> torch.Tensor:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
         assert tensor._plain is not None, "all are computed"
@@ -246,6 +251,8 @@ class Recorder:
                 return _stays(call, Trait.PINNED, "the program looks at its numbers")
             if one.requires_grad:
                 return _stays(call, Trait.TRAINED, "")
+            if one.is_inference():
+                return _stays(call, Trait.OPAQUE, "in inference mode nobody counts what is written")
             if type(one) is not torch.Tensor or one.layout is not torch.strided:
                 return _stays(call, Trait.OPAQUE, f"it gives a {type(one).__qualname__}")
             if one.device.type != "cpu":
