@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import secrets
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
+from penstock.base.parent_death import die_with_parent
 from penstock.crds import environment as names
 from penstock.data.applying import Choice, verdict
 from penstock.data.call_guard import guard_calls
@@ -45,7 +45,6 @@ LOOK_SECONDS: Final = 0.5
 LEAVE_SECONDS: Final = 6.0
 RESTART_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 MAX_DATA_WORKERS: Final = 256
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def check_count(count: int) -> None:
@@ -186,7 +185,7 @@ class LocalDataPlane:
         return await asyncio.create_subprocess_exec(
             *(*command, str(os.getpid())) if outlives else command,
             env=environ,
-            preexec_fn=None if outlives else _die_with_parent,
+            preexec_fn=None if outlives else die_with_parent,
             start_new_session=True,
         )
 
@@ -251,7 +250,7 @@ async def run_program(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", code, "run", *arguments),
             env=around.environ(),
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
             start_new_session=True,
         )
         loop = asyncio.get_running_loop()
@@ -286,12 +285,6 @@ async def _check(plane: LocalDataPlane, choice: Choice) -> None:
 def _pass_on(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(number)
-
-
-def _die_with_parent() -> None:
-    """In the child: ask Linux to kill it when the command that started it is no more."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 async def _serve(making: asyncio.Task[HttpServer], listening: socket.socket) -> None:
