@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from penstock.data.protocol import (
     decode,
     encode,
 )
+from penstock.data.reporting import Reporter
+from tests.data import planes
 from tests.data.cache.daemons import daemon, files, place
 
 PLAIN = builtins.open
@@ -89,6 +92,68 @@ def test_a_pod_of_its_own_cache_starts_it_once(
         for process in started:
             if process is not None:
                 launching.end(process)
+
+
+def test_a_pod_without_memory_for_it_has_no_cache_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A training process would be killed for what its cache takes."""
+    started: list[object] = []
+    monkeypatch.setattr(launching, "start_daemon", lambda *given: started.append(given))
+    options = CacheOptions(memory_bytes=1, paths=("/data",), scope=CacheScope.POD)
+    environ = {names.POD_NAME: place()}
+    job_cache.use(options, environ, has_memory=False)
+    assert not started
+    assert interception.installed() is None
+    job_cache.use(options, environ)
+    assert len(started) == 1
+
+
+def test_a_pods_own_cache_that_has_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, started = [False], [0]
+
+    def start(*_: object) -> None:
+        started[0] += 1
+        there[0] = True
+
+    monkeypatch.setattr(launching, "start_daemon", start)
+    monkeypatch.setattr(launching, "listens", lambda _: there[0])
+    options = CacheOptions(memory_bytes=1, paths=("/data",), scope=CacheScope.POD)
+    for _ in range(3):
+        job_cache.use(options, {names.POD_NAME: "pod"})
+    assert started == [1]
+    there[0] = False
+    job_cache.use(options, {names.POD_NAME: "pod"})
+    assert started == [1], "not over and over"
+    monkeypatch.setattr(job_cache, "AGAIN_SECONDS", -1)
+    for _ in range(3):
+        job_cache.use(options, {names.POD_NAME: "pod"})
+    assert started == [2]
+
+
+def test_a_program_knows_its_options_whatever_its_cache_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, ending = threading.Event(), threading.Event()
+    given: list[dict[str, object]] = []
+
+    def use(*_: object, **how: object) -> None:
+        given.append(how)
+        asked.set()
+        ending.wait(60)
+
+    monkeypatch.setattr(job_cache, "use", use)
+    said = InputOptions(skip_bad=True)
+    reply = ConsumerReply(dispatcher="d", workers=0, options=said)
+    monkeypatch.setattr(Reporter, "report", lambda *_: reply)
+    with planes.consumer(dispatcher="127.0.0.1:9") as consumer:
+        try:
+            assert asked.wait(60)
+            assert consumer._told.is_set()
+            assert consumer.options() == said
+            assert given == [{"has_memory": False}]
+        finally:
+            ending.set()
 
 
 def test_nothing_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,10 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from penstock.base.enums import CacheScope
 from penstock.crds import environment as names
@@ -16,22 +19,55 @@ from penstock.data.protocol import CacheOptions
 
 logger = logging.getLogger(__name__)
 
+START_SECONDS: Final = 5.0
+"""For so long a pod's own cache is waited for; meanwhile its process does not report."""
+AGAIN_SECONDS: Final = 60.0
+"""After so long one that does not come up is tried again."""
+
+
+@dataclass(slots=True)
+class _PodCache:
+    """A cache that the processes of a pod keep up."""
+
+    place: str
+    memory_bytes: int
+    paths: list[str]
+    tried_at: float | None = None
+
+    def keep_up(self) -> None:
+        """Start it where it is not there: who had started it may have ended, and it with that."""
+        if launching.listens(self.place):
+            return
+        now = time.monotonic()
+        if self.tried_at is None or now - self.tried_at > AGAIN_SECONDS:
+            self.tried_at = now
+            launching.start_daemon(self.place, self.memory_bytes, self.paths, START_SECONDS)
+
+
 _lock = threading.Lock()
-_used: list[CacheOptions] = []
+_used: list[_PodCache | None] = []
 
 
-def use(options: CacheOptions | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Read the job's paths through its cache from now on; a second time does nothing.
+def use(
+    options: CacheOptions | None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    has_memory: bool = True,
+) -> None:
+    """Read the job's paths through its cache from now on; afterwards, see that it is still there.
 
     With scope Pod the first process of the pod starts the daemon; else the node has one, or files
-    are read as ever.
+    are read as ever. ``has_memory``: whether this pod was given memory for one of its own, as
+    those of data workers are; others do without, since it would be the program's memory.
     """
-    if options is None:
+    if options is None or (options.scope is CacheScope.POD and not has_memory):
         return
     with _lock:
         if _used:
+            if (pod := _used[0]) is not None:
+                pod.keep_up()
             return
-        _used.append(options)
+        _used.append(None)
         if interception.installed() is not None:
             return  # the environment has said so already
         try:
@@ -42,8 +78,8 @@ def use(options: CacheOptions | None, environ: Mapping[str, str] = os.environ) -
         place = cache_socket(environ)
         if options.scope is CacheScope.POD:
             place = pod_socket(environ)
-            if not launching.serves(place, paths):
-                launching.start_daemon(place, options.memory_bytes, paths)
+            _used[0] = pod = _PodCache(place, options.memory_bytes, paths)
+            pod.keep_up()
         interception.install(place, paths)
         if environ is os.environ:  # for interpreters that this one starts, which run the hook
             os.environ[names.CACHE_SOCKET] = place

@@ -8,7 +8,6 @@ as ever: whatever cannot be started is told in one line.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -18,9 +17,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from penstock.base.parent_death import die_with_parent
 from penstock.crds import environment as names
 from penstock.data.cache import messages
-from penstock.data.cache.client import CacheClient, CacheError
+from penstock.data.cache.client import ANSWER_SECONDS, CacheClient, CacheError
+from penstock.data.cache.connections import Connections
 from penstock.data.cache.locations import cache_socket
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ logger = logging.getLogger(__name__)
 START_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.05
 END_SECONDS: Final = 5.0
-_PR_SET_PDEATHSIG: Final = 1
 _CODE: Final = "import sys; from penstock.data.cache.commands import cache; cache(sys.argv[1:])"
 
 
@@ -41,8 +41,22 @@ def serves(place: str, paths: Sequence[str]) -> bool:
     return set(paths) <= set(report)
 
 
-def start_daemon(place: str, memory: int, paths: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    """A daemon for this user's programs; None where it does not come up, which is logged."""
+def listens(place: str) -> bool:
+    """Whether anybody is at a socket; costs little, and asks nothing."""
+    try:
+        Connections(place, ANSWER_SECONDS).connect().close()
+    except OSError:
+        return False
+    return True
+
+
+def start_daemon(
+    place: str, memory: int, paths: Sequence[str], seconds: float = START_SECONDS
+) -> subprocess.Popen[bytes] | None:
+    """A daemon for this user's programs; None where it does not come up, which is logged.
+
+    ``seconds``: for how long that is waited for.
+    """
     command = [sys.executable, "-c", _CODE, "run", "--private", "--socket", place]
     command += ["--memory", str(memory), *(f"--paths={path}" for path in paths)]
     try:
@@ -50,12 +64,12 @@ def start_daemon(place: str, memory: int, paths: Sequence[str]) -> subprocess.Po
             command,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it makes one system call
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - it makes one system call
         )
     except OSError as error:
         logger.warning("no cache: its process cannot be started: %s", error)
         return None
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if serves(place, paths):
             return process
@@ -101,9 +115,3 @@ def beside_program(
     finally:
         if process is not None:
             end(process)
-
-
-def _die_with_parent() -> None:
-    """In the child: ask Linux to kill it when who started it is no more."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
