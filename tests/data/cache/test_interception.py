@@ -153,6 +153,14 @@ READS: dict[str, Callable[[Path], Any]] = {
         np.fromfile(folder / "bytes.bin", np.uint16).tolist(),
         np.fromfile(str(folder / "bytes.bin"), ">i4", 7, offset=3).tolist(),
         np.fromfile(folder / "bytes.bin", np.uint8, 10**6).tolist(),
+        np.fromfile(folder / "bytes.bin", np.uint8, 0).tolist(),
+        np.fromfile(folder / "bytes.bin", np.uint8, offset=200_000).tolist(),
+        np.fromfile(folder / "bytes.bin", "S3", 50, offset=7).tolist(),
+        np.fromfile(folder / "bytes.bin", "M8[s]", 2, offset=7).tobytes(),
+        np.fromfile(folder / "bytes.bin", [("a", "<i2"), ("b", "u1", 3)], 20).tobytes(),
+        np.fromfile(folder / "bytes.bin", np.dtype((np.int16, 5)), 6).tolist(),
+        np.fromfile(folder / "bytes.bin", np.uint8, 5).flags.writeable,
+        np.fromfile(folder / "empty.bin").tolist(),
     ],
     "torch.load": torch_load,
     "pickle": lambda folder: pickle.loads((folder / "a.pickle").read_bytes()),
@@ -199,9 +207,33 @@ def test_reads_are_seen_and_mappings_are_counted(
         np.fromfile(folder / "bytes.bin", np.uint8)
     np.memmap(folder / "bytes.bin", np.uint8, "r")
     sqlite3.connect(folder / "data.sqlite").close()
+    sqlite3.connect(database=folder / "data.sqlite").close()
     cached.client.send_notes()
-    running.wait_for(folder, seen=before["seen"] + 30, unseen=before["unseen"] + 2)
+    running.wait_for(folder, seen=before["seen"] + 30, unseen=before["unseen"] + 3)
     assert running.stat(folder)["misses"] <= before["misses"] + 3
+
+
+def test_of_a_file_only_what_is_asked_for_is_read(
+    cached: Interception, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is larger than all copies may be is NumPy's own to read."""
+    read: list[int] = []
+    plain = program_files.CachedFile.readinto
+
+    def readinto(self: program_files.CachedFile, buffer: Any) -> int:
+        read.append(len(buffer))
+        return plain(self, buffer)
+
+    monkeypatch.setattr(program_files.CachedFile, "readinto", readinto)
+    expected = (folder / "bytes.bin").read_bytes()
+    read.clear()
+    found = np.fromfile(folder / "bytes.bin", np.uint16, 10, offset=100)
+    assert found.tobytes() == expected[100:120]
+    assert read == [20]
+    monkeypatch.setattr(program_files, "MOST_BYTES", 19)
+    assert np.fromfile(folder / "bytes.bin", np.uint16, 10, offset=100).tolist() == found.tolist()
+    assert np.fromfile(folder / "bytes.bin", np.uint8).tobytes() == expected
+    assert read == [20]
 
 
 def test_what_is_written_is_read(cached: Interception, folder: Path) -> None:

@@ -7,6 +7,7 @@ open as a database, are left alone, and counted as not seen by the cache.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -68,22 +69,53 @@ def _replace_numpy(numpy: ModuleType, one: Opener) -> None:
         offset: int = 0,
         **others: Any,
     ) -> Any:
-        whole = content(one, file) if not sep and not others else None
-        size = numpy.dtype(dtype).itemsize
-        if whole is None or not size or offset < 0 or offset > len(whole):
+        found = None
+        if not sep and not others and isinstance(file, str | bytes | os.PathLike):
+            with contextlib.suppress(OSError):  # the reader itself says what is wrong
+                found = _array(numpy, one, file, numpy.dtype(dtype), count, offset)
+        if found is None:
             return plain(file, dtype, count, sep, offset=offset, **others)
-        found = (len(whole) - offset) // size
-        if 0 <= count <= found:
-            found = count
-        elif count > found or numpy.dtype(dtype).hasobject:
-            return plain(file, dtype, count, sep, offset=offset)  # as it says it
-        return numpy.frombuffer(whole, dtype, found, offset).copy()
+        return found
 
     put(numpy, "fromfile", fromfile)
     for name in ("numpy.lib._format_impl", "numpy.lib.format"):  # of NumPy 2.3, and before
         module = sys.modules.get(name)
         if module is not None and "isfileobj" in vars(module):
             put(module, "isfileobj", _not_cached(module.isfileobj, CachedFile))
+
+
+def _array(
+    numpy: ModuleType, one: Opener, file: Any, kind: Any, count: int, offset: int
+) -> Any | None:
+    """So many items of a file from there, all if negative; None: it is for NumPy to read, or say.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    from penstock.data.cache.program.files import MOST_BYTES
+
+    if not kind.itemsize or kind.hasobject or offset < 0:
+        return None
+    raw = one.open_raw(file)
+    if raw is None:
+        return None
+    with raw:
+        left = raw.seek(0, os.SEEK_END) - offset
+        if left < 0 or count * kind.itemsize > left:
+            return None
+        wanted = count if count >= 0 else left // kind.itemsize
+        if wanted * kind.itemsize > MOST_BYTES:
+            one.note_unseen(file)
+            return None
+        found = numpy.empty(wanted, kind)
+        room = memoryview(found.reshape(-1).view(numpy.uint8)) if wanted else memoryview(b"")
+        raw.seek(offset)
+        while room:
+            got = raw.readinto(room)
+            if not got:
+                return None  # it is shorter now
+            room = room[got:]
+    return found
 
 
 def _not_cached(plain: Callable[[Any], bool], cached: type) -> Callable[[Any], bool]:
@@ -129,15 +161,15 @@ def _replace_torchvision(image: ModuleType, one: Opener) -> None:
         put(package, "read_file", read_file)
 
 
-def _counted(name: str) -> Replace:
-    """Count what a function opens, its first argument, and leave it alone."""
+def _counted(name: str, parameter: str) -> Replace:
+    """Count what a function opens, its first argument of that name, and leave it alone."""
 
     def replace(module: ModuleType, one: Opener) -> None:
         plain = getattr(module, name)
 
-        def opened(file: Any, *others: Any, **named: Any) -> Any:
-            one.note_unseen(file)
-            return plain(file, *others, **named)
+        def opened(*given: Any, **named: Any) -> Any:
+            one.note_unseen(given[0] if given else named.get(parameter))
+            return plain(*given, **named)
 
         put(module, name, opened)
 
@@ -159,8 +191,8 @@ READERS: Final[dict[str, Replace]] = {
     "cv2": _replace_cv2,
     "torchvision.io.image": _replace_torchvision,
     "h5py": _count_h5py,
-    "lmdb": _counted("open"),
-    "sqlite3": _counted("connect"),
+    "lmdb": _counted("open", "path"),
+    "sqlite3": _counted("connect", "database"),
 }
 
 
