@@ -38,7 +38,6 @@ LOAD_BATCHES: Final = "PENSTOCK_LOAD_BATCHES"  # folder with saved batches, in p
 CACHE_SOCKET: Final = "PENSTOCK_CACHE_SOCKET"  # of the node's cache: a path, or @NAME
 CACHE_PATHS: Final = "PENSTOCK_CACHE_PATHS"  # folders that are read through it, separated as PATH
 LINK_CODING: Final = "PENSTOCK_LINK_CODING"  # set by users: 0: batches are sent as they are
-PARTITION: Final = "PENSTOCK_PARTITION"  # set by users: auto, declared or never
 ENCRYPT_FRAMES: Final = "PENSTOCK_ENCRYPT_FRAMES"  # set by users: 1 hides what data connections say
 
 BRAIN_AUDIENCE: Final = "penstock-brain"

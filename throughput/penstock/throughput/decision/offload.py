@@ -13,12 +13,12 @@ by the same bounds that `capacity` has, so that the resource that binds decides:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
-from penstock.throughput.limits.cut import Cut, split, whole_batch
+from penstock.throughput.limits.cut import Cut, cuts_of, split, whole_batch
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
@@ -214,6 +214,13 @@ def _bound(found: Mapping[str, float], resources: Resources) -> str:
 def unit(profile: Profile) -> str:
     """Of its rates: of a running job only batches are counted."""
     return "batches/s" if profile.batch_size == 1 else "samples/s"
+
+
+def candidates(profile: Profile, limits: Resources) -> Iterator[Candidate]:
+    """The best of every cut, for people who want to see what was weighed."""
+    for cut in cuts_of(profile.stages):
+        if (one := _cheapest(profile, limits, cut, 0.0)) is not None:
+            yield one
 
 
 def _rate(profile: Profile, resources: Resources, cut: Cut, share: float) -> float:
