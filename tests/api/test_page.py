@@ -377,7 +377,11 @@ DECISION = {
     "policy": "MaxThroughput",
     "reason": "DataStall",
     "message": "3 data workers of 1 cores at once promise 2.50 of 18 steps/s",
-    "figures": {"data_workers": 3.0, "data_worker_cores": 1.0},
+    "figures": {
+        "data_workers": 3.0,
+        "data_worker_cores": 1.0,
+        "accelerated_data_workers": 2.0,
+    },
 }
 
 
@@ -402,7 +406,7 @@ def test_where_the_input_time_goes_and_the_schedulers_decisions_are_on_the_page(
             assert "preparation 60%" in text
             assert "bound by workers" in text
             assert "scheduler (MaxThroughput)" in text
-            assert "dataWorker: 3 \N{MULTIPLICATION SIGN} 1 CPU" in text
+            assert "dataWorker: 3 \N{MULTIPLICATION SIGN} 1 CPU, acceleratedDataWorker: 2" in text
             page = Page(text)
             anchors = {one["id"] for one in page.all("tr") if "id" in one}
             links = {one["href"] for one in page.all("a")}
@@ -444,6 +448,29 @@ def test_the_parts_of_the_time_sum_to_it() -> None:
         parts = segments(stalled, causes)
         assert sum(one.width for one in parts) == pytest.approx(WIDTH, abs=1.0)
         assert parts[0].name == "training"
+
+
+def test_stages_of_the_input_are_kept_with_the_queue(sqlite_url: str) -> None:
+    clock = Clock()
+
+    async def work() -> None:
+        async with api(sqlite_url, clock=clock) as service:
+            await service.register()
+            stages = [
+                {"made_per_second": 4.0, "busy_share": 1.0},
+                {"made_per_second": 4.0, "busy_share": 0.25},
+            ]
+            queue = {"enqueued_per_second": 4.0, "dequeued_per_second": 4.0}
+            samples = [
+                {**sample(clock.now - 1), "queue": queue},
+                {**sample(clock.now), "queue": {**queue, "stages": stages}},
+            ]
+            sent = await service.http.post("/v1/jobs/uid-1/samples", json={"samples": samples})
+            assert sent.status_code == 200
+            found = (await service.http.get("/v1/jobs/uid-1/samples")).json()["items"]
+            assert [one["queue"].get("stages") for one in found] == [None, stages]
+
+    run(work)
 
 
 def test_a_share_group_is_on_the_page_of_each_member(sqlite_url: str) -> None:

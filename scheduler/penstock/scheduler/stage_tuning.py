@@ -76,7 +76,11 @@ def begin(stages: int) -> StageTuning:
 
 
 def step(
-    tuning: StageTuning, measured: Sequence[MeasuredStage], takes: float, limits: Sequence[int]
+    tuning: StageTuning,
+    measured: Sequence[MeasuredStage],
+    takes: float,
+    limits: Sequence[int],
+    least: Sequence[int] = (),
 ) -> StageTuning:
     """The next state.
 
@@ -85,6 +89,7 @@ def step(
         measured: each stage in this interval.
         takes: batches a second that the training would take if it had to wait for none.
         limits: workers of each stage, at most.
+        least: the same at the least; one where nothing is said.
     """
     figures = [takes, *(one.rate for one in measured), *(one.busy for one in measured)]
     if not all(math.isfinite(one) and one >= 0 for one in figures) or takes <= 0:
@@ -108,7 +113,7 @@ def step(
         more = min(max(own + 1, wanted), MOST_GROWTH * own, limits[number])
         why = f"stage {number} could do {able[number] / takes:.0%} of what the training takes"
         return _with(tuning, number, more, able[number], why)
-    return _spare(tuning, able, takes)
+    return _spare(tuning, able, takes, least or (1,) * len(able))
 
 
 def _given_back(tuning: StageTuning, able: Sequence[float]) -> StageTuning | None:
@@ -125,13 +130,17 @@ def _given_back(tuning: StageTuning, able: Sequence[float]) -> StageTuning | Non
     return StageTuning(workers, None, (0, 0.0), tuning.full | {number}, why=f"{why}: given back")
 
 
-def _spare(tuning: StageTuning, able: Sequence[float], takes: float) -> StageTuning:
+def _spare(
+    tuning: StageTuning, able: Sequence[float], takes: float, fewest: Sequence[int]
+) -> StageTuning:
     """The state without workers that nothing waits for; final where there are none."""
-    least = min(takes, *able)
+    slowest = min(takes, *able)
     spare = []
     for number, own in enumerate(tuning.workers):
         needed = (
-            max(1, math.ceil(own * SPARE_RATIO * least / able[number])) if able[number] > 0 else own
+            max(fewest[number], math.ceil(own * SPARE_RATIO * slowest / able[number]))
+            if able[number] > 0
+            else own
         )
         if needed < own:
             spare.append((own - needed, number, needed))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.scheduler.model.decisions import Reason, WriteScale
+from penstock.scheduler.model.signals import QueueSignals, signals
 from penstock.scheduler.planner.planner import Planner, Settings
-from penstock.scheduler.planner.signals import QueueSignals, signals
 from penstock.scheduler.tuning import Predicted, Stage
 from tests.scheduler.planner.documents import Json, job, node, pod
 

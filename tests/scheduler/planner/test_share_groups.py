@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.scheduler.model.job_view import read_job
+from penstock.scheduler.model.signals import QueueSignals
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.planner.share_groups import Having, members_by_job, parts
-from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.tuning import Predicted, Stage
 from tests.scheduler.planner.documents import job, node, pod
 from tests.scheduler.planner.test_allocation_rounds import Life

@@ -22,6 +22,7 @@ from penstock.wire.base import (
 
 MAX_SAMPLES_PER_BATCH: Final = 256
 MAX_RANKS_PER_SAMPLE: Final = 4096
+MAX_STAGES: Final = 16
 
 
 class RankSample(WireModel):
@@ -67,6 +68,15 @@ GPU_FIELDS: Final = (
 """What a `RankSample` says of GPUs: new in this release."""
 
 
+class StageSample(WireModel):
+    """One stage of an input that is made in several: what all of its workers do."""
+
+    made_per_second: Rate
+    """Batches that they made."""
+    busy_share: Annotated[float, Field(ge=0, le=1)]
+    """Share of their time in which they made some, and waited neither for input nor for room."""
+
+
 class QueueSample(WireModel):
     """The input queue between data workers and training workers, seen by the consumer."""
 
@@ -78,6 +88,8 @@ class QueueSample(WireModel):
     """Batches that the training would take if it never waited."""
     received_bytes_per_second: Rate | None = None
     """What data workers sent, where that is known."""
+    stages: Annotated[list[StageSample], Field(max_length=MAX_STAGES)] | None = None
+    """Stages of the input, in the order in which a batch goes through them; absent: one."""
 
 
 class ShareSample(WireModel):
@@ -165,6 +177,9 @@ class SampleBatch(WireModel):
                     sample.model_copy(
                         update={
                             "share": None,
+                            "queue": sample.queue.model_copy(update={"stages": None})
+                            if sample.queue
+                            else None,
                             "roles": {
                                 role: {
                                     rank: of.model_copy(update=unsaid) for rank, of in ranks.items()

@@ -319,6 +319,8 @@ def _decision_line(decision: Allocation) -> PlanLine:
         change = f"dataWorker: {figures['data_workers']:.0f}"
         if figures["data_workers"]:
             change += f" \N{MULTIPLICATION SIGN} {figures.get('data_worker_cores', 1):.0f} CPU"
+    if "accelerated_data_workers" in figures:
+        change += f", acceleratedDataWorker: {figures['accelerated_data_workers']:.0f}"
     return PlanLine(
         number=0,
         time=clock_time(decision.time),

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from penstock.base.enums import Role
 from penstock.brain import planning
-from penstock.brain.model import gpu_use, share_figures
+from penstock.brain.model import gpu_use, share_figures, stage_figures
 from penstock.brain.model.gpu_use import GpuUse
 from penstock.brain.model.rollups import load_roles
 from penstock.brain.model.share_figures import ShareFigures
+from penstock.brain.model.stage_figures import StageFigures
 from penstock.brain.rank_columns import RankColumns, unpack
 from penstock.brain.service.samples import Reading
 from penstock.brain.store.tables import RollupRow, SampleRow
@@ -24,6 +25,7 @@ from penstock.wire.samples import (
     Sample,
     SampleView,
     ShareSample,
+    StageSample,
 )
 
 _OPTIONAL: Final[tuple[tuple[str, str, float], ...]] = (
@@ -54,6 +56,10 @@ def reading(sample: Sample) -> Reading:
         received_bytes_per_second=queue.received_bytes_per_second if queue else None,
         roles={role: _columns(ranks) for role, ranks in sample.roles.items()},
         share=_figures(sample.share) if sample.share is not None else None,
+        stages=tuple(
+            StageFigures(made_per_second=one.made_per_second, busy_share=one.busy_share)
+            for one in (queue.stages if queue else None) or ()
+        ),
     )
 
 
@@ -104,6 +110,7 @@ def _queue(row: SampleRow) -> QueueSample | None:
         dequeued_per_second=row.dequeued_per_second,
         ideal_per_second=row.ideal_per_second,
         received_bytes_per_second=row.received_bytes_per_second,
+        stages=[StageSample(**asdict(one)) for one in stage_figures.load(row.stages)] or None,
     )
 
 

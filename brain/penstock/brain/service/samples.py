@@ -9,8 +9,9 @@ from typing import Any, Final
 from penstock.base.enums import EventKind, Role
 from penstock.brain.control.metrics import BrainMetrics
 from penstock.brain.history import SampleRecord
-from penstock.brain.model import gpu_use, share_figures
+from penstock.brain.model import gpu_use, share_figures, stage_figures
 from penstock.brain.model.share_figures import ShareFigures
+from penstock.brain.model.stage_figures import StageFigures
 from penstock.brain.planning import JobEvent
 from penstock.brain.rank_columns import RankColumns, pack
 from penstock.brain.service.gpu_gauges import GpuGauges
@@ -44,6 +45,7 @@ class Reading:
     received_bytes_per_second: float | None = None
     roles: Mapping[Role, RankColumns] = field(default_factory=dict)
     share: ShareFigures | None = None
+    stages: tuple[StageFigures, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ def _row(uid: str, reading: Reading, offset: float, now: float) -> dict[str, Any
         "received_bytes_per_second": reading.received_bytes_per_second,
         "ranks": pack(reading.roles),
         "share": reading.share.dump() if reading.share is not None else None,
+        "stages": stage_figures.dump(reading.stages) if reading.stages else None,
     }
 
 

@@ -99,7 +99,7 @@ class JobRow(Table, table=True):
 class SampleRow(Table, table=True):
     """One sample. `time_seconds` is the trainer's clock and the key; `at_seconds` is the same
     moment by the server's, where the two are known to differ; `ranks` is packed (`packing`),
-    `share` JSON of `ShareFigures`."""
+    `share` JSON of `ShareFigures`, `stages` of several `StageFigures`."""
 
     __tablename__ = "samples"
     __table_args__ = (
@@ -125,6 +125,7 @@ class SampleRow(Table, table=True):
     received_bytes_per_second: float | None = Field(default=None, sa_type=Float(53))
     ranks: bytes = Field(sa_type=LargeBinary)
     share: str | None = Field(default=None, sa_type=Text, nullable=True)
+    stages: str | None = Field(default=None, sa_type=Text, nullable=True)
 
 
 class RollupRow(Table, table=True):

@@ -22,6 +22,7 @@ from penstock.client import (
     SampleBuffer,
 )
 from penstock.data.dispatcher import Dispatcher
+from penstock.data.protocol import REPORT_SECONDS
 from penstock.throughput.profiles.profile import Profile
 from penstock.trainer.brain.failure_log import FailureLog
 from penstock.trainer.brain.job_sampler import JobSampler
@@ -123,7 +124,9 @@ class BrainConnection:
         """Measure every few seconds and send what is waiting."""
         last = time.monotonic()
         while True:
-            await asyncio.sleep(SAMPLE_SECONDS)
+            while (left := last + SAMPLE_SECONDS - time.monotonic()) > 0:
+                await asyncio.sleep(min(left, REPORT_SECONDS))
+                self._sampler.note_stages(time.monotonic())
             now = time.monotonic()
             self._buffer.add(self._sampler.measure(now - last, now))
             profile = self._sampler.measure_input(now)
@@ -210,6 +213,6 @@ class BrainConnection:
                 raise
             await self._client.send_samples(self._uid, plain)
             logger.warning(
-                "the Brain is of an older release: it does not hear of GPUs or share groups"
+                "the Brain is of an older release: it does not hear of GPUs, share groups or stages"
             )
             self._plain_until = time.monotonic() + OLD_BRAIN_SECONDS

@@ -16,6 +16,7 @@ from penstock.job.protocol import GpuUsage
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
 from penstock.throughput.profiles.profile import Profile
+from penstock.trainer.brain.stage_rates import StageRates
 from penstock.trainer.cluster.job_view import PodLimits, RolePods
 from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
@@ -38,11 +39,17 @@ class JobSampler:
         self._limits: Mapping[tuple[Role, int], PodLimits] = {}
         self._accelerated: frozenset[str] = frozenset()
         self._input = JobInput()
+        self._stages = StageRates()
         self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
 
     def note_pods(self, pods: RolePods) -> None:
         """The job's pods are these now."""
         self._limits, self._accelerated = pods.limits, pods.accelerated
+
+    def note_stages(self, now: float) -> None:
+        """Look at what data workers say of the last second; to be called as often."""
+        if self._dispatcher is not None:
+            self._stages.note(self._dispatcher.workers(now), self._accelerated, now)
 
     def measure(self, interval: float, now: float) -> Sample:
         """The job as it is now; ``interval``: seconds since the last sample."""
@@ -99,6 +106,7 @@ class JobSampler:
             dequeued_per_second=queue.dequeued_per_second,
             ideal_per_second=ideal,
             received_bytes_per_second=queue.received_bytes_per_second,
+            stages=self._stages.stages(),
         )
 
     def _share(self, now: float) -> ShareSample | None:

@@ -31,6 +31,26 @@ DEFAULT_MEMORY_BYTES: Final = 2 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
+class AcceleratedWorkers:
+    """What a job may have of accelerated data workers.
+
+    Attributes:
+        request: what one asks for.
+        states_size: whether a Scale has to say its CPU and memory, as the training worker's own
+            would be too much.
+        most: that it may have.
+        least: that it is to have.
+        desired: that somebody has asked for.
+    """
+
+    request: Request
+    states_size: bool
+    most: int
+    least: int
+    desired: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """One job; `hands_off` says why its data workers are not the scheduler's business, if so."""
 
@@ -51,6 +71,8 @@ class JobView:
     least_data_workers: int = 0
     share_group: str = ""
     """The group that it shares batches with; empty: none."""
+    accelerated: AcceleratedWorkers | None = None
+    """None: there is nothing of which one could be made."""
 
     def request(self, cores: int) -> Request:
         """What a data worker of that many cores asks for."""
@@ -67,9 +89,11 @@ def read_job(document: Json) -> JobView:
     offload = Offload(said.get("offload") or Offload.AUTO)
     hands_off = _hands_off(spec, status, own, offload)
     training = data = Request()
+    accelerated: AcceleratedWorkers | None = None
     try:
         training = read_request(_pod_spec(worker), where=f"{metadata['name']}: worker")
         data = read_request(_pod_spec(own or worker), where=f"{metadata['name']}: dataWorker")
+        accelerated = _accelerated(metadata["name"], roles, status, training)
     except InvalidRequestError as error:
         hands_off = hands_off or str(error)
     greatest = own.get("maxReplicas")
@@ -92,6 +116,37 @@ def read_job(document: Json) -> JobView:
         desired_data_workers=int(counts.get("desired") or 0),
         least_data_workers=int(own.get("minReplicas") or 0),
         share_group=(said.get("share") or {}).get("group") or "",
+        accelerated=accelerated,
+    )
+
+
+def _accelerated(
+    name: str, roles: Json, status: Json, training: Request
+) -> AcceleratedWorkers | None:
+    """As the controller makes them: from the spec, or else with one of the worker's accelerators.
+
+    Raises:
+        InvalidRequestError: the template cannot be read.
+    """
+    role = Role.ACCELERATED_DATA_WORKER
+    own = roles.get(role) or {}
+    if own:
+        request = read_request(_pod_spec(own), where=f"{name}: {role.value}")
+    elif training.accelerators:
+        cores = max(1, _cores(training.milli_cpu) // training.accelerators)
+        request = replace(
+            training, milli_cpu=1000 * cores, memory_bytes=DEFAULT_MEMORY_BYTES, accelerators=1
+        )
+    else:
+        return None
+    fixed, greatest = own.get("replicas") or 0, own.get("maxReplicas")
+    counts = ((status.get("replicas") or {}).get(role)) or {}
+    return AcceleratedWorkers(
+        request=request,
+        states_size=not own,
+        most=fixed or min(MOST_DATA_WORKERS if greatest is None else greatest, MAX_REPLICAS),
+        least=fixed or int(own.get("minReplicas") or 0),
+        desired=int(counts.get("desired") or 0),
     )
 
 

@@ -12,25 +12,27 @@ Guarantees:
 - one that a model has found for some time to need fewer gives the others back;
 - no Scale is written that asks for what was asked for last;
 - a job that has data workers already, as after a restart of the planner, goes on from there;
-- jobs that share batches get together what the fastest of them needs (`share_groups`).
+- jobs that share batches get together what the fastest of them needs (`share_groups`);
+- a job whose input is made in several stages is tuned stage by stage (`staged_jobs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.base.enums import Offload, Role
 from penstock.base.quantity import format_bytes
 from penstock.scheduler.allocation_job import STARVED_RATIO, JobRates
 from penstock.scheduler.model.decisions import Reason
+from penstock.scheduler.model.job_memory import SETTLING_SECONDS, Change, Memory, Running
 from penstock.scheduler.model.job_view import JobView
+from penstock.scheduler.model.signals import QueueSignals
 from penstock.scheduler.planner.preemption import Standing
 from penstock.scheduler.planner.share_groups import Having, gain_of_all, members_by_job, parts
-from penstock.scheduler.planner.signals import QueueSignals
+from penstock.scheduler.planner.staged_jobs import StagedStep, carry_out, is_staged, next_step
 from penstock.scheduler.policies.allocate import MOVE_PAUSE_SECONDS, Allocation, allocate
-from penstock.scheduler.policies.gains import GainEstimate
 from penstock.scheduler.policies.policy import AllocationPolicy
 from penstock.scheduler.request import Request
 from penstock.scheduler.tuning import Limits, Measured, Stage, Tuning, begin, step
@@ -47,49 +49,6 @@ MEASURING_SECONDS: Final = 11.0
 
 A report's queue covers five seconds and may be five more old; a second passes on its way.
 """
-
-SETTLING_SECONDS: Final = 60.0
-"""How long after a Scale the job's status may still want something else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The data workers that a job has now."""
-
-    live: int = 0
-    ready: int = 0
-    cores: int = 0
-    """Of the largest one."""
-    since_seconds: float = float("-inf")
-    """When the newest of the job's training and data workers became ready."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What is remembered of one job from one interval to the next."""
-
-    tuning: Tuning
-    gain: GainEstimate = field(default_factory=GainEstimate)
-    seen_seconds: float = float("-inf")
-    grown_seconds: float = float("-inf")
-    asked_seconds: float = float("-inf")
-    """When the last Scale was asked for."""
-    rests_until: float = float("-inf")
-    waiting_since: float | None = None
-    starved_intervals: int = 0
-    storage_intervals: int = 0
-    """In a row, in which it waited for its storage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Other data workers for one job, as the roles of a Scale."""
-
-    job: JobView
-    roles: Mapping[str, Any]
-    reason: Reason
-    message: str
-    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +119,7 @@ class Interval:
         left_alone: dict[str, str] = {}
         kept: dict[str, Memory] = {}
         steps: dict[str, _Step] = {}
+        staged: dict[str, StagedStep] = {}
         sharing = members_by_job(jobs)
         signals = _with_parts(jobs, running, signals, sharing)
         for uid, job in sorted(jobs.items()):
@@ -190,13 +150,17 @@ class Interval:
                 left_alone[uid] = "its report is of a time before its last change had effect"
                 kept[uid] = memory
                 continue
+            if job.accelerated is not None and is_staged(now, job.accelerated, memory, found):
+                staged[uid] = next_step(now, job, job.accelerated, memory, found, have)
+                continue
             steps[uid] = self._step(job, memory, found, have, shared_cores)
         rates = {uid: self._rates(one, now) for uid, one in steps.items()}
         _share(steps, rates, signals, sharing)
+        rates |= {uid: one.rates(now) for uid, one in staged.items()}
         for uid, rate in rates.items():
             if (problem := rate.problem()) is not None:
                 left_alone[uid] = problem
-        allocation = self._allocate(now, steps, rates, left_alone, has_room, sharing)
+        allocation = self._allocate(now, steps, staged, rates, left_alone, has_room, sharing)
         changes, notices = [], []
         for uid, one in steps.items():
             change, kept[uid] = self._carry_out(now, one, rates[uid], allocation, left_alone)
@@ -205,12 +169,17 @@ class Interval:
             notice, kept[uid] = _of_storage(one, rates[uid], kept[uid])
             if notice is not None:
                 notices.append(notice)
+        for uid, stage in staged.items():
+            kept[uid] = stage.memory
+            if uid not in left_alone:
+                change, kept[uid] = carry_out(now, stage, rates[uid], allocation.grow.get(uid, 0))
+                changes += [change] if change is not None else []
         standings = {
             uid: Standing(
                 0.0 if uid in left_alone else self._policy.key(rates[uid]),
                 1000 * kept[uid].tuning.surplus_cores,
             )
-            for uid in steps
+            for uid in rates
         }
         return Outcome(tuple(changes), kept, standings, left_alone, tuple(notices))
 
@@ -327,6 +296,7 @@ class Interval:
         self,
         now: float,
         steps: Mapping[str, _Step],
+        staged: Mapping[str, StagedStep],
         rates: Mapping[str, JobRates],
         left_alone: Mapping[str, str],
         has_room: HasRoom,
@@ -336,6 +306,10 @@ class Interval:
         tried: dict[tuple[str, ...], str] = {}  # by group, who tries one more in this interval
 
         def room(rate: JobRates) -> bool:
+            if rate.job in staged:
+                stage = staged[rate.job]
+                number = asked[rate.job] = asked.get(rate.job, 0) + 1
+                return number <= stage.more and has_room(stage.job, stage.request(), number, False)
             one = steps[rate.job]
             if not one.grows:
                 return False
@@ -362,7 +336,7 @@ class Interval:
         resting = {
             uid for uid, one in steps.items() if now - one.memory.grown_seconds < MOVE_PAUSE_SECONDS
         }
-        sound = [rates[uid] for uid in steps if uid not in left_alone]
+        sound = [rate for uid, rate in rates.items() if uid not in left_alone]
         return allocate(sound, self._policy, room, resting)
 
     def _carry_out(

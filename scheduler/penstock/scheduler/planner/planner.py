@@ -25,20 +25,15 @@ from penstock.scheduler.model.decisions import (
     SetDeletionCost,
     WriteScale,
 )
+from penstock.scheduler.model.job_memory import Change, Memory, Running
 from penstock.scheduler.model.job_view import JobView
+from penstock.scheduler.model.signals import QueueSignals
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
-from penstock.scheduler.planner.allocation_rounds import (
-    Change,
-    Interval,
-    Memory,
-    Outcome,
-    Running,
-)
+from penstock.scheduler.planner.allocation_rounds import Interval, Outcome
 from penstock.scheduler.planner.pod_pinning import Pinner
 from penstock.scheduler.planner.preemption import FIRST_TO_GO, Preemption, Standing
 from penstock.scheduler.planner.share_groups import members_by_job
-from penstock.scheduler.planner.signals import QueueSignals
 from penstock.scheduler.policies.registry import make_allocation_policy
 from penstock.scheduler.request import Request
 
@@ -108,14 +103,11 @@ class Planner:
         for action in room.actions:
             if not isinstance(action, WriteScale) or action.job_uid not in memories:
                 continue
-            memory = memories[action.job_uid]
-            left = (action.roles.get(Role.DATA_WORKER.value) or {}).get("replicas")
-            if left is not None:
-                why = "data workers made room for accelerators"
-                tuning = replace(memory.tuning, data_workers=left, why=why)
-                memories[action.job_uid] = replace(
-                    memory, tuning=tuning, asked_seconds=now, grown_seconds=now
-                )
+            for role in DATA_ROLES:
+                left = (action.roles.get(role.value) or {}).get("replicas")
+                if left is not None:
+                    memory = memories[action.job_uid]
+                    memories[action.job_uid] = memory.drained(role, left, now)
         self.memories = memories
 
     def allocate(self, now: float, signals: Mapping[str, QueueSignals]) -> tuple[Plan, Outcome]:
@@ -182,6 +174,7 @@ class Planner:
         found = {}
         for uid in self.state.jobs:
             pods = self.state.data_workers(uid)
+            accelerated = self.state.data_workers(uid, Role.ACCELERATED_DATA_WORKER)
             training = (
                 pod
                 for pod in self.state.of_job.get(uid, {}).values()
@@ -191,8 +184,10 @@ class Planner:
                 live=len(pods),
                 ready=sum(pod.ready for pod in pods),
                 cores=max((pod.pod.held.milli_cpu for pod in pods), default=0) // 1000,
+                accelerated_ready=sum(pod.ready for pod in accelerated),
                 since_seconds=max(
-                    (pod.ready_seconds for pod in (*pods, *training)), default=float("-inf")
+                    (pod.ready_seconds for pod in (*pods, *accelerated, *training)),
+                    default=float("-inf"),
                 ),
             )
         return found

@@ -18,8 +18,10 @@ from penstock.scheduler.service.connections.brain_connection import (
     snapshot_of,
 )
 from penstock.scheduler.service.metrics import Metrics
+from penstock.scheduler.stage_tuning import MeasuredStage
 from penstock.wire import QueueSample, RoleUse, SampleView
 from penstock.wire.cluster import MAX_NODES
+from penstock.wire.samples import StageSample
 from tests.scheduler.planner.documents import node, pod
 
 NOW = 1_800_000_000.0
@@ -53,6 +55,19 @@ def test_without_it_the_waiting_of_the_workers_says_so() -> None:
     found = read_sample(SampleView(**sample(queue=queue, roles={Role.WORKER: use})))
     assert found is not None
     assert found.dequeue == pytest.approx(4.0)
+
+
+def test_stages_are_told_where_there_are_several() -> None:
+    stages = [
+        StageSample(made_per_second=2.0, busy_share=1.0),
+        StageSample(made_per_second=2.0, busy_share=0.5),
+    ]
+    found = read_sample(SampleView(**sample(queue=QueueSample(**QUEUE, stages=stages))))
+    assert found is not None
+    assert found.stages == (MeasuredStage(2.0, 1.0), MeasuredStage(2.0, 0.5))
+    one = read_sample(SampleView(**sample(queue=QueueSample(**QUEUE))))
+    assert one is not None
+    assert one.stages == ()
 
 
 def test_a_job_without_a_queue_has_no_signals() -> None:

@@ -18,9 +18,10 @@ from penstock.client.errors import NotFoundError
 from penstock.scheduler.fragmentation import fragmentation, of_cluster, stranded_accelerators
 from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.model.decisions import Record
-from penstock.scheduler.planner.signals import QueueSignals, signals
+from penstock.scheduler.model.signals import QueueSignals, signals
 from penstock.scheduler.request import WHOLE_DEVICE_MILLI
 from penstock.scheduler.service.metrics import Metrics
+from penstock.scheduler.stage_tuning import MeasuredStage
 from penstock.scheduler.tuning import Predicted
 from penstock.wire import Allocation, ClusterSnapshot, InputView, Node, SampleView
 from penstock.wire.cluster import MAX_ALLOCATIONS, MAX_NODES
@@ -130,6 +131,10 @@ def read_sample(sample: SampleView, known: InputView | None = None) -> QueueSign
         wait_share=None if workers is None else workers.wait_share,
         received_bytes=None if queue is None else queue.received_bytes_per_second,
         predicted=None if known is None else read_input(known, sample.time),
+        stages=[
+            MeasuredStage(one.made_per_second, one.busy_share)
+            for one in (queue.stages if queue is not None else None) or ()
+        ],
     )
 
 

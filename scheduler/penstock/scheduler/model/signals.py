@@ -11,9 +11,11 @@ itself receives none, and waits for data only as much as it says.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.scheduler.stage_tuning import MeasuredStage
 from penstock.scheduler.tuning import Predicted
 
 MOST_WAIT: Final = 0.95
@@ -36,6 +38,8 @@ class QueueSignals:
     bytes_per_second: float = 0.0
     predicted: Predicted | None = None
     """What a model of the job says; None: there is none."""
+    stages: tuple[MeasuredStage, ...] = ()
+    """The stages in which the input is made; fewer than two: one."""
 
     @property
     def ideal_throughput(self) -> float:
@@ -61,6 +65,7 @@ def signals(
     wait_share: float | None,
     received_bytes: float | None = None,
     predicted: Predicted | None = None,
+    stages: Sequence[MeasuredStage] = (),
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
@@ -79,5 +84,12 @@ def signals(
     elif wait_share is not None and math.isfinite(wait_share):
         wanted = dequeued / (1.0 - min(max(wait_share, 0.0), MOST_WAIT))
     return QueueSignals(
-        time_seconds, step, throughput, enqueued, wanted, received_bytes or 0.0, predicted
+        time_seconds,
+        step,
+        throughput,
+        enqueued,
+        wanted,
+        received_bytes or 0.0,
+        predicted,
+        tuple(stages) if len(stages) > 1 else (),
     )
