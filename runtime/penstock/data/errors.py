@@ -11,6 +11,10 @@ class FrameError(DataError):
     """A peer sent what is no frame, stalled within one, or went away: the connection is over."""
 
 
+class ConnectionLostError(FrameError):
+    """A peer stalled or went away: nothing that it sent was wrong."""
+
+
 class HandshakeError(DataError):
     """The two ends do not belong together: another token, another version, another protocol."""
 

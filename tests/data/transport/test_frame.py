@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from penstock.data.errors import FrameError, TooLargeError
+from penstock.data.errors import ConnectionLostError, FrameError, TooLargeError
 from penstock.data.transport import frame
 from penstock.data.transport.batch_codec import pack
 from penstock.data.transport.layout import unpack
@@ -126,6 +126,37 @@ def test_a_stall_within_a_message_ends_it(pair: Pair, receive: Receive, cut: int
     with pytest.raises(FrameError, match="stalled"):
         receive(there, room)
     assert time.monotonic() - began < 5
+
+
+def test_a_large_message_has_to_be_there_by_its_deadline(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However quickly each piece of it comes."""
+    monkeypatch.setattr(frame, "CHUNK_BYTES", 10)
+    here, there = pair
+    near, far = socket.socketpair()
+    frame.send(near, 1, [], [bytes(1000)])
+    whole = far.recv(1 << 16)
+    near.close()
+    far.close()
+    ending = threading.Event()
+
+    def trickle() -> None:
+        for at in range(0, len(whole), 10):
+            there.sendall(whole[at : at + 10])
+            if ending.wait(0.05):
+                return
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    frame.set_timeouts(here, 60)
+    try:
+        with pytest.raises(ConnectionLostError, match="stalled"):
+            frame.Reader(here).receive(room, time.monotonic() + 0.5)
+        assert thread.is_alive(), "all of it would have come"
+    finally:
+        ending.set()
+        thread.join()
 
 
 def test_a_peer_that_trickles_is_ended_too(pair: Pair, receive: Receive) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgpack
 
-from penstock.data.errors import FrameError, TooLargeError
+from penstock.data.errors import ConnectionLostError, FrameError, TooLargeError
 from penstock.data.transport.seal import PIECE_BYTES, TAG_BYTES, Seal
 
 MAGIC: Final = b"PNS1"
@@ -113,7 +113,7 @@ def send(
         else:
             _send_all(sock, [head, *body], len(head) + size)
     except OSError as error:
-        raise FrameError(_lost("while a message was sent to it", error)) from error
+        raise ConnectionLostError(_lost("while a message was sent to it", error)) from error
     return len(head) + size
 
 
@@ -195,18 +195,20 @@ def _receive(
     except BlockingIOError:
         raise TimeoutError("nothing arrived") from None
     except OSError as error:
-        raise FrameError(_lost("between two messages", error)) from error
+        raise ConnectionLostError(_lost("between two messages", error)) from error
     if got == 0:
-        raise FrameError("the other end closed the connection")
+        raise ConnectionLostError("the other end closed the connection")
     if got < len(prelude):
-        raise FrameError(f"the other end stalled or went away after {got} bytes of a message")
+        raise ConnectionLostError(
+            f"the other end stalled or went away after {got} bytes of a message"
+        )
     kind, header_bytes, body_bytes = _checked(
         *_PRELUDE.unpack(prelude), max_header_bytes=max_header_bytes
     )
     header = bytearray(header_bytes)
     body = allocate(body_bytes) if body_bytes else memoryview(b"")
-    _wait_until(sock, deadline)
-    _receive_into(sock, [memoryview(header), body] if body_bytes else [memoryview(header)])
+    views = [memoryview(header), body] if body_bytes else [memoryview(header)]
+    _receive_into(sock, views, deadline)
     return Frame(kind, _content(header), body, tuple(taken))
 
 
@@ -230,9 +232,11 @@ class Reader:
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._start = self._stop = 0  # what is in it
         self._descriptors: tuple[int, ...] = ()
+        self._deadline: float | None = None
 
-    def receive(self, allocate: Allocate) -> Frame:
+    def receive(self, allocate: Allocate, deadline: float | None = None) -> Frame:
         """As the function `receive`."""
+        self._deadline = deadline
         if self._stop - self._start < _PRELUDE.size:
             self._fill()
         prelude = self._buffer[self._start : self._start + _PRELUDE.size]
@@ -284,7 +288,7 @@ class Reader:
             if here < len(view):
                 rest.append(view[here:])
         if rest:
-            _receive_into(self._sock, rest)
+            _receive_into(self._sock, rest, self._deadline)
 
     def _fill(self) -> None:
         """Have a whole prelude: wait for anything, then for what is missing of it.
@@ -304,15 +308,16 @@ class Reader:
             if not self._stop:
                 raise TimeoutError("nothing arrived") from None
         except OSError as error:
-            raise FrameError(_lost("between two messages", error)) from error
+            raise ConnectionLostError(_lost("between two messages", error)) from error
         if not self._stop:
-            raise FrameError("the other end closed the connection")
+            raise ConnectionLostError("the other end closed the connection")
         if self._stop < _PRELUDE.size:
-            raise FrameError(
+            raise ConnectionLostError(
                 f"the other end stalled or went away after {self._stop} bytes of a message"
             )
 
     def _take(self, view: memoryview, flags: int) -> None:
+        _wait_until(self._sock, self._deadline)
         if self._passes_descriptors:
             got, control, _, _ = self._sock.recvmsg_into([view], _CONTROL_BYTES, flags)
             self._descriptors += _descriptors_in(control)
@@ -357,10 +362,13 @@ def _descriptors_in(control: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _receive_into(sock: socket.socket, views: list[memoryview]) -> None:
+def _receive_into(
+    sock: socket.socket, views: list[memoryview], deadline: float | None = None
+) -> None:
     """Fill the views, waiting for at most CHUNK_BYTES at a time."""
     wanted = sum(map(len, views))
     while wanted:
+        _wait_until(sock, deadline)
         if wanted <= CHUNK_BYTES:
             window = views
         else:
@@ -373,9 +381,11 @@ def _receive_into(sock: socket.socket, views: list[memoryview]) -> None:
         try:
             got = sock.recvmsg_into(window, 0, socket.MSG_WAITALL)[0]
         except OSError as error:
-            raise FrameError(_lost(f"{wanted} bytes before the end of a message", error)) from error
+            raise ConnectionLostError(
+                _lost(f"{wanted} bytes before the end of a message", error)
+            ) from error
         if got < sum(map(len, window)):
-            raise FrameError(
+            raise ConnectionLostError(
                 f"the other end stalled or went away {wanted - got} bytes before the end of a "
                 "message"
             )
