@@ -17,10 +17,11 @@ import psutil
 import pytest
 
 from penstock.data.cache import messages
-from penstock.data.cache.client import ANSWER_SECONDS, CacheClient, CacheError
+from penstock.data.cache.client import CacheClient, CacheError
 from penstock.data.cache.connections import Connections
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.policy import Key, Verdict, key_of
+from penstock.data.cache.timeouts import ANSWER_SECONDS
 from penstock.data.transport import frame
 from tests.data.cache.daemons import CODE, Daemon, ask, daemon, files, place, read
 from tests.data.planes import eventually

@@ -182,10 +182,10 @@ class Peer:
         self._listener.close()
 
 
-def not_as_they_say(rng: random.Random, content: bytes) -> Callable[..., None]:
-    """Answers that are cut, or have another byte, length or checksum."""
+def not_as_they_say(rng: random.Random, content: bytes) -> Callable[..., bool]:
+    """Answers that are cut, or have another byte, length or checksum; whether it was whole."""
 
-    def answer(sock: socket.socket, asked: list[Any], seal: Any) -> None:
+    def answer(sock: socket.socket, asked: list[Any], seal: Any) -> bool:
         size, crc, body = len(content), zlib.crc32(content), bytearray(content)
         match rng.randrange(6):
             case 0:
@@ -207,8 +207,9 @@ def not_as_they_say(rng: random.Random, content: bytes) -> Callable[..., None]:
                 far.close()
                 sock.sendall(whole[: rng.randrange(1, len(whole))])
                 sock.shutdown(socket.SHUT_RDWR)
-                return
+                return False
         frame.send(sock, messages.CONTENT, [size, crc], [bytes(body)], seal=seal)
+        return True
 
     return answer
 
@@ -217,25 +218,120 @@ def not_as_they_say(rng: random.Random, content: bytes) -> Callable[..., None]:
 def test_of_a_thousand_corrupt_and_cut_answers_none_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And those are counted that are wrong, not those that break off."""
     monkeypatch.setattr(peers, "CONNECT_SECONDS", 10)
-    content = random.Random(1).randbytes(500)
-    evil = Peer(not_as_they_say(random.Random(2), content))
+    content, told = random.Random(1).randbytes(500), [0, 0]
+    lie = not_as_they_say(random.Random(2), content)
+
+    def answer(*asked: Any) -> None:
+        told[lie(*asked)] += 1
+
+    evil = Peer(answer)
     group = Peers("127.0.0.1:1", [evil.address], TOKEN, answer_seconds=10)
-    refused, asked = 0, 0
+    refused, number = 0, 0
     try:
-        for number in range(1_000_000):
-            name = f"{number}.bin"
-            if home_of(f"/data/{name}", ["127.0.0.1:1", evil.address]) == evil.address:
-                found, remote = group.fetch("/data", name, Key(1, number, 500, 0), lambda: None)
-                assert found is None
-                asked += 1
-                refused += remote.refused
-                if asked == 1000:
-                    break
-        assert refused == 1000
+        while sum(told) < 1000:
+            number += 1
+            key = Key(1, number, 500, 0)
+            found, remote = group.fetch("/data", f"{number}.bin", key, lambda: None)
+            assert found is None
+            refused += remote.refused
+        assert refused == told[True]
+        assert told[False] > 100
     finally:
         group.end()
         evil.close()
+
+
+class Slow:
+    """Answers that come so slowly, byte by byte, that each wait for some of it is short."""
+
+    def __init__(self) -> None:
+        self.ending = threading.Event()
+
+    def __call__(self, sock: socket.socket, asked: list[Any], seal: Any) -> None:
+        near, far = socket.socketpair()
+        frame.send(near, messages.CONTENT, [500, 0], [bytes(500)], seal=seal)
+        whole = far.recv(1 << 16)
+        near.close()
+        far.close()
+        for byte in whole:
+            sock.sendall(bytes([byte]))
+            if self.ending.wait(0.02):
+                return
+
+
+def home_at(group: Peers, address: str, length: int = 500) -> tuple[str, Key]:
+    """A file whose home is there."""
+    for number in range(1000):
+        if home_of(f"/data/{number}", group.live) == address:
+            return str(number), Key(1, number, length, 7)
+    raise AssertionError
+
+
+def test_a_peer_that_trickles_is_not_waited_for_and_has_said_nothing_wrong() -> None:
+    slow = Slow()
+    peer = Peer(slow)
+    group = Peers("127.0.0.1:1", [peer.address], TOKEN, answer_seconds=0.5)
+    try:
+        file, key = home_at(group, peer.address)
+        found, remote = group.fetch("/data", file, key, lambda: None)
+        assert found is None
+        assert remote.refused == 0
+        assert not remote.mine
+        assert not slow.ending.is_set(), "it had not said half of it"
+    finally:
+        slow.ending.set()
+        group.end()
+        peer.close()
+
+
+@pytest.mark.parametrize("length", [500, 8 << 20])
+def test_what_may_take_long_is_announced_before_it_is_waited_for(length: int) -> None:
+    """A connection that has to be made first, and many bytes; on a connection, few are not."""
+    announced = threading.Event()
+    content = bytes(length)
+
+    def answer(sock: socket.socket, asked: list[Any], seal: Any) -> None:
+        if announced.wait(30):
+            frame.send(sock, messages.CONTENT, [length, zlib.crc32(content)], [content], seal=seal)
+
+    peer = Peer(answer)
+    group = Peers("127.0.0.1:1", [peer.address], TOKEN, answer_seconds=60)
+    try:
+        file, key = home_at(group, peer.address, length)
+        found, remote = group.fetch("/data", file, key, announced.set)
+        assert found == content
+        assert not remote.read, "nobody read storage for it"
+        again: list[bool] = []
+        group._answer_seconds = 0.1  # as it may be in a group that is fast
+        group.fetch("/data", file, key, lambda: again.append(True))
+        assert bool(again) == (length > 500)
+    finally:
+        group.end()
+        peer.close()
+
+
+def test_a_name_that_cannot_be_looked_up_for_a_while_dissolves_no_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known: list[set[str] | None] = [{"127.0.0.1:1", "127.0.0.1:2"}]
+    monkeypatch.setattr(peers, "resolve", lambda _: known[0])
+    monkeypatch.setattr(Peers, "_keep", lambda _: None)
+    group = Peers("127.0.0.1:9", ["caches:1"], TOKEN)
+    assert set(group.live) == {"127.0.0.1:9", "127.0.0.1:1", "127.0.0.1:2"}
+    known[0] = None
+    group._look()
+    assert set(group.live) == {"127.0.0.1:9", "127.0.0.1:1", "127.0.0.1:2"}
+    known[0] = {"127.0.0.1:2"}
+    group._look()
+    assert set(group.live) == {"127.0.0.1:9", "127.0.0.1:2"}
+    group.end()
+
+
+def test_a_name_that_is_none_is_not_known() -> None:
+    assert peers.resolve("nobody.invalid:1") is None
+    assert peers.resolve("127.0.0.1:1") == {"127.0.0.1:1"}
 
 
 @pytest.mark.parametrize(("size", "number"), [(500, 0), ((2 << 20) + 500, 3)])

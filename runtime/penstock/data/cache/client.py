@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -23,15 +24,12 @@ from penstock.data.cache.policy import Key, key_of
 from penstock.data.cache.program.mapped import MappedPath
 from penstock.data.cache.program.ranges import Wanted
 from penstock.data.cache.program.times import ProcessTimes, job_name
+from penstock.data.cache.timeouts import ANSWER_SECONDS, announced_seconds
 from penstock.data.errors import FrameError
 from penstock.data.transport import frame
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS: Final = 0.5
-STORAGE_SECONDS: Final = 2.0
-SLOWEST_STORAGE: Final = 2 << 20
-"""While the daemon reads a file it is given two seconds, and one for so many bytes."""
 PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """For how long a daemon that failed is left alone."""
 NOTE_SECONDS: Final = 0.2
@@ -119,7 +117,7 @@ class CacheClient:
                 size, hits = len(content), int(wanted.first) if wanted else 1
                 self._note_times("memory", path, size, begun, hits=hits, hit_bytes=size)
                 return Answer(content, start=key.start + at)
-        which = [file, key.number, wanted is not None and wanted.little]
+        which = [messages.written(file), key.number, wanted is not None and wanted.little]
         found, source = self._ask(descriptor, path, which, key.length if wanted else None)
         if found.content is None:
             return found
@@ -192,7 +190,7 @@ class CacheClient:
             header = [messages.CACHE_PROTOCOL_VERSION, path, part]
             frame.send(sock, messages.ENTER, header, (), (folder,))
             answer = frame.receive(sock, messages.no_body, messages.MAX_HEADER_BYTES)
-        except (FrameError, TimeoutError, OSError) as error:
+        except (FrameError, TimeoutError, OSError, ValueError) as error:
             if sock is not None:
                 sock.close()
             raise OSError(str(error)) from error
@@ -225,10 +223,7 @@ class CacheClient:
             if answer.kind == messages.READING:
                 source = "storage"
                 size = os.fstat(descriptor).st_size if length is None else length
-                in_time = STORAGE_SECONDS + size / SLOWEST_STORAGE
-                frame.set_timeouts(sock, max(self._answer_seconds, in_time))
-                answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
-                frame.set_timeouts(sock, self._answer_seconds)
+                answer = self._announced(sock, size)
             found = _answer(answer)
             if length is not None and found.content is not None and len(found.content) != length:
                 raise FrameError(f"{len(found.content)} bytes of a range of {length}")
@@ -243,6 +238,22 @@ class CacheClient:
         self._failures = 0
         self._connections.give_back(sock)
         return found, source
+
+    def _announced(self, sock: socket.socket, size: int) -> frame.Frame:
+        """What comes after the daemon has announced that a file of that size takes longer.
+
+        Raises:
+            FrameError, TimeoutError: nothing does, in time.
+        """
+        in_time = max(self._answer_seconds, announced_seconds(size))
+        for _ in range(messages.MOST_READINGS):
+            frame.set_timeouts(sock, in_time)
+            deadline = time.monotonic() + in_time
+            answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES, deadline)
+            if answer.kind != messages.READING:
+                break
+        frame.set_timeouts(sock, self._answer_seconds)
+        return answer
 
     def note_unseen(self, path: str) -> None:
         """A file below a path was opened in a way that this cache has no part in."""

@@ -20,9 +20,10 @@ from typing import Final
 from penstock.base.parent_death import die_with_parent
 from penstock.crds import environment as names
 from penstock.data.cache import messages
-from penstock.data.cache.client import ANSWER_SECONDS, CacheClient, CacheError
+from penstock.data.cache.client import CacheClient, CacheError
 from penstock.data.cache.connections import Connections
 from penstock.data.cache.locations import cache_socket
+from penstock.data.cache.timeouts import ANSWER_SECONDS
 
 logger = logging.getLogger(__name__)
 

@@ -39,8 +39,12 @@ def checked_path(path: str) -> str:
     """A folder of the cache, as it is called everywhere.
 
     Raises:
-        ValueError: it is not absolute.
+        ValueError: it is not absolute, or no text in UTF-8.
     """
     if not path.startswith("/"):
         raise ValueError(f"{path}: must begin with /")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{os.fsencode(path)!r}: must be text in UTF-8: rename it") from None
     return os.path.normpath(path)

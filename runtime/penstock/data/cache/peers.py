@@ -1,10 +1,11 @@
 """The caches of other nodes: each file is kept by one of them, its home (`homes`).
 
 A home that is gone, slow, or answers with other bytes than it says is never waited for longer than
-`ANSWER_SECONDS` and the time that the bytes may take: the file is then read from storage, as
-without a cache. Who does not answer at all takes no part until it does again; its files have other
-homes meanwhile. Every answer carries its length and a checksum, and what does not fit is refused
-and counted. Connections are those of the data plane: both ends prove that they hold the token.
+`penstock.data.cache.timeouts` says: the file is then read from storage, as without a cache. Who
+does not answer at all takes no part until it does again; its files have other homes meanwhile.
+Every answer carries its length and a checksum, and what does not fit is refused and counted; one
+that breaks off says nothing of its sender but that it is gone. Connections are those of the data
+plane: both ends prove that they hold the token.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.base.listener import split_address
@@ -23,19 +25,19 @@ from penstock.base.log_limit import LogLimit
 from penstock.data.cache import messages
 from penstock.data.cache.homes import home_of
 from penstock.data.cache.policy import Key
-from penstock.data.errors import DataError, FrameError, HandshakeError
+from penstock.data.cache.timeouts import (
+    CONNECT_SECONDS,
+    PEER_ANSWER_SECONDS,
+    UNANNOUNCED_SECONDS,
+    answer_seconds,
+    fetch_seconds,
+)
+from penstock.data.errors import ConnectionLostError, DataError, FrameError, HandshakeError
 from penstock.data.transport import frame, handshake
 from penstock.data.transport.seal import Seal
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS: Final = 0.05
-CONNECT_SECONDS: Final = 0.2
-SLOWEST_LINK: Final = 10 << 20
-"""Bytes a second that an answer has to come with."""
-STORAGE_SECONDS: Final = 1.0
-SLOWEST_STORAGE: Final = 2 << 20
-"""While a home reads from storage it is given so long, and a second for so many bytes."""
 ATTEMPTS: Final = 4
 SLOW_ANSWERS: Final = 3
 """After so many in a row a peer takes no part."""
@@ -52,6 +54,33 @@ class Remote:
     mine: bool = False  # this node is its home, or its home is full: it may be kept here
     read: bool = False  # the home had to read it from storage
     refused: int = 0  # answers that were not what they said
+
+
+@dataclass(slots=True)
+class _Question:
+    """One file that is asked for, of however many homes."""
+
+    header: list[Any]
+    length: int
+    deadline: float
+    reading: Callable[[], None]
+    remote: Remote = field(default_factory=Remote)
+    announced: bool = False
+
+    @property
+    def left(self) -> float:
+        """Seconds until nobody waits any more."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def announce(self) -> None:
+        """Tell the program, once, that it takes longer."""
+        if self.announced:
+            return
+        self.announced = True
+        try:
+            self.reading()
+        except (FrameError, OSError) as error:
+            raise _UselessError from error  # there is nobody any more who wants the file
 
 
 class _Connection:
@@ -72,7 +101,7 @@ class _Connection:
         """Send a question."""
         try:
             frame.send(self.sock, messages.FETCH, header, seal=self._seal)
-        except FrameError as error:
+        except ConnectionLostError as error:
             raise ConnectionError(str(error)) from error
 
     def wait(self, seconds: float) -> None:
@@ -91,15 +120,26 @@ class _Connection:
             raise ConnectionError("the other end closed the connection")
 
     def receive(self, size: int, seconds: float) -> frame.Frame:
-        """The next frame of the answer, with a body of at most so many bytes."""
+        """The next frame of the answer, with a body of so many bytes or none, all of it in time.
+
+        Raises:
+            TimeoutError: it has not come, or not all of it.
+            ConnectionError: the other end went away.
+            FrameError: it is none.
+        """
 
         def allocate(body: int) -> memoryview:
             if body != size:
                 raise FrameError(f"an answer of {body} bytes for a file of {size}")
             return memoryview(bytearray(body))
 
-        frame.set_timeouts(self.sock, seconds)
-        return self._reader.receive(allocate)
+        deadline = time.monotonic() + seconds
+        try:
+            return self._reader.receive(allocate, deadline)
+        except ConnectionLostError as error:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(str(error)) from error
+            raise ConnectionError(str(error)) from error
 
 
 class _Peer:
@@ -119,7 +159,7 @@ class Peers:
         name: str,
         addresses: Sequence[str],
         token: str,
-        answer_seconds: float = ANSWER_SECONDS,
+        answer_seconds: float = PEER_ANSWER_SECONDS,
     ) -> None:
         """``name``: HOST:PORT of this daemon, as the others call it; ``addresses``: of all.
 
@@ -128,7 +168,8 @@ class Peers:
         self.name = name
         self.token = token
         self._refusals = LogLimit()
-        self._addresses = tuple(addresses)
+        self._known: dict[str, set[str]] = {address: set() for address in addresses}
+        """What each address stands for, as far as is known."""
         self._answer_seconds = answer_seconds
         self._peers: dict[str, _Peer] = {}
         self._lock = threading.Lock()
@@ -160,49 +201,47 @@ class Peers:
     ) -> tuple[memoryview | None, Remote]:
         """A file from its home; None: it is to be read from storage, see `Remote.mine`.
 
-        ``reading`` is called when the home has to read it, which may take long; ``little``: only a
-        little of a range is wanted.
+        ``reading`` is called, once at most, when it may take long: when the home has to read the
+        file, is to be connected to first, or has many bytes to send. ``little``: only a little of a
+        range is wanted.
         """
-        remote = Remote()
         item = f"{path}/{file}" + (f"#{key.number}" if key.number else "")
-        header = [path, file, key.size, key.mtime_ns, key.number, little]
+        header = [path, messages.written(file), key.size, key.mtime_ns, key.number, little]
+        deadline = time.monotonic() + fetch_seconds(key.length, self._answer_seconds)
+        question = _Question(header, key.length, deadline, reading)
+        remote = question.remote
         for _ in range(ATTEMPTS):  # of one that has just died, the files have other homes
             home = home_of(item, self.live)
             if home is None or home == self.name:
                 remote.mine = True
-                return None, remote
+                break
             try:
-                return self._ask(home, header, key.length, reading, remote), remote
+                return self._ask(home, question), remote
             except _UselessError:
-                return None, remote
+                break
             except _LostError:
-                continue
+                if question.left <= 0:
+                    break
         return None, remote
 
-    def _ask(
-        self,
-        home: str,
-        header: list[Any],
-        length: int,
-        reading: Callable[[], None],
-        remote: Remote,
-    ) -> memoryview | None:
-        connection = self._connect(home)
-        kept = False
-        in_time = self._answer_seconds + length / SLOWEST_LINK
+    def _ask(self, home: str, question: _Question) -> memoryview | None:
+        connection = self._connect(home, question)
+        kept, length, remote = False, question.length, question.remote
+        in_time = min(answer_seconds(length, self._answer_seconds), question.left)
         try:
-            connection.ask(header)
+            if in_time > UNANNOUNCED_SECONDS:
+                question.announce()
+            connection.ask(question.header)
             connection.wait(in_time)
             # Once an answer has begun, whatever is wrong with it is wrong with the answer.
             answer = connection.receive(length, in_time)
             if answer.kind == messages.READING:
                 remote.read = True
-                reading()
-                seconds = STORAGE_SECONDS + length / SLOWEST_STORAGE
-                answer = connection.receive(length, seconds)
+                question.announce()
+                answer = connection.receive(length, question.left)
             values = messages.fields(answer.kind, answer.header)
             if answer.kind == messages.OWN:
-                kept, remote.mine = True, bool(values[1])
+                kept, remote.mine = True, values[1]
                 return None
             if answer.kind != messages.CONTENT:
                 raise FrameError(f"a message of kind {answer.kind} where a file was due")
@@ -225,11 +264,12 @@ class Peers:
         finally:
             self._give_back(home, connection, kept)
 
-    def _connect(self, home: str) -> _Connection:
+    def _connect(self, home: str, question: _Question) -> _Connection:
         with self._lock:
             peer = self._peers.get(home)
             if peer is not None and peer.idle:
                 return peer.idle.pop()
+        question.announce()
         try:
             return _Connection(home, self.token, self.name)
         except (OSError, DataError) as error:
@@ -288,7 +328,11 @@ class Peers:
 
     def _look(self) -> None:
         """See who there is; those who were there stay as they are."""
-        found = {one for address in self._addresses for one in resolve(address)} - {self.name}
+        for address in self._known:
+            there = resolve(address)
+            if there is not None:  # else it is not known who left: nobody is taken to have
+                self._known[address] = there
+        found = set().union(*self._known.values()) - {self.name}
         with self._lock:
             for name in found - self._peers.keys():
                 self._peers[name] = _Peer()
@@ -304,13 +348,13 @@ class _UselessError(Exception):
     """The peer is there, and of no use for this file."""
 
 
-def resolve(address: str) -> set[str]:
-    """HOST:PORT of every address that a name stands for; none where it is not known."""
+def resolve(address: str) -> set[str] | None:
+    """HOST:PORT of every address that a name stands for; None where nobody says."""
     host, port = split_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
-        return set()
+        return None
     hosts = {str(place[4][0]) for place in found}
     return {f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts}
 

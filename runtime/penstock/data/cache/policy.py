@@ -64,6 +64,11 @@ class Key(NamedTuple):
         """Its bytes."""
         return min(RANGE_BYTES, self.size - self.start) if self.number else self.size
 
+    @property
+    def there(self) -> bool:
+        """Whether the file has such a range, or anything in it."""
+        return 0 <= self.number < MOST_RANGES and self.length > 0
+
     def range(self, number: int) -> Key:
         """A range of the same version of the file."""
         return self._replace(number=number)
@@ -179,8 +184,7 @@ class MinIOPolicy:
         """Whether files of that size are kept whole, or in ranges, as the key has it."""
         if not key.number:
             return 0 < key.size <= self.largest
-        known = 0 < key.number < MOST_RANGES
-        return known and key.size > self.largest and 0 < key.length <= self.capacity
+        return key.there and key.size > self.largest and key.length <= self.capacity
 
     def _other_versions(self, key: Key) -> list[Key]:
         """What is held of a file as it was: all of it is of one version."""

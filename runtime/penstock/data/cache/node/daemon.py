@@ -34,6 +34,7 @@ from penstock.data.cache.node.shelves import Held
 from penstock.data.cache.observed import TIMED
 from penstock.data.cache.peers import Peers
 from penstock.data.cache.policy import Key, Verdict
+from penstock.data.cache.timeouts import read_in_seconds
 from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.transport import frame, handshake
 from penstock.data.transport.newcomers import Newcomers
@@ -46,8 +47,6 @@ LOOK_SECONDS: Final = 5.0
 for in so long is gone."""
 LONGEST_NAME: Final = 200
 """Of a job, in characters."""
-SLOWEST_STORAGE: Final = 1 << 20
-"""Bytes a second below which nobody waits for what somebody else reads in."""
 
 Send = Callable[..., None]
 Serve = Callable[[socket.socket, Callable[[], None]], None]
@@ -154,14 +153,14 @@ class CacheDaemon:
     def _answer_client(
         self, sock: socket.socket, asked: frame.Frame, values: list[Any], send: Send
     ) -> None:
-        if asked.kind in (messages.CONTENT, messages.OWN, messages.FETCH):
+        if asked.kind not in messages.CLIENTS:
             raise FrameError(f"a message of kind {asked.kind} from a client")
         if values[0] != messages.CACHE_PROTOCOL_VERSION:
             send(messages.REFUSED, [f"the cache speaks version {messages.CACHE_PROTOCOL_VERSION}"])
         elif asked.kind == messages.NOTE:
-            self._note(values[1], str(values[2])[:LONGEST_NAME])
+            self._note(values[1], values[2][:LONGEST_NAME])
         elif asked.kind == messages.ENTER:
-            self._grant(str(values[1]), values[2], asked.descriptors, send)
+            self._grant(values[1], values[2], asked.descriptors, send)
         elif asked.kind == messages.STAT:
             send(messages.STAT, self.contents.report())
         elif asked.kind == messages.DROP:
@@ -172,9 +171,8 @@ class CacheDaemon:
             raise FrameError(f"{len(asked.descriptors)} open files where one was due")
         else:
             _, path, file, number, little = values
-            if type(number) is not int:
-                raise FrameError(f"a range that is none: {str(number)[:100]}")
-            self._give(asked.descriptors[0], str(path), str(file), number, bool(little), send)
+            file = messages.read_name(file)
+            self._give(asked.descriptors[0], path, file, number, little, send)
 
     def _note(self, notes: Any, job: str) -> None:
         """Take in what a client has counted; raises FrameError for what is none."""
@@ -237,7 +235,7 @@ class CacheDaemon:
         if key is not None:
             key = key.range(number)
             own_bytes = 0 if number else key.size  # what it reads of a range it says itself
-            if self._answer(key, descriptor, path, file, little, send):
+            if key.there and self._answer(key, descriptor, path, file, little, send):
                 return
         contents.note(path, misses=1, miss_bytes=own_bytes)
         send(messages.OWN, [contents.thrashes, True])
@@ -274,7 +272,7 @@ class CacheDaemon:
             if not contents.read_in(held, descriptor):
                 return False
         elif verdict is Verdict.WAIT:
-            held = contents.wait(key, 1 + size / SLOWEST_STORAGE)
+            held = contents.wait(key, read_in_seconds(size))
         if held is None:
             return False
         if read:
@@ -338,7 +336,8 @@ class CacheDaemon:
         """Answer another node, whose file this is the home of."""
         path, file, size, mtime_ns, number, little = values
         try:
-            descriptor = open_below(str(path), str(file)) if path in self.contents.counts else -1
+            file = messages.read_name(file)
+            descriptor = open_below(path, file) if path in self.contents.counts else -1
         except (OSError, ValueError):
             descriptor = -1
         try:
@@ -346,20 +345,21 @@ class CacheDaemon:
             if key is None or (key.size, key.mtime_ns) != (size, mtime_ns):
                 send(messages.OWN, [False, False])  # not here, or another version
                 return
-            if type(number) is not int:
-                raise FrameError(f"a range that is none: {str(number)[:100]}")
             key = key.range(number)
+            if not key.there:
+                send(messages.OWN, [False, False])
+                return
             if (held := self.contents.find(key, path)) is not None:
                 self._send_held(held, send)
                 return
             public = self._is_public(path, file, key)
-            verdict, held = self.contents.meet(key, path, public, little=bool(little))
+            verdict, held = self.contents.meet(key, path, public, little=little)
             if verdict in (Verdict.ADMIT, Verdict.WAIT):
                 send_or_release(send, self.contents, held, messages.READING, [])
             if verdict is Verdict.ADMIT and held is not None:
                 held = held if self.contents.read_in(held, descriptor) else None
             elif verdict is Verdict.WAIT:
-                held = self.contents.wait(key, 1 + key.length / SLOWEST_STORAGE)
+                held = self.contents.wait(key, read_in_seconds(key.length))
             if held is None:
                 send(messages.OWN, [False, True])
             else:

@@ -26,8 +26,9 @@ from penstock.base.listener import (
 )
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.daemon import CacheDaemon
-from penstock.data.cache.peers import ANSWER_SECONDS, Peers, resolve
+from penstock.data.cache.peers import Peers, resolve
 from penstock.data.cache.policy import LARGEST_BYTES
+from penstock.data.cache.timeouts import PEER_ANSWER_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class DaemonOptions:
     private: bool = False
     metrics: tuple[str, int] | None = None
     """Host and port of ``/metrics``; None: it is not served."""
-    answer_seconds: float = ANSWER_SECONDS
+    answer_seconds: float = PEER_ANSWER_SECONDS
 
 
 class CacheRunError(Exception):
@@ -123,7 +124,7 @@ def _peers(options: DaemonOptions, remote: socket.socket) -> Peers:
     if not options.token:
         raise CacheRunError("--listen: other nodes prove that they hold a token: give --token-file")
     name = options.name or address_of(remote)
-    found = sorted(resolve(name))
+    found = sorted(resolve(name) or ())
     if not found:
         raise CacheRunError(f"--name: {name}: no address of that name is known")
     return Peers(found[0], options.peers, options.token, options.answer_seconds)
