@@ -22,7 +22,7 @@ def dumps_within(value: Any, limit: int) -> bytes:
         Exception: whatever the classes of the value raise.
     """
     file = Bounded(limit)
-    _Pickler(file, limit).dump(value)
+    BoundedPickler(file, limit).dump(value)
     return file.getvalue()
 
 
@@ -47,7 +47,9 @@ class Bounded(io.BytesIO):
         return super().write(piece)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # has no types
+class BoundedPickler(cloudpickle.Pickler):  # type: ignore[misc]  # has no types
+    """Refuses what is too large before it is copied; of `dumps_within`."""
+
     def __init__(self, file: io.BytesIO, limit: int) -> None:
         super().__init__(file)
         self._limit = self._left = limit

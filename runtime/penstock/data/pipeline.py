@@ -32,6 +32,7 @@ from penstock.data.seeding import (
 )
 from penstock.data.signature import sign, signed
 from penstock.data.stages import seed_stages
+from penstock.data.weight_bundle import Weights
 
 WATCHED_FROM: Final = 8
 """Samples of a batch from which it pays to watch `Draws` instead of seeding for each."""
@@ -62,6 +63,11 @@ class Stage:
 class AnyPipeline:
     """What makes batches, and may be packed: of a dataset that is indexed, or iterated."""
 
+    @property
+    def weights(self) -> tuple[Weights, ...]:
+        """Large tensors of its functions, which are not packed with it."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Pipeline(AnyPipeline):
@@ -85,6 +91,12 @@ class Pipeline(AnyPipeline):
     """What making batches does to the dataset is the program's to see
     (`penstock.data.dataset_watch`)."""
     draws: Draws = field(default_factory=Draws, compare=False, repr=False)
+
+    @property
+    def weights(self) -> tuple[Weights, ...]:
+        """Of its ``batch_stage``, if that has any."""
+        found: tuple[Weights, ...] = getattr(self.batch_stage, "weights", ())
+        return found
 
     def make(self, seed: int, indices: Any, bad: list[Any] | None = None) -> Any:
         """The batch of these indices; a pure function of pipeline, seed and indices.
@@ -207,11 +219,12 @@ def position_of(error: BaseException) -> Any:
 
 @dataclass(frozen=True)
 class PackedPipeline:
-    """A pipeline on its way."""
+    """A pipeline on its way; ``weights``: large tensors, for those who ask for them."""
 
     digest: bytes
     signature: bytes
     blob: bytes
+    weights: tuple[Weights, ...] = field(default=(), compare=False)
 
 
 def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
@@ -231,7 +244,8 @@ def pack_pipeline(pipeline: AnyPipeline, token: str) -> PackedPipeline:
         raise NotPortableError(
             f"the dataset or collate function cannot be pickled: {type(error).__name__}: {error}"
         ) from error
-    return PackedPipeline(hashlib.sha256(blob).digest(), sign(token, blob), blob)
+    digest = hashlib.sha256(blob).digest()
+    return PackedPipeline(digest, sign(token, blob), blob, pipeline.weights)
 
 
 def open_pipeline(

@@ -15,9 +15,11 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -75,6 +77,7 @@ class LocalDataPlane:
         self.input = JobInput()
         self._token = environ.get(names.JOB_TOKEN) or secrets.token_hex(32)
         self._environ = dict(environ)
+        self._weights_dir = ""  # of its own, where the environment names none
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: dict[Kept, ProcessId | None] = {}
@@ -90,7 +93,10 @@ class LocalDataPlane:
     @property
     def program_environ(self) -> dict[str, str]:
         """What a program finds the dispatcher by."""
-        return {names.DATA_ADDRESS: self.address, names.JOB_TOKEN: self._token}
+        found = {names.DATA_ADDRESS: self.address, names.JOB_TOKEN: self._token}
+        if self._weights_dir:
+            found[names.WEIGHTS_DIR] = self._weights_dir
+        return found
 
     def environ(self) -> dict[str, str]:
         """The program's environment."""
@@ -117,6 +123,8 @@ class LocalDataPlane:
         except OSError:
             listening, running = create_listener("127.0.0.1", 0), ()  # nobody finds it there
         self.address = address_of(listening)
+        if names.WEIGHTS_DIR not in self._environ:
+            self._weights_dir = tempfile.mkdtemp(prefix="penstock-weights-")
         # To load a server takes as long as the program takes to load its own: they do it at once.
         making = asyncio.create_task(asyncio.to_thread(_server, self.dispatcher, self._token))
         self._making, self._serving = making, asyncio.create_task(_serve(making, listening))
@@ -149,6 +157,8 @@ class LocalDataPlane:
             await process.wait()
         (await self._making).should_exit = True
         await self._serving
+        if self._weights_dir:
+            shutil.rmtree(self._weights_dir, ignore_errors=True)
 
     async def end_data_workers(self) -> None:
         """The program goes on without them; what they had not made goes to itself."""

@@ -8,7 +8,6 @@ the function itself.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,8 +19,10 @@ from penstock.data.batch_difference import first_difference
 from penstock.data.errors import NotPortableError
 from penstock.data.offloading.arguments import Argument, fill, version
 from penstock.data.offloading.frozen import Draws
+from penstock.data.offloading.portable import PortableFunction
 from penstock.data.offloading.surroundings import Surroundings, place
 from penstock.data.transport.batch_codec import Packer
+from penstock.data.weight_bundle import Weights
 
 _MARK: Final = "penstock: a batch with results"
 DRAWS: Final = "it draws random numbers"
@@ -52,14 +53,14 @@ class BatchCall:
 
     Attributes:
         number: of the call, among those of its program.
-        function: pickled.
+        function: as it is sent.
         positional: arguments, as parts of the batch.
         named: likewise.
         surroundings: that the program has.
     """
 
     number: int
-    function: bytes
+    function: PortableFunction
     positional: Argument
     named: Argument
     surroundings: Surroundings
@@ -68,8 +69,13 @@ class BatchCall:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def __call__(self, batch: Any) -> Result:
-        """The call's result with a batch; never raises what the function raises."""
+    def __call__(self, batch: Any) -> Result | None:
+        """The call's result with a batch; never raises what the function raises.
+
+        None: what the function consists of has not come yet, so the program calls it.
+        """
+        if not self.function.there:
+            return None
         began = time.perf_counter()
         value, why = None, ""
         try:
@@ -80,7 +86,7 @@ class BatchCall:
 
     def _call(self, batch: Any) -> tuple[Any, str]:
         if self._opened is None:
-            self._opened = pickle.loads(self.function)  # noqa: S301 - signed with its pipeline
+            self._opened = self.function.open()  # it was signed with its pipeline
         positional = fill(self.positional, batch)
         named = fill(self.named, batch)
         before, draws = versions((positional, named)), Draws()
@@ -98,9 +104,16 @@ class BatchCalls:
 
     calls: tuple[BatchCall, ...]
 
+    @property
+    def weights(self) -> tuple[Weights, ...]:
+        """Of the functions, as far as they have any."""
+        found = (call.function.weights for call in self.calls)
+        return tuple(one for one in found if one is not None)
+
     def __call__(self, batch: Any) -> Any:
         """The batch with the results."""
-        return with_results(batch, [call(batch) for call in self.calls])
+        results = (call(batch) for call in self.calls)
+        return with_results(batch, [one for one in results if one is not None])
 
 
 def with_results(batch: Any, results: list[Result]) -> dict[str, Any]:

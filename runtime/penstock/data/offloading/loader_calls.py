@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import torch
 
-from penstock.data.bounded_pickle import dumps_within
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.offloading.arguments import Argument, BatchParts, has_leaf, leaves_of
 from penstock.data.offloading.batch_calls import (
@@ -36,12 +35,14 @@ from penstock.data.offloading.batch_calls import (
 )
 from penstock.data.offloading.frozen import Draws, Frozen
 from penstock.data.offloading.pace import Pace
+from penstock.data.offloading.portable import pack_function
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
 from penstock.data.partition.proof import Mode, Phase
 from penstock.data.partition.signature import Array, Call, Constant, Signature, Value
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
+from penstock.data.weight_bundle import MAX_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -182,16 +183,19 @@ class LoaderCall:
 
     def _choose(self) -> None:
         try:
-            blob = dumps_within(self.function.portable(), MAX_PIPELINE_BYTES)
+            function = pack_function(self.function.portable())
         except PipelineTooLargeError:
-            self.give_up(f"it has more than {MAX_PIPELINE_BYTES >> 20} MiB when pickled")
+            pickled, weights = MAX_PIPELINE_BYTES >> 20, MAX_BYTES >> 30
+            self.give_up(
+                f"it has more than {pickled} MiB when pickled, or {weights} GiB of weights"
+            )
         except Exception as error:  # noqa: BLE001 - pickling runs code of the program's classes
             self.give_up(f"it cannot be pickled: {type(error).__name__}: {error}"[:500])
         else:
             self.sent = BatchCall(
-                self.number, blob, self._positional, self._named, self._surroundings
+                self.number, function, self._positional, self._named, self._surroundings
             )
-            self._tell(declared.choose(self.state, hashlib.sha256(blob).hexdigest()))
+            self._tell(declared.choose(self.state, function.digest))
 
     def _signature(self, args: Any, kwargs: Any, value: Any) -> str:
         arguments: list[Constant | Value] = []

@@ -106,7 +106,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.arrived = self.taken = self.made_here = self.made_nearby = self.duplicates = 0
-        self.lost = self.left_out = self.received_bytes = 0
+        self.lost = self.left_out = self.received_bytes = self.weight_bytes = 0
         self.newest_left_out: deque[str] = deque(maxlen=8)
         self.waited_seconds = 0.0
         self.in_line, self.local, self.remote = Making(), Making(), Making()
@@ -115,6 +115,10 @@ class Counts:
     def add_received(self, size: int) -> None:
         """So many bytes of a batch came over a network."""
         self.received_bytes += size
+
+    def add_weights(self, size: int) -> None:
+        """So many bytes of declared functions' weights were sent to a data worker."""
+        self.weight_bytes += size
 
     def add_arrived(self, cost: Cost, size: int, *, local: bool) -> None:
         """A maker has brought a batch that was waited for."""

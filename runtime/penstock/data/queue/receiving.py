@@ -112,6 +112,8 @@ class _Receiver:
         elif kind == messages.UNWRITTEN and link.local:
             with makers.lock:
                 link.pinned.refuse(*values)
+        elif kind == messages.NEED and not link.local:
+            makers.counts.add_weights(link.send_part(*values))
         elif kind == messages.READY:
             self._take_ready(*values)
         elif kind == messages.LEAVING:

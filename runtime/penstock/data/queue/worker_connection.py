@@ -33,6 +33,7 @@ from penstock.data.transport.codings import Allowed, Coding, allow, offered
 from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import ALIVE, ALIVE_SECONDS, FIRST_PINNED, NO_BLOCK
 from penstock.data.transport.seal import Seals
+from penstock.data.weight_bundle import Weights
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,8 @@ class WorkerConnection:
         self._seal = seals.sending if seals else None
         self._bodies = ReceivedBodies()
         self._sending: bytes | None = None  # the pipeline that is being sent
+        self._sends_part = False  # of weights, which is large too
+        self._weights: dict[bytes, tuple[Weights, ...]] = {}  # by pipeline
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
         self.pinned = LentPinned(pinned or PinnedPool())
@@ -110,7 +113,7 @@ class WorkerConnection:
         """Whether it can be asked for batches of a pipeline now."""
         if self.dead or self.leaving or self.passed_over or digest is None:
             return False
-        if self._sending is not None:
+        if self._sending is not None or self._sends_part:
             return False
         return self.pipelines.get(digest) is Opened.OPEN
 
@@ -130,8 +133,10 @@ class WorkerConnection:
             if old is None:
                 return
             del self.pipelines[old]
+            self._weights.pop(old, None)
             self.send(messages.FORGET, [old])
         self.pipelines[packed.digest] = Opened.SENT
+        self._weights[packed.digest] = packed.weights
         self._sending = packed.digest
         threading.Thread(
             target=self._introduce, args=(packed,), name="penstock-pipeline", daemon=True
@@ -140,6 +145,26 @@ class WorkerConnection:
     def _introduce(self, packed: PackedPipeline) -> None:
         self.send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
         self._sent(packed.digest)
+
+    def send_part(self, digest: bytes, offset: int, size: int) -> int:
+        """Answer what was asked of the weights of a pipeline; the bytes that were sent.
+
+        Raises:
+            FrameError: it is more than may be asked for.
+        """
+        if not 0 < size <= messages.PART_BYTES or offset < 0:
+            raise FrameError(f"{size} bytes of weights at {offset} were asked for")
+        known = [one for weights in list(self._weights.values()) for one in weights]
+        found = next((one for one in known if one.digest == digest), None)
+        if found is None or offset + size > found.size:
+            self.send(messages.PART, [digest, offset, "there are no such weights here any more"])
+            return 0
+        self._sends_part = True
+        try:
+            self.send(messages.PART, [digest, offset, ""], found.read(offset, size))
+        finally:
+            self._sends_part = False
+        return size
 
     def _sent(self, digest: bytes) -> None:
         with self._flag:
@@ -185,7 +210,7 @@ class WorkerConnection:
 
         Called again and again: while a pipeline is sent there is no way for anything else.
         """
-        if not self._codings or self._sending is not None:
+        if not self._codings or self._sending is not None or self._sends_part:
             return ""  # it knows of none, or no network lies between; or later
         allowed, problem = allow(compression, offered(), self._codings)
         if allowed == self._allowed:

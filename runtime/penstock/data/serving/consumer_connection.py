@@ -30,6 +30,7 @@ from penstock.data.transport.dictionary_coding import Coded
 from penstock.data.transport.link_use import link_use
 from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
 from penstock.data.transport.seal import Seals
+from penstock.data.weights.fetching import AskedParts
 
 LEND_SECONDS: Final = 2.0
 """So long memory is waited for; then a batch is made in memory of its own."""
@@ -69,6 +70,7 @@ class ConsumerConnection:
     sending: threading.Lock = field(default_factory=threading.Lock)
     sent_at: float = field(default_factory=time.monotonic)
     allowed: Allowed = UNTOLD  # how its batches may be coded
+    parts: AskedParts = field(default_factory=AskedParts)  # of weights
     _coding: LinkCoding | None = None
 
     def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:

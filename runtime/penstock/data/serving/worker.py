@@ -76,6 +76,7 @@ from penstock.data.transport.blocks import map_shared
 from penstock.data.transport.codings import read_allowed
 from penstock.data.transport.messages import NO_BLOCK, OWN_BLOCK
 from penstock.data.transport.raised import describe, text_of
+from penstock.data.weights.fetching import WeightsKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class DataWorker:
         self._orders: deque[Callable[[], None]] = deque()  # before requests that came later
         self._packer = Packer()
         self._shared = SharedPools()
+        self._weights = WeightsKeeper()
         self.memory = BatchMemory()
         self._clock = MakingClock()
         self.figures = Figures(
@@ -192,6 +194,7 @@ class DataWorker:
                 prepare(opened, self._rank)
                 if opened.watched and not line.local:
                     line.watches[digest] = DatasetWatch(opened.dataset)
+            self._weights.provide(opened.weights, line.send, line.parts, line.name)
             line.pipelines[digest] = placed(opened, self.memory)
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
@@ -414,6 +417,9 @@ class DataWorker:
         elif kind == messages.UNMAP:
             for number in header[0]:
                 line.blocks.pop(number, None)
+        elif kind == messages.PART:
+            digest, offset, problem = header
+            line.parts.put(digest, offset, problem, received.body)
         elif kind == messages.CODINGS:
             line.allowed = read_allowed(*header)
         else:
@@ -449,6 +455,7 @@ class DataWorker:
             self._connector.pause(line.name)
             self._changed.notify_all()
         line.sock.close()
+        line.parts.close()
         line.blocks.clear()
         line.pipelines.clear()
         line.streams.drop_all()

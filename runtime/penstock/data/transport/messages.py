@@ -25,6 +25,8 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | UNWRITTEN| worker   | block, problem; only from a local worker          |                  |
 | JOIN     | training | stream, digest, member, lacks                     |                  |
 | READY    | worker   | stream, batches                                   |                  |
+| NEED     | worker   | digest, offset, bytes                             |                  |
+| PART     | training | digest, offset, problem or ""                     | part of weights  |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
@@ -45,6 +47,7 @@ says how many of its batches lie there.
 ``coding`` says how the arrays of ``bytes`` bytes are in the body, which has fewer
 (`penstock.data.transport.dictionary_coding`, `penstock.data.transport.zstd_coding`). CODINGS says
 which of them are allowed, to a data worker that named some (`penstock.data.transport.codings`).
+NEED asks for weights that the pipeline names (`penstock.data.weights`), for `PART_BYTES` at most.
 ``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
@@ -59,6 +62,7 @@ from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
 UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN, CODED, JOIN, READY, CODINGS = range(12, 22)
+NEED, PART = range(22, 24)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
@@ -69,6 +73,8 @@ SILENCE_SECONDS: Final = 20.0
 """An end that says nothing for so long is lost. The term of a lease of `penstock.data.ledger`."""
 ALIVE_SECONDS: Final = 4.0
 MAX_TEXT: Final = 16_384
+PART_BYTES: Final = 1 << 20
+"""Of weights in one message: what else is to be said waits for no more."""
 
 _FIELDS: Final = {
     PIPELINE: 2,
@@ -90,6 +96,8 @@ _FIELDS: Final = {
     UNWRITTEN: 2,
     JOIN: 4,
     READY: 2,
+    NEED: 3,
+    PART: 3,
     LEAVING: 0,
     ALIVE: 0,
 }

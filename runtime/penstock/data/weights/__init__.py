@@ -1,0 +1,1 @@
+"""Large tensors of declared functions: named by their bytes, and once on each node."""
