@@ -10,7 +10,6 @@ it. Any doubt ends it: the program then runs as written, and one line says why.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import time
@@ -26,6 +25,7 @@ from penstock.data.errors import PipelineTooLargeError
 from penstock.data.offloading.arguments import Built, Leaf
 from penstock.data.offloading.batch_calls import BatchCall, BatchCalls, Result, split
 from penstock.data.offloading.pace import Pace
+from penstock.data.offloading.portable import PortableFunction
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
@@ -71,9 +71,10 @@ class Sent:
         self.plan = planned
         blob = dumps_within(self.prefix, MAX_PIPELINE_BYTES)
         self.expected = Expected(planned, frozen, blob)
-        self.digest = hashlib.sha256(blob).hexdigest()
+        function = PortableFunction(blob, None)
+        self.digest = function.digest
         whole, none = Built(tuple, (), (Leaf(()),)), Built(dict, (), ())
-        self.call = BatchCall(next(_numbers), blob, whole, none, Surroundings.here())
+        self.call = BatchCall(next(_numbers), function, whole, none, Surroundings.here())
 
     def came(self, result: Result) -> Came | None:
         """What came with a batch; None: it is of sizes for which there is no variant."""
