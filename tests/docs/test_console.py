@@ -61,6 +61,8 @@ NOT_TYPED: Final = {
     ("docs/tasks/gpu.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
     ("examples/criteo/README.md", "python"): EXAMPLE + "test_criteo.py",
+    ("examples/diffusion/README.md", "python"): EXAMPLE + "test_offloaded.py",
+    ("examples/diffusion/README.md", "penstock run"): EXAMPLE + "test_offloaded.py",
     ("examples/digits/README.md", "python"): EXAMPLE + "test_digits_alone.py",
     ("examples/imagenet/README.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("examples/imagenet/README.md", "python"): EXAMPLE + "test_imagenet.py",

@@ -104,6 +104,21 @@ def test_a_tokeniser_of_texts_and_options_moves() -> None:
     assert all(one["n"].tolist() == [2, 1] and one["most"] == 2 for one in calls)
 
 
+def test_columns_of_words_are_parts_of_the_batch_as_default_collate_makes_them() -> None:
+    def hashed(columns: list[tuple[str, ...]], names: tuple[str, ...]) -> torch.Tensor:
+        return torch.tensor([[len(one) for one in column] for column in columns]) + len(names)
+
+    def batch() -> dict[str, Any]:
+        return {"words": [("a", "bc"), ("def", "")], "image": torch.rand(4, 6)}
+
+    look_up = declare(hashed)
+    program = Program(lambda b: look_up(b["words"], ("word", "and another")), batch)
+    for _ in range(2):
+        returned = program.epoch(20)
+    assert look_up.offloaded.moved == 9, look_up.offloaded.why
+    assert all(one.tolist() == [[3, 4], [5, 2]] for one in returned)
+
+
 def test_a_function_of_the_whole_batch_and_one_of_several_parts_move_side_by_side() -> None:
     def whole(batch: dict[str, Any]) -> Any:
         return batch["image"] * 2

@@ -16,6 +16,8 @@ import torch
 
 MAX_LEAVES: Final = 1000
 MAX_DEPTH: Final = 8
+MAX_NAMES: Final = 8
+"""A tuple of so few texts that is none of the batch's may be the names of something."""
 _CONSTANTS: Final = (
     bool,
     int,
@@ -61,7 +63,7 @@ class BatchParts:
 
     def __init__(self, batch: Any) -> None:
         self._tensors: dict[int, tuple[weakref.ref[Any], int, Leaf]] = {}
-        self._texts: list[tuple[Leaf, list[Any]]] = []
+        self._texts: list[tuple[Leaf, list[str] | tuple[str, ...]]] = []
         for path, value in _leaves(batch, (), 0):
             if len(self._tensors) + len(self._texts) == MAX_LEAVES:
                 break
@@ -69,7 +71,7 @@ class BatchParts:
             if isinstance(value, torch.Tensor):
                 self._tensors[id(value)] = weakref.ref(value), version(value), leaf
             else:
-                self._texts.append((leaf, list(value)))
+                self._texts.append((leaf, value[:]))
 
     def argument(self, value: Any, depth: int = 0) -> Argument | None:
         """A value as parts of the batch and constants; None: it has other parts."""
@@ -85,7 +87,9 @@ class BatchParts:
         if type(value) not in (list, tuple, dict) or depth == MAX_DEPTH:
             return None
         if _is_texts(value):
-            return next((leaf for leaf, texts in self._texts if texts == value), None)
+            found_texts = next((leaf for leaf, texts in self._texts if texts == value), None)
+            if found_texts or type(value) is list or len(value) > MAX_NAMES:
+                return found_texts
         keys = tuple(value) if type(value) is dict else ()
         found = []
         for one in value.values() if keys else value:
@@ -136,7 +140,7 @@ def fill(argument: Argument, batch: Any) -> Any:
 
 
 def _leaves(value: Any, path: tuple[Any, ...], depth: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if isinstance(value, torch.Tensor) or (type(value) is list and _is_texts(value)):
+    if isinstance(value, torch.Tensor) or _is_texts(value):
         yield path, value
     elif depth == MAX_DEPTH:
         return
@@ -149,4 +153,5 @@ def _leaves(value: Any, path: tuple[Any, ...], depth: int) -> Iterator[tuple[tup
 
 
 def _is_texts(value: Any) -> bool:
-    return type(value) is list and bool(value) and all(type(one) is str for one in value)
+    """Whether it is what ``default_collate`` makes of a text of each sample, or as a list."""
+    return type(value) in (list, tuple) and bool(value) and set(map(type, value)) == {str}
