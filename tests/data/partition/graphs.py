@@ -1,4 +1,8 @@
-"""Random graphs of steps, and what a partition of one costs, written down without any flow."""
+"""Random graphs of steps, and what a partition of one costs, written down without any flow.
+
+All seconds and prices are whole numbers of some power of two, so that what costs the same has the
+same sum, and ties are ties.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def random_graph(
                 "op",
                 tuple(inputs),
                 chance.randrange(6),
-                (*seconds, chance.uniform(0.1, 6)),
+                (*seconds, chance.randrange(6, 384) / 64),
                 frozenset(own),
             )
         )
@@ -40,7 +44,7 @@ def random_graph(
 def random_prices(chance: random.Random, stages: int = 3) -> Prices:
     return Prices(
         tuple(chance.choice([0.5, 1.0, 2.0]) for _ in range(stages)),
-        tuple(chance.choice([0.0, 0.3, 1.0]) for _ in range(stages - 1)),
+        tuple(chance.choice([0.0, 0.25, 1.0]) for _ in range(stages - 1)),
     )
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from penstock.data.errors import FrameError, NotPortableError
-from penstock.data.transport.batch_codec import Packer, pack
+from penstock.data.transport.batch_codec import ARRAY, MANY_TEXTS, TEXTS, Packer, pack
 from penstock.data.transport.layout import COPIED_BELOW, unpack
 
 
@@ -72,6 +72,8 @@ TREES = st.recursive(
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)
         | st.dictionaries(st.text(max_size=3) | st.integers(-5, 5), inner, max_size=3)
+        | st.lists(st.text(max_size=3), min_size=MANY_TEXTS, max_size=2 * MANY_TEXTS)
+        | st.lists(st.text(max_size=3), min_size=MANY_TEXTS, max_size=MANY_TEXTS).map(tuple)
     ),
     max_leaves=6,
 )
@@ -165,6 +167,51 @@ def test_what_cannot_be_sent_is_named(batch: Any) -> None:
 def test_a_structure_from_a_liar_is_refused(structure: Any) -> None:
     with pytest.raises((FrameError, NotPortableError)):
         unpack(msgpack.packb(structure), memoryview(bytearray(64)), 64)
+
+
+def test_many_texts_are_two_arrays() -> None:
+    words = [[f"column {column}: {row:x}" for row in range(256)] for column in range(26)]
+    packed = pack(words)
+    assert len(packed.structure) < 1000
+    same(through([tuple(column) for column in words]), [tuple(column) for column in words])
+    mixed = [["\U0001f600", "ß", ""] * 10, ["a"] * 20 + [1]]
+    same(through(mixed), mixed)
+
+
+def test_texts_that_are_no_unicode_are_not_sent() -> None:
+    with pytest.raises(NotPortableError, match="cannot be sent"):
+        pack(["\udc80.jpg"] * MANY_TEXTS)
+
+
+LENGTHS, CHARACTERS = [ARRAY, "<i8", [2], None], [ARRAY, "|u1", [3], None]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "body"),
+    [
+        ([LENGTHS, CHARACTERS], np.array([2, 2], "<i8").tobytes()),
+        ([LENGTHS, CHARACTERS], np.array([-1, 4], "<i8").tobytes()),
+        ([LENGTHS, [ARRAY, "<i8", [3], None]], b""),
+        ([LENGTHS], b""),
+        ([LENGTHS, CHARACTERS, CHARACTERS], b""),
+        ([LENGTHS, [0, "abc"]], b""),
+        ([[ARRAY, "<i8", [2, 1], None], CHARACTERS], b""),
+    ],
+)
+def test_texts_from_a_liar_are_refused(nodes: list[Any], body: bytes) -> None:
+    sent = bytearray(256)
+    sent[: len(body)] = body
+    sent[64:67] = b"abc"
+    with pytest.raises(FrameError):
+        unpack(msgpack.packb([TEXTS, False, *nodes]), memoryview(sent), 256)
+
+
+def test_bytes_that_are_no_texts_are_refused() -> None:
+    sent = bytearray(256)
+    sent[:16] = np.array([1, 2], "<i8").tobytes()
+    sent[64:67] = b"\xff\xfe\xfd"
+    with pytest.raises(FrameError, match="cannot be read"):
+        unpack(msgpack.packb([TEXTS, False, LENGTHS, CHARACTERS]), memoryview(sent), 256)
 
 
 def bodies(packed: Any) -> bytearray:

@@ -29,6 +29,7 @@ from penstock.data.transport.batch_codec import (
     PLAIN,
     SCALAR,
     TENSOR,
+    TEXTS,
     TUPLE,
 )
 
@@ -100,6 +101,8 @@ class Layout:
             return lambda arrays: arrays[at]
         if kind in (LIST, TUPLE, DICT, NAMED):
             return self._container(*node)
+        if kind == TEXTS:
+            return self._texts(*node)
         if kind == PLAIN:
             value = node[1]
         elif kind == BIG:
@@ -112,6 +115,14 @@ class Layout:
         else:
             raise FrameError(f"a batch with a node of kind {kind!r}")
         return lambda arrays: value
+
+    def _texts(self, kind: int, together: Any, *nodes: Any) -> _Build:
+        lengths, characters = (self._read(node) for node in nodes if node[0] == ARRAY)
+        make: Callable[[list[Any]], Any] = tuple if together else list
+        for leaf, wanted in zip(self._leaves[-2:], (np.int64, np.uint8), strict=True):
+            if leaf.dtype != wanted or leaf.torch_type is not None or len(leaf.shape) != 1:
+                raise FrameError(f"a batch whose texts are {leaf.dtype} of shape {leaf.shape}")
+        return lambda arrays: make(_divided(lengths(arrays), characters(arrays)))
 
     def _container(self, kind: int, *content: Any) -> _Build:
         make: Callable[[list[Any]], Any]
@@ -163,6 +174,22 @@ def _leaf(kind: int, name: Any, shape: Any, order: Any) -> _Leaf:
         raise FrameError(f"a batch with dimensions in the order {order!r}")
     inverse = None if order is None else tuple(sorted(range(len(shape)), key=order.__getitem__))
     return _Leaf(dtype, torch_type, apart, tuple(shape), inverse, size)
+
+
+def _divided(lengths: np.ndarray[Any, Any], characters: np.ndarray[Any, Any]) -> list[str]:
+    """Texts of so many characters each, which are together in UTF-8.
+
+    Raises:
+        FrameError: they are not.
+    """
+    try:
+        text = characters.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise FrameError(f"a batch whose texts cannot be read: {error}") from error
+    if (lengths < 0).any() or int(lengths.sum()) != len(text):
+        raise FrameError(f"a batch whose texts have {len(text)} characters, and not what is said")
+    ends = np.cumsum(lengths).tolist()
+    return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _named(name: str) -> Any:
