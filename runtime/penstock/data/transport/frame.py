@@ -109,7 +109,8 @@ def send(
         if descriptors:
             rights = array.array("i", descriptors).tobytes()
             sent = sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-            _send_all(sock, [head[sent:], *body], len(head) + size - sent)
+            if left := len(head) + size - sent:  # else it may have been answered, and closed
+                _send_all(sock, [head[sent:], *body], left)
         else:
             _send_all(sock, [head, *body], len(head) + size)
     except OSError as error:
