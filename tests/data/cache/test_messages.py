@@ -20,7 +20,7 @@ from penstock.data.cache.node.daemon import CacheDaemon
 from penstock.data.cache.policy import RANGE_BYTES
 from penstock.data.errors import FrameError
 from penstock.data.transport import frame
-from tests.data.cache.daemons import ask, place, read
+from tests.data.cache.daemons import ask, place, read, until
 
 VERSION = messages.CACHE_PROTOCOL_VERSION
 
@@ -94,6 +94,42 @@ def test_who_says_something_else_is_hung_up_on(kind: int, header: Any, tmp_path:
             frame.receive(sock, messages.no_body)
 
 
+def test_a_thread_that_cannot_be_started_costs_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    start, failed = threading.Thread.start, threading.Event()
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "penstock-cache" and not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    contents = Contents(1 << 20, [str(tmp_path)])
+    with daemon_here(contents) as where:
+        with contextlib.closing(connected(where)) as sock, pytest.raises((FrameError, OSError)):
+            frame.receive(sock, messages.no_body)
+        assert failed.is_set()
+        assert read(CacheClient(where, answer_seconds=30), tmp_path, "file") == b"content"
+    assert "can't start new thread" in caplog.text
+
+
+def test_a_listener_that_gives_no_connections_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = CacheDaemon(Contents(1 << 20, [str(tmp_path)]))
+    listener = create_local_listener(place()[1:])
+    listener.close()
+    thread = threading.Thread(target=one.serve, args=(listener,))
+    thread.start()
+    until(lambda: "programs cannot connect" in caplog.text)
+    assert thread.is_alive()
+    one.end()
+    thread.join()
+
+
 @pytest.mark.parametrize("number", [-1, 2, 1 << 40])
 def test_a_range_that_the_file_does_not_have_is_none_of_its_bytes(
     number: int, tmp_path: Path
@@ -133,7 +169,7 @@ def test_a_daemon_may_announce_a_wait_twice(tmp_path: Path) -> None:
 
     def serve() -> None:
         sock, _ = listener.accept()
-        with contextlib.closing(sock), contextlib.suppress(FrameError):
+        with contextlib.closing(sock):
             frame.receive(sock, messages.no_body)
             frame.send(sock, messages.REFUSED, ["the folder is none of mine"])
             asked = frame.receive(sock, messages.no_body)

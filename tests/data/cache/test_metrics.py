@@ -78,10 +78,10 @@ def test_before_the_first_read_nothing_has_passed_it_by(tmp_path: Path) -> None:
 
 
 def test_it_is_served_until_the_end() -> None:
-    said = iter(["first\n", "second\n"])
+    said, healthy = iter(["first\n", "second\n"]), [True]
     with create_listener("127.0.0.1", 0) as listener:
         url = f"http://{address_of(listener)}"
-        server = MetricsServer(listener, lambda: next(said))
+        server = MetricsServer(listener, lambda: next(said), lambda: healthy[0])
         try:
             with httpx.Client(timeout=20, trust_env=False) as client:
                 assert client.get(f"{url}/healthz").text == "ok\n"
@@ -90,6 +90,8 @@ def test_it_is_served_until_the_end() -> None:
                 assert answer.text == "first\n"
                 assert client.get(f"{url}/metrics").text == "second\n", "as it is now"
                 assert client.get(f"{url}/other").status_code == 404
+                healthy[0] = False
+                assert client.get(f"{url}/healthz").status_code == 503
                 assert client.post(f"{url}/metrics").status_code == 405
         finally:
             server.end()

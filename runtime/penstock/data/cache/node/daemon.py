@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.base.log_limit import LogLimit
 from penstock.data.cache import messages
 from penstock.data.cache.node.checks import (
     open_below,
@@ -68,6 +69,7 @@ class CacheDaemon:
         self._listeners: list[socket.socket] = []
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._deaf = LogLimit()
 
     def serve(self, listener: socket.socket) -> None:
         """Serve programs of this node on a Unix socket, until `end`."""
@@ -95,9 +97,11 @@ class CacheDaemon:
         while not self._ending.is_set():
             try:
                 sock, _ = listener.accept()
-            except OSError:
-                if self._ending.wait(0.1):  # too many open files: some will be closed
+            except OSError as error:
+                if self._ending.is_set():
                     return
+                self._deaf.log(logger, logging.ERROR, "programs cannot connect: %s", error)
+                self._ending.wait(0.1)  # too many open files: some will be closed
                 continue
             with self._lock:
                 full = len(self._connections) >= MOST_CONNECTIONS or self._ending.is_set()
@@ -107,12 +111,17 @@ class CacheDaemon:
                 sock.close()
                 continue
             newcomers.admit(sock)
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._serve_one,
                 args=(sock, serve, newcomers),
                 name="penstock-cache",
                 daemon=True,
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # the container may have no more threads
+                self._deaf.log(logger, logging.ERROR, "a program is turned away: %s", error)
+                self._let_go(sock, newcomers)
 
     def _serve_one(self, sock: socket.socket, serve: Serve, newcomers: Newcomers) -> None:
         try:
@@ -120,10 +129,13 @@ class CacheDaemon:
         except (FrameError, HandshakeError, OSError) as error:
             logger.debug("a connection ended: %s", error)
         finally:
-            newcomers.remove(sock)
-            with self._lock:
-                self._connections.discard(sock)
-            sock.close()
+            self._let_go(sock, newcomers)
+
+    def _let_go(self, sock: socket.socket, newcomers: Newcomers) -> None:
+        newcomers.remove(sock)
+        with self._lock:
+            self._connections.discard(sock)
+        sock.close()
 
     # ------------------------------------------------------------------ programs of this node
 

@@ -121,10 +121,16 @@ def _escaped(text: str) -> str:
 class MetricsServer:
     """Answers on a listening socket, in a thread of its own, until `end`."""
 
-    def __init__(self, listener: socket.socket, text: Callable[[], str]) -> None:
-        """``text``: the figures of now; called for each scrape."""
+    def __init__(
+        self, listener: socket.socket, text: Callable[[], str], is_healthy: Callable[[], bool]
+    ) -> None:
+        """``text``: the figures of now; called for each scrape.
+
+        ``is_healthy``: whether the daemon still takes connections; called for each probe.
+        """
         self._listener = listener
         self._text = text
+        self._is_healthy = is_healthy
         self._server = _server(self._answer)
         self._thread = threading.Thread(
             target=self._run, name="penstock-cache-metrics", daemon=True
@@ -140,14 +146,17 @@ class MetricsServer:
         asyncio.run(self._server.serve(sockets=[self._listener]))
 
     async def _answer(self, scope: dict[str, Any], _: Any, send: Send) -> None:
-        texts: dict[str, Callable[[], str]] = {"/metrics": self._text, "/healthz": lambda: "ok\n"}
-        found = texts.get(scope["path"])
+        path = scope["path"]
         if scope["method"] not in ("GET", "HEAD"):
             await _respond(send, 405, b"GET /metrics or /healthz\n")
-        elif found is None:
-            await _respond(send, 404, b"GET /metrics or /healthz\n")
+        elif path == "/metrics":
+            await _respond(send, 200, self._text().encode())
+        elif path == "/healthz" and self._is_healthy():
+            await _respond(send, 200, b"ok\n")
+        elif path == "/healthz":
+            await _respond(send, 503, b"no more connections are taken\n")
         else:
-            await _respond(send, 200, found().encode())
+            await _respond(send, 404, b"GET /metrics or /healthz\n")
 
 
 def _server(app: Callable[..., Any]) -> HttpServer:

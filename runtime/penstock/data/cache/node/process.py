@@ -13,10 +13,11 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.base.descriptors import raise_descriptor_limit
 from penstock.base.listener import (
     address_of,
     create_file_listener,
@@ -62,6 +63,7 @@ def run(options: DaemonOptions) -> None:
         CacheRunError: it cannot begin.
     """
     ending = threading.Event()
+    raise_descriptor_limit()  # for each program a connection, and the files that they pass
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
     with contextlib.ExitStack() as stack:
@@ -76,11 +78,11 @@ def run(options: DaemonOptions) -> None:
         except (OSError, OverflowError, ValueError) as error:
             raise CacheRunError(f"--memory: {options.memory}: {error}") from error
         daemon = CacheDaemon(contents, peers, private=options.private)
-        _start(daemon.serve, listener)
+        accepting = [_start(daemon.serve, listener)]
         if remote is not None:
-            _start(daemon.serve_peers, remote)
+            accepting.append(_start(daemon.serve_peers, remote))
         if options.metrics is not None:
-            stack.enter_context(_metrics(options.metrics, contents, options.memory))
+            stack.enter_context(_metrics(options.metrics, contents, options.memory, accepting))
         logger.info(
             "%d bytes for %s at %s", options.memory, ", ".join(options.paths), options.place
         )
@@ -90,7 +92,12 @@ def run(options: DaemonOptions) -> None:
 
 
 @contextlib.contextmanager
-def _metrics(place: tuple[str, int], contents: Contents, memory: int) -> Iterator[None]:
+def _metrics(
+    place: tuple[str, int],
+    contents: Contents,
+    memory: int,
+    accepting: Sequence[threading.Thread],
+) -> Iterator[None]:
     from penstock.data.cache.node.metrics import MetricsServer, exposition
 
     try:
@@ -98,7 +105,11 @@ def _metrics(place: tuple[str, int], contents: Contents, memory: int) -> Iterato
     except (OSError, ValueError) as error:
         raise CacheRunError(f"--metrics-port: {place[1]}: {error}; give another") from error
     logger.info("metrics at http://%s/metrics", address_of(listener))
-    server = MetricsServer(listener, lambda: exposition(contents.report(), memory))
+    server = MetricsServer(
+        listener,
+        lambda: exposition(contents.report(), memory),
+        lambda: all(thread.is_alive() for thread in accepting),
+    )
     try:
         yield
     finally:
@@ -106,11 +117,12 @@ def _metrics(place: tuple[str, int], contents: Contents, memory: int) -> Iterato
         listener.close()
 
 
-def _start(serve: object, listener: socket.socket) -> None:
-    assert callable(serve)
-    threading.Thread(
+def _start(serve: Callable[[socket.socket], None], listener: socket.socket) -> threading.Thread:
+    thread = threading.Thread(
         target=serve, args=(listener,), name="penstock-cache-accept", daemon=True
-    ).start()
+    )
+    thread.start()
+    return thread
 
 
 def _listener(address: str) -> socket.socket:
