@@ -241,7 +241,7 @@ def lie_row(answers: int) -> dict[str, Any]:
         while liar.told < answers and asked < 10 * answers:
             asked += 1
             key = Key(1, asked, LIE_BYTES, 1)
-            content, _ = peers.fetch("/data", f"{asked}.bin", key, lambda: None)
+            content, _ = peers.fetch("/data", f"{asked}.bin", key, 1, lambda: None)
             accepted += content is not None
     finally:
         peers.end()

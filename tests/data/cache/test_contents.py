@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.data.cache.index import WAYS, Index, index_bytes, part_of, place_of
 from penstock.data.cache.node.arena import RETIRED_SECONDS, Arena, Extents
+from penstock.data.cache.node.checks import FOLDER_SECONDS, PublicFolders, readable_by_all
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.met import MetFiles
 from penstock.data.cache.policy import Key, Verdict, key_of
@@ -97,7 +99,7 @@ def test_an_index_finds_what_was_added_and_no_other_version() -> None:
         assert found is not None
         assert found[1] == place
         assert index.still(found[0], key, place)
-        for other in (key._replace(mtime_ns=0), key._replace(size=1), key._replace(device=6)):
+        for other in (key._replace(changed_ns=0), key._replace(size=1), key._replace(device=6)):
             assert index.find(other) is None
         assert index.find(key.range(1)) is None
     index.remove(keys[3])
@@ -241,6 +243,41 @@ def keep(contents: Contents, file: Path, path: str, key: Key) -> bool:
         assert bytes(held.view) == opened.read()
     contents.release(held)
     return verdict is Verdict.HIT
+
+
+def test_a_file_that_was_given_its_old_time_again_is_another_version(tmp_path: Path) -> None:
+    """As rsync does with --times --inplace."""
+    file = tmp_path / "file"
+    file.write_bytes(b"before")
+    before = file.stat()
+    changed = [key_of(before)]
+
+    def rewritten() -> bool:  # the kernel's clock may stand still for some milliseconds
+        with file.open("r+b") as opened:
+            opened.write(b"behind")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        changed.append(key_of(file.stat()))
+        return changed[-1] != changed[0]
+
+    until(rewritten)
+    after = file.stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_a_folder_that_was_closed_is_not_public_for_long(tmp_path: Path) -> None:
+    now = [0.0]
+    folders = PublicFolders(lambda: now[0])
+    (tmp_path / "a").mkdir(mode=0o755)
+    (tmp_path / "a" / "file").write_bytes(b"x")
+    (tmp_path / "a" / "file").chmod(0o644)
+    assert readable_by_all(str(tmp_path), "a/file", folders)
+    (tmp_path / "a").chmod(0o700)
+    now[0] = FOLDER_SECONDS + 1
+    assert not readable_by_all(str(tmp_path), "a/file", folders)
+    (tmp_path / "a").chmod(0o755)
+    assert not readable_by_all(str(tmp_path), "a/file", folders), "not asked for each file"
+    now[0] *= 3
+    assert readable_by_all(str(tmp_path), "a/file", folders)
 
 
 def test_a_file_that_changes_while_it_is_read_in_is_not_kept(tmp_path: Path) -> None:

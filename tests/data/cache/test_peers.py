@@ -233,7 +233,7 @@ def test_of_a_thousand_corrupt_and_cut_answers_none_is_taken(
         while sum(told) < 1000:
             number += 1
             key = Key(1, number, 500, 0)
-            found, remote = group.fetch("/data", f"{number}.bin", key, lambda: None)
+            found, remote = group.fetch("/data", f"{number}.bin", key, 7, lambda: None)
             assert found is None
             refused += remote.refused
         assert refused == told[True]
@@ -275,7 +275,7 @@ def test_a_peer_that_trickles_is_not_waited_for_and_has_said_nothing_wrong() -> 
     group = Peers("127.0.0.1:1", [peer.address], TOKEN, answer_seconds=0.5)
     try:
         file, key = home_at(group, peer.address)
-        found, remote = group.fetch("/data", file, key, lambda: None)
+        found, remote = group.fetch("/data", file, key, 7, lambda: None)
         assert found is None
         assert remote.refused == 0
         assert not remote.mine
@@ -300,12 +300,12 @@ def test_what_may_take_long_is_announced_before_it_is_waited_for(length: int) ->
     group = Peers("127.0.0.1:1", [peer.address], TOKEN, answer_seconds=60)
     try:
         file, key = home_at(group, peer.address, length)
-        found, remote = group.fetch("/data", file, key, announced.set)
+        found, remote = group.fetch("/data", file, key, 7, announced.set)
         assert found == content
         assert not remote.read, "nobody read storage for it"
         again: list[bool] = []
         group._answer_seconds = 0.1  # as it may be in a group that is fast
-        group.fetch("/data", file, key, lambda: again.append(True))
+        group.fetch("/data", file, key, 7, lambda: again.append(True))
         assert bool(again) == (length > 500)
     finally:
         group.end()
@@ -353,7 +353,9 @@ def test_a_right_answer_is_taken(size: int, number: int) -> None:
             item = f"/data/{each}#{number}" if number else f"/data/{each}"
             if home_of(item, group.live) == good.address:
                 key = Key(1, each, size, 7, number)
-                found, remote = group.fetch("/data", str(each), key, lambda: reading.append(True))
+                found, remote = group.fetch(
+                    "/data", str(each), key, 7, lambda: reading.append(True)
+                )
                 assert found == content
                 assert remote.read
     finally:
@@ -367,7 +369,7 @@ def test_who_holds_another_token_takes_no_part() -> None:
     group = Peers("127.0.0.1:1", [stranger.address], "another token")
     try:
         for number in range(100):
-            found, remote = group.fetch("/data", str(number), Key(1, number, 1, 0), lambda: None)
+            found, remote = group.fetch("/data", str(number), Key(1, number, 1, 0), 7, lambda: None)
             assert found is None
             assert remote.mine
         assert group.live == ["127.0.0.1:1"]

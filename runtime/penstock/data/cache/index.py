@@ -75,13 +75,13 @@ class Index:
 
     def find(self, key: Key) -> tuple[int, int] | None:
         """Where the entry of a file is, and the place of the file in the arena."""
-        device, inode, size, mtime_ns, number = key
+        device, inode, size, changed_ns, number = key
         for at in self._places(key):
             found = _ENTRY.unpack_from(self._memory, at)
             if (
                 found[1] == inode
                 and found[2] == size
-                and found[3] == mtime_ns
+                and found[3] == changed_ns
                 and found[0] == device
                 and found[5] == number
                 and zlib.crc32(self._memory[at : at + _CHECKED]) == found[6]

@@ -195,18 +195,20 @@ class Peers:
         path: str,
         file: str,
         key: Key,
+        mtime_ns: int,
         reading: Callable[[], None],
         *,
         little: bool = False,
     ) -> tuple[memoryview | None, Remote]:
         """A file from its home; None: it is to be read from storage, see `Remote.mine`.
 
-        ``reading`` is called, once at most, when it may take long: when the home has to read the
+        ``mtime_ns``: when it was last written to, which is the same on all nodes. ``reading`` is
+        called, once at most, when it may take long: when the home has to read the
         file, is to be connected to first, or has many bytes to send. ``little``: only a little of a
         range is wanted.
         """
         item = f"{path}/{file}" + (f"#{key.number}" if key.number else "")
-        header = [path, messages.written(file), key.size, key.mtime_ns, key.number, little]
+        header = [path, messages.written(file), key.size, mtime_ns, key.number, little]
         deadline = time.monotonic() + fetch_seconds(key.length, self._answer_seconds)
         question = _Question(header, key.length, deadline, reading)
         remote = question.remote

@@ -35,13 +35,15 @@ class Key(NamedTuple):
 
     Attributes:
         size: bytes of the whole file.
+        changed_ns: when it was last written to, or anything else of it changed. That is the
+            kernel's to say: the time of its last writing is whatever a program makes it.
         number: of the range, from 1; 0: the whole file.
     """
 
     device: int
     inode: int
     size: int
-    mtime_ns: int
+    changed_ns: int
     number: int = 0
 
     @property
@@ -76,7 +78,7 @@ class Key(NamedTuple):
 
 def key_of(status: os.stat_result, number: int = 0) -> Key:
     """The version of a file that a status is of, or a range of it."""
-    return Key(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, number)
+    return Key(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns, number)
 
 
 class Verdict(StrEnum):

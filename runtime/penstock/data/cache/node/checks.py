@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from penstock.data.cache.policy import Key, key_of
 
 MOST_FOLDERS: Final = 65_536
-"""Of which it is remembered whether all may read in them."""
+FOLDER_SECONDS: Final = 5.0
+"""For so long it is remembered of so many folders whether all may read in them."""
 
 
 def readable_key(descriptor: int) -> Key | None:
@@ -35,22 +38,33 @@ def same_file(path: str, file: str, key: Key) -> bool:
         return False
 
 
-def readable_by_all(path: str, file: str, folders: dict[str, bool]) -> bool:
-    """Whether a file, and the folders to it from a path, are open to all users.
+class PublicFolders:
+    """Which folders are open to all users, as it was a moment ago. Any thread may ask."""
 
-    ``folders``: what is known of folders; it is not asked again, and bounded.
-    """
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, folder: Path) -> bool:
+        """Raises OSError: nobody can say."""
+        now, known, name = self._clock(), self._known, str(folder)
+        if now - self._since > FOLDER_SECONDS or len(known) >= MOST_FOLDERS:
+            known = self._known = {}
+            self._since = now
+        if name not in known:
+            known[name] = bool(folder.stat().st_mode & stat.S_IXOTH)
+        return known[name]
+
+
+def readable_by_all(path: str, file: str, folders: PublicFolders) -> bool:
+    """Whether a file, and the folders to it from a path, are open to all users."""
     try:
         root, real = Path(path).resolve(), Path(path, file).resolve()
         if not real.is_relative_to(root) or not real.stat().st_mode & stat.S_IROTH:
             return False
         for folder in (one for one in real.parents if one != root and one.is_relative_to(root)):
-            name = str(folder)
-            if name not in folders:
-                if len(folders) >= MOST_FOLDERS:
-                    folders.clear()
-                folders[name] = bool(folder.stat().st_mode & stat.S_IXOTH)
-            if not folders[name]:
+            if folder not in folders:
                 return False
     except OSError:
         return False

@@ -25,6 +25,7 @@ from typing import Any, Final
 from penstock.base.log_limit import LogLimit
 from penstock.data.cache import messages
 from penstock.data.cache.node.checks import (
+    PublicFolders,
     open_below,
     readable_by_all,
     readable_key,
@@ -63,7 +64,7 @@ class CacheDaemon:
         """``private``: serve programs of this process's user only, whatever they can open."""
         self.contents = contents
         self.private = private
-        self._public_folders: dict[str, bool] = {}
+        self._public_folders = PublicFolders()
         self.peers = peers
         self._ending = threading.Event()
         self._listeners: list[socket.socket] = []
@@ -263,7 +264,8 @@ class CacheDaemon:
             self.contents.note(path, hits=1, hit_bytes=key.length)
             return True
         if self.peers is not None and self.contents.keeps(key):
-            given = self._give_from_peer(key, path, file, little, send)
+            mtime_ns = os.fstat(descriptor).st_mtime_ns
+            given = self._give_from_peer(key, mtime_ns, path, file, little, send)
             if given:
                 return True
         return self._read_in(key, descriptor, path, file, little, send)
@@ -300,13 +302,15 @@ class CacheDaemon:
         finally:
             self.contents.release(held)
 
-    def _give_from_peer(self, key: Key, path: str, file: str, little: bool, send: Send) -> bool:
+    def _give_from_peer(
+        self, key: Key, mtime_ns: int, path: str, file: str, little: bool, send: Send
+    ) -> bool:
         """Answer with what the file's home says; False: this node reads it itself."""
         assert self.peers is not None
         if not same_file(path, file, key):
             return False  # it is not there by that name here: others could not check it either
         content, remote = self.peers.fetch(
-            path, file, key, lambda: send(messages.READING, []), little=little
+            path, file, key, mtime_ns, lambda: send(messages.READING, []), little=little
         )
         self.contents.note(path, refused_answers=remote.refused)
         if content is not None:
@@ -354,7 +358,7 @@ class CacheDaemon:
             descriptor = -1
         try:
             key = None if descriptor < 0 else readable_key(descriptor)
-            if key is None or (key.size, key.mtime_ns) != (size, mtime_ns):
+            if key is None or (key.size, os.fstat(descriptor).st_mtime_ns) != (size, mtime_ns):
                 send(messages.OWN, [False, False])  # not here, or another version
                 return
             key = key.range(number)
