@@ -16,6 +16,7 @@ from penstock.data.cache.node.arena import RETIRED_SECONDS, Arena, Extents
 from penstock.data.cache.node.checks import FOLDER_SECONDS, PublicFolders, readable_by_all
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.met import MetFiles
+from penstock.data.cache.node.shelves import Shelves
 from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.cache.program.mapped import MappedPath
 from tests.data.cache.daemons import until
@@ -302,6 +303,36 @@ def test_a_file_that_cannot_be_read_is_not_kept() -> None:
     assert held is not None
     assert not contents.read_in(held, -1)
     assert contents.meet(Key(1, 1, 10, 0), "/a", True)[0] is Verdict.ADMIT
+
+
+def test_without_memory_for_a_path_its_files_are_read_as_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contents, key = Contents(1000, ("/a",)), Key(1, 1, 10, 0)
+
+    def refuse(*_: object) -> None:
+        raise OSError("no more descriptors")
+
+    with monkeypatch.context() as without:
+        without.setattr(Shelves, "of", refuse)
+        assert contents.meet(key, "/a", False) == (Verdict.PASS, None)
+    assert contents.report()["/a"]["held_bytes"] == 0
+    assert contents.meet(key, "/a", False)[0] is Verdict.ADMIT
+
+
+def test_who_could_not_read_a_file_gives_up_none_that_was_admitted_again() -> None:
+    contents, key = Contents(1000, ("/a",)), Key(1, 1, 10, 0)
+    _, first = contents.meet(key, "/a", True)
+    contents.drop("/a")
+    verdict, second = contents.meet(key, "/a", True)
+    assert verdict is Verdict.ADMIT
+    assert first is not None
+    assert second is not None
+    contents.abandon(first)
+    assert contents.meet(key, "/a", True) == (Verdict.WAIT, None)
+    assert contents.report()["/a"]["held_bytes"] == 10
+    contents.abandon(second)
+    assert contents.report()["/a"]["held_bytes"] == 0
 
 
 @pytest.mark.parametrize("count", [1, 1000, 50_000])

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.data.cache.node.division import Division
-from penstock.data.cache.node.shelves import Held, Shelf, Shelves
+from penstock.data.cache.node.shelves import Held, Shelves
 from penstock.data.cache.policy import LARGEST_BYTES, Key, MinIOPolicy, Verdict, key_of
 from penstock.data.memory import MemoryMeter
 
@@ -117,12 +117,17 @@ class Contents:
                 held.users += 1
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
-                placed = self._placed(key, path, self._shelves.of(path, public), now)
+                placed = self._placed(key, path, public, now)
                 return (Verdict.PASS if placed is None else Verdict.ADMIT), placed
             return meeting.verdict, None
 
-    def _placed(self, key: Key, path: str, shelf: Shelf, now: float) -> Held | None:
-        """A place for a file that is admitted; None: there are gaps, but none so large."""
+    def _placed(self, key: Key, path: str, public: bool, now: float) -> Held | None:
+        """A place for a file that is admitted; None: there is no gap so large, or no memory."""
+        try:
+            shelf = self._shelves.of(path, public)
+        except OSError:  # no memory, or no descriptor, for another one
+            self._policy.abandon(key)
+            return None
         place = shelf.arena.take(key.length, self._shelves.free_memory, now)
         if place is None:
             self._shelves.give_back_empty()
@@ -187,8 +192,8 @@ class Contents:
             self._changed.notify_all()
 
     def _abandon(self, held: Held) -> None:
-        self._policy.abandon(held.key)
-        if self._held.get(held.key) is held:
+        if self._held.get(held.key) is held:  # else it was given up, and maybe admitted again
+            self._policy.abandon(held.key)
             del self._held[held.key]
         held.gone = True
         held.release(self._clock())
