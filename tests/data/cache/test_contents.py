@@ -337,7 +337,7 @@ def test_who_could_not_read_a_file_gives_up_none_that_was_admitted_again() -> No
 
 @pytest.mark.parametrize("count", [1, 1000, 50_000])
 def test_different_files_are_counted_within_two_per_cent(count: int) -> None:
-    met = MetFiles()
+    met = MetFiles(0.0)
     for _ in range(2):
         for inode in range(count):
             met.add(Key(64769, 1_000_000 + 7 * inode, 110_000, 1_700_000_000_000_000_000 + inode))

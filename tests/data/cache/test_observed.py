@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.data.cache.node.division import DIVIDE_SECONDS, Division
+from penstock.data.cache.node.met import AGE_SECONDS, MetFiles
 from penstock.data.cache.observed import HALF_SECONDS, LEAST_SECONDS, MEMORY_RATE, Observed
 from penstock.data.cache.policy import Key
 
@@ -110,9 +112,9 @@ amounts = st.fixed_dictionaries(
 def test_whatever_programs_say_quotas_are_within_the_capacity(
     notes: list[tuple[str, str, dict[str, int]]], capacity: int, passing: list[float]
 ) -> None:
-    division, now = Division(capacity), 0.0
+    division, now = Division(capacity, lambda _: 0), 0.0
     for path in "ab":
-        division.meet(path, Key(1, 1, 1000, 0))
+        division.meet(path, Key(1, 1, 1000, 0), now)
     for number, (path, job, each) in enumerate(notes):
         now += passing[number % len(passing)]
         division.note(path, job, each, now)
@@ -121,23 +123,92 @@ def test_whatever_programs_say_quotas_are_within_the_capacity(
             assert sum(quotas.values()) <= capacity
             assert min(quotas.values(), default=0) >= 0
     for path in "ab":
-        report = division.report(path, 0)
+        report = division.report(path)
         assert report["quota_bytes"] is None or report["wanted_bytes"] is not None
 
 
 def test_one_data_set_alone_has_no_quota_and_a_new_one_is_not_waited_for() -> None:
-    division = Division(100 * MB)
+    held = {"a": 100 * MB, "b": 0}
+    division = Division(100 * MB, lambda path: held[path])
     for number in range(100):
-        division.meet("a", Key(1, number, MB, 0))
+        key = Key(1, number, MB, 0)
+        division.meet("a", key, 0)
+        division.admit("a", key)
     division.note("a", "a job", said(storage=100 * MB, elapsed=10), 10)
     assert division.divide(10) == {}
-    assert division.report("a", 100 * MB)["why"] == "no other data set asks for the memory"
+    assert division.report("a")["why"] == "no other data set asks for the memory"
     assert division.divide(10 + DIVIDE_SECONDS / 2) is None
     for number in range(100, 200):
-        division.meet("b", Key(1, number, MB, 0))
-    assert division.report("b", 0)["why"].startswith("not known yet")
+        division.meet("b", Key(1, number, MB, 0), 0)
+    assert division.report("b")["why"].startswith("not known yet")
     division.note("b", "b job", said(storage=490 * MB, elapsed=10), 20)
     quotas = division.divide(20)
     assert quotas is not None
     assert quotas == {"a": 0, "b": pytest.approx(100 * MB, rel=0.01)}
-    assert division.report("a", 0)["why"] == "each byte spares others more waiting"
+    held["a"] = 0
+    assert division.report("a")["why"] == "each byte spares others more waiting"
+
+
+def test_a_data_set_that_nobody_reads_any_more_is_forgotten() -> None:
+    held = {"a": 0}
+    division = Division(100 * MB, lambda path: held[path])
+    old, new = range(200), range(1000, 1050)
+    for number in old:
+        key = Key(1, number, MB, 0)
+        division.meet("a", key, 0)
+        if number < 100:
+            division.admit("a", key)
+            held["a"] += MB
+    assert division.not_held(0) == pytest.approx(100 * MB, rel=0.02)
+    assert division.report("a")["data_set_bytes"] == pytest.approx(200 * MB, rel=0.02)
+    for now in (AGE_SECONDS / 2, AGE_SECONDS + 1):
+        for number in new:
+            division.meet("a", Key(1, number, MB, 0), now)
+        assert division.not_held(now) == pytest.approx(150 * MB, rel=0.02)
+    now = 2 * AGE_SECONDS + 2
+    for number in new:
+        assert not division.meet("a", Key(1, number, MB, 0), now), "it was met a while ago"
+    assert division.not_held(now) == pytest.approx(50 * MB, rel=0.02)
+    assert division.report("a")["data_set_bytes"] == pytest.approx(150 * MB, rel=0.02), "held, too"
+    assert division.not_held(10 * AGE_SECONDS) == 0
+    division.meet("a", Key(1, 1, MB, 0), now)
+    division.forget("a")
+    assert division.not_held(now) == 0
+
+
+class Met(RuleBasedStateMachine):
+    """Files that were met, against the sets of two generations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.since = 0.0
+        self.met = MetFiles(0.0)
+        self.young: set[Key] = set()
+        self.old: set[Key] = set()
+
+    @rule(number=st.integers(0, 40))
+    def meet(self, number: int) -> None:
+        key = Key(1, number, 100 + number, 0)
+        assert self.met.add(key) == (key not in self.young | self.old)
+        self.young.add(key)
+
+    @rule(passing=st.sampled_from([AGE_SECONDS / 3, AGE_SECONDS + 1, 3 * AGE_SECONDS]))
+    def pass_time(self, passing: float) -> None:
+        self.now += passing
+        if self.met.age(self.now):
+            self.old = self.young if self.now - self.since <= 2 * AGE_SECONDS else set()
+            self.young = set()
+            self.since = self.now
+        else:
+            assert self.now - self.since <= AGE_SECONDS
+
+    @invariant()
+    def counts_both(self) -> None:
+        known = self.young | self.old
+        assert self.met.count == pytest.approx(len(known), rel=0.01)
+        expected = sum(key.length for key in known)
+        assert self.met.total_bytes == pytest.approx(expected, rel=0.01)
+
+
+TestMet = Met.TestCase
+TestMet.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)

@@ -61,7 +61,7 @@ class Contents:
         self._policy = MinIOPolicy(memory, largest)
         self._shelves = Shelves(memory)
         self._held: dict[Key, Held] = {}
-        self._division = Division(memory)
+        self._division = Division(memory, self._policy.held_of)
         self._memory = MemoryMeter()
         self._asked = dict.fromkeys(paths, clock())
         self._claims_from = 0.0
@@ -103,7 +103,7 @@ class Contents:
         """
         with self._changed:
             now = self._asked[path] = self._clock()
-            if self._division.meet(path, key) and little:
+            if self._division.meet(path, key, now) and little:
                 return Verdict.PASS, None
             meeting = self._policy.meet(key, path)
             for lost in meeting.given_up:
@@ -117,6 +117,7 @@ class Contents:
                 held.users += 1
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
+                self._division.admit(path, key)
                 placed = self._placed(key, path, public, now)
                 return (Verdict.PASS if placed is None else Verdict.ADMIT), placed
             return meeting.verdict, None
@@ -234,6 +235,7 @@ class Contents:
         """Give up a path with its memory; what is being sent or read in keeps it until then."""
         for key in self._policy.drop(path):
             self._give_up(key)
+        self._division.forget(path)
         self._shelves.close(path)
 
     def note(self, path: str, **more: int) -> None:
@@ -261,7 +263,7 @@ class Contents:
         to drop them would make the program slower than without this cache.
         """
         with self._changed:
-            unheld = self._division.total_bytes - self._policy.held_bytes
+            unheld = self._division.not_held(self._clock())
             free = self._memory.measure().free - (self._policy.capacity - self._policy.held_bytes)
             return unheld > ROOM_SHARE * max(0, free)
 
@@ -274,7 +276,7 @@ class Contents:
                 found[path] = {
                     **asdict(counts),
                     "seen": seen,
-                    **self._division.report(path, self._policy.held_of(path)),
+                    **self._division.report(path),
                 }
             return found
 

@@ -6,7 +6,8 @@ from storage otherwise, as without a cache. As long as only one is known there a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.data.cache.allocate import Reading, divide
@@ -21,28 +22,57 @@ COUNTED_WITHIN: Final = 0.02
 _GIB: Final = 1 << 30
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What was asked for of a path lately, and which of that is held."""
+
+    met: MetFiles
+    admitted: int = 0  # bytes, since the last generation of what was met began
+    admitted_before: int = 0
+
+    def age(self, now: float) -> None:
+        if self.met.age(now):
+            self.admitted, self.admitted_before = 0, self.admitted
+
+    def not_held(self, held: int) -> float:
+        """Bytes that were met and are not held: what is found is not met again."""
+        return max(0.0, self.met.total_bytes - min(held, self.admitted + self.admitted_before))
+
+
 class Division:
     """See the module's docstring. Not for several threads at once."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, held_of: Callable[[str], int]) -> None:
+        """``held_of``: bytes that are held of a path now."""
         self._capacity = capacity
-        self._met: dict[str, MetFiles] = {}
+        self._held_of = held_of
+        self._seen: dict[str, _Seen] = {}
         self._observed: dict[str, Observed] = {}
         self._readings: dict[str, Reading] = {}
         self._quotas: dict[str, int] = {}
         self._divided: float | None = None
 
-    def meet(self, path: str, key: Key) -> bool:
-        """A file of a path was asked for; whether for the first time."""
-        found = self._met.get(path)
+    def meet(self, path: str, key: Key, now: float) -> bool:
+        """A file of a path was asked for that is not held; whether for the first time."""
+        found = self._seen.get(path)
         if found is None:
-            found = self._met[path] = MetFiles()
-        return found.add(key)
+            found = self._seen[path] = _Seen(MetFiles(now))
+        found.age(now)
+        return found.met.add(key)
 
-    @property
-    def total_bytes(self) -> float:
-        """About how many bytes the files of all paths have."""
-        return sum(one.total_bytes for one in self._met.values())
+    def admit(self, path: str, key: Key) -> None:
+        """A file that was met is held from now on."""
+        self._seen[path].admitted += key.length
+
+    def forget(self, path: str) -> None:
+        """What was met of a path says nothing of what will be."""
+        self._seen.pop(path, None)
+
+    def not_held(self, now: float) -> float:
+        """About how many bytes of files were asked for lately, of all paths, and are not held."""
+        for one in self._seen.values():
+            one.age(now)
+        return sum(one.not_held(self._held_of(path)) for path, one in self._seen.items())
 
     def note(self, path: str, job: str, said: Mapping[str, int], now: float) -> None:
         """What a program of a job says of its time; see `penstock.data.cache.observed.TIMED`."""
@@ -59,6 +89,8 @@ class Division:
         readings = {}
         for path, one in self._observed.items():
             one.fade(now)
+            if (seen := self._seen.get(path)) is not None:
+                seen.age(now)
             found = one.reading(self._size(path))
             if found is not None:
                 readings[path] = found
@@ -67,8 +99,9 @@ class Division:
         self._quotas = divide(self._capacity, readings, self._quotas) if shared else {}
         return dict(self._quotas)
 
-    def report(self, path: str, held: int) -> dict[str, Any]:
+    def report(self, path: str) -> dict[str, Any]:
         """What a path has, wants, and why; None where it is not known."""
+        held = self._held_of(path)
         reading = self._readings.get(path)
         return {
             "held_bytes": held,
@@ -95,5 +128,5 @@ class Division:
         return "each byte spares others more waiting" if not quota else "others have the rest"
 
     def _size(self, path: str) -> int:
-        found = self._met.get(path)
-        return 0 if found is None else int(found.total_bytes)
+        held, seen = self._held_of(path), self._seen.get(path)
+        return held if seen is None else held + int(seen.not_held(held))
