@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -16,7 +17,7 @@ from penstock.data.cache.node.arena import RETIRED_SECONDS, Arena, Extents
 from penstock.data.cache.node.checks import FOLDER_SECONDS, PublicFolders, readable_by_all
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.node.met import MetFiles
-from penstock.data.cache.node.shelves import Shelves
+from penstock.data.cache.node.shelves import LEAST_PART_BYTES, Held, Shelves
 from penstock.data.cache.policy import Key, Verdict, key_of
 from penstock.data.cache.program.mapped import MappedPath
 from tests.data.cache.daemons import until
@@ -333,6 +334,70 @@ def test_who_could_not_read_a_file_gives_up_none_that_was_admitted_again() -> No
     assert contents.report()["/a"]["held_bytes"] == 10
     contents.abandon(second)
     assert contents.report()["/a"]["held_bytes"] == 0
+
+
+class Parts(RuleBasedStateMachine):
+    """Files in the parts of a path's arena, against all that is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shelves = Shelves(1)
+        self.shelf = self.shelves.of("/a", True)
+        self.held: list[Held] = []
+        self.gone: list[Held] = []
+        self.made = 0
+
+    @rule(size=st.integers(1, LEAST_PART_BYTES))
+    def read_in(self, size: int) -> None:
+        self.made += 1
+        place = self.shelf.arena.take(size, 1 << 30, 0.0)
+        assert place is not None
+        self.held.append(Held(Key(1, self.made, size, 0), self.shelf, place))
+
+    @rule(data=st.data())
+    def use(self, data: st.DataObject) -> None:
+        if self.held:
+            data.draw(st.sampled_from(self.held)).use()
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        used = [one for one in self.held + self.gone if one.users]
+        if used:
+            data.draw(st.sampled_from(used)).release(0.0)
+
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        if self.held:
+            one = data.draw(st.sampled_from(self.held))
+            self.held.remove(one)
+            one.give_up(0.0)
+            self.gone.append(one)
+
+    def teardown(self) -> None:
+        self.shelves.close("/a")
+
+    @rule()
+    def give_back(self) -> None:
+        self.shelves.give_back_empty()
+
+    @invariant()
+    def a_part_is_given_whose_files_nobody_reads(self) -> None:
+        inside: dict[int, list[Held]] = {}
+        used = {part_of(one.place)[0] for one in self.held + self.gone if one.users}
+        for one in self.held:
+            inside.setdefault(part_of(one.place)[0], []).append(one)
+        found = self.shelves.lots("/b")
+        assert {lot.number for lot in found} == inside.keys() - used
+        for lot, keys in found.items():
+            files = inside[lot.number]
+            assert set(keys) == {one.key for one in files}
+            assert lot.held == sum(one.key.length for one in files)
+        assert self.shelves.lots("/a") == {}
+        assert self.shelf._files.keys() == inside.keys() | used, "nothing is kept for ever"
+
+
+TestParts = Parts.TestCase
+TestParts.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 50_000])

@@ -90,7 +90,7 @@ class Contents:
             if key not in self._policy:
                 return None
             held = self._held[key]
-            held.users += 1
+            held.use()
             return held
 
     def meet(
@@ -114,7 +114,7 @@ class Contents:
                 meeting = self._policy.meet(key, path)
             if meeting.verdict is Verdict.HIT:
                 held = self._held[key]
-                held.users += 1
+                held.use()
                 return Verdict.HIT, held
             if meeting.verdict is Verdict.ADMIT:
                 self._division.admit(path, key)
@@ -137,7 +137,7 @@ class Contents:
         if place is None:
             self._policy.abandon(key)
             return None
-        held = Held(key, shelf, place, shelf.arena.view(place, key.length))
+        held = Held(key, shelf, place)
         self._held[key] = held
         return held
 
@@ -146,13 +146,14 @@ class Contents:
         now = self._clock()
         if now < self._claims_from or not self._policy.may_claim(path, size):
             return False
-        lots, keys = self._shelves.lots(path, self._held.values())
-        chosen = self._policy.lots_to_give(size, path, lots)
-        if not chosen:  # all files were looked at: not again for each that is missed
+        lots = self._shelves.lots(path)
+        chosen = self._policy.lots_to_give(size, path, list(lots))
+        if not chosen:  # not again for each file that is missed
             self._claims_from = now + CLAIM_SECONDS
         for lot in chosen:
-            self._policy.give_up(keys[lot])
-            for key in keys[lot]:
+            keys = list(lots[lot])
+            self._policy.give_up(keys)
+            for key in keys:
                 self._give_up(key)
         self._shelves.give_back_empty()
         return bool(chosen)
@@ -196,7 +197,7 @@ class Contents:
         if self._held.get(held.key) is held:  # else it was given up, and maybe admitted again
             self._policy.abandon(held.key)
             del self._held[held.key]
-        held.gone = True
+            held.give_up(self._clock())
         held.release(self._clock())
 
     def wait(self, key: Key, seconds: float) -> Held | None:
@@ -209,7 +210,7 @@ class Contents:
                     return None
                 self._changed.wait(left)
             held = self._held[key]
-            held.users += 1
+            held.use()
             return held
 
     def release(self, held: Held) -> None:
@@ -220,9 +221,7 @@ class Contents:
     def _give_up(self, key: Key) -> None:
         held = self._held.pop(key)
         held.shelf.index.remove(key)
-        held.gone = True
-        held.users += 1
-        held.release(self._clock())
+        held.give_up(self._clock())
 
     def drop(self, path: str | None) -> None:
         """Give up what is held of a path, or everything."""

@@ -6,8 +6,8 @@ that is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.data.cache.index import Index, index_bytes, part_of
@@ -19,6 +19,15 @@ LEAST_PART_BYTES: Final = 256 << 10
 """Memory goes from one path to another in so many parts of the cache, which are not smaller."""
 
 
+@dataclass(slots=True)
+class PartFiles:
+    """The files in a part of an arena."""
+
+    keys: dict[Key, None] = field(default_factory=dict)
+    length: int = 0  # bytes of these
+    used: int = 0  # how many are being read in or sent, those that were given up among them
+
+
 class Shelf:
     """The files of one path that the same programs may read, and where they lie."""
 
@@ -28,6 +37,35 @@ class Shelf:
         self.index_memory = SealedMemory(index_bytes(capacity))
         self.index = Index(self.index_memory.memory)
         self.index.begin()
+        self._files: dict[int, PartFiles] = {}
+
+    def put(self, key: Key, place: int) -> PartFiles:
+        """A file lies at a place from now on; what else is in that part."""
+        found = self._files.setdefault(part_of(place)[0], PartFiles())
+        found.keys[key] = None
+        found.length += key.length
+        return found
+
+    def remove(self, key: Key, place: int) -> None:
+        """A file is held no more."""
+        found = self._files[part_of(place)[0]]
+        del found.keys[key]
+        found.length -= key.length
+
+    def retire(self, key: Key, place: int, now: float) -> None:
+        """Nobody reads the bytes of a file any more that is held no more."""
+        number, _ = part_of(place)
+        found = self._files.get(number)
+        if found is not None and not found.keys and not found.used:
+            del self._files[number]
+        self.arena.retire(place, key.length, now)
+
+    def unused_parts(self) -> Iterator[tuple[int, int, PartFiles]]:
+        """Number, memory and files of the parts that nobody reads in or is sent a file of."""
+        for number, memory in self.arena.parts().items():
+            found = self._files.get(number)
+            if found is not None and found.keys and not found.used:
+                yield number, memory, found
 
     def give_back_empty(self) -> None:
         """Give back the parts of the arena in which nothing lies."""
@@ -41,24 +79,45 @@ class Shelf:
         self.arena.close()
 
 
-@dataclass(slots=True)
 class Held:
     """A file in an arena."""
 
-    key: Key
-    shelf: Shelf
-    place: int
-    view: memoryview
-    """Its bytes, until it is released."""
-    crc: int = 0
-    users: int = 1  # who reads it in, or is being sent it
-    gone: bool = False
+    __slots__ = ("_part", "crc", "gone", "key", "place", "shelf", "users", "view")
+
+    def __init__(self, key: Key, shelf: Shelf, place: int) -> None:
+        """Whoever makes it reads it in."""
+        self.key = key
+        self.shelf = shelf
+        self.place = place
+        self.view = shelf.arena.view(place, key.length)
+        """Its bytes, until it is released."""
+        self.crc = 0
+        self.users = 0  # who reads it in, or is being sent it
+        self.gone = False
+        self._part = shelf.put(key, place)
+        self.use()
+
+    def use(self) -> None:
+        """One more reads its bytes; `release` it."""
+        self.users += 1
+        if self.users == 1:
+            self._part.used += 1
+
+    def give_up(self, now: float) -> None:
+        """It is held no more: its place is free once nobody reads its bytes."""
+        self.gone = True
+        self.shelf.remove(self.key, self.place)
+        if not self.users:
+            self.shelf.retire(self.key, self.place, now)
 
     def release(self, now: float) -> None:
         """One reads its bytes no more who did."""
         self.users -= 1
-        if self.gone and not self.users:
-            self.shelf.arena.retire(self.place, self.key.length, now)
+        if self.users:
+            return
+        self._part.used -= 1
+        if self.gone:
+            self.shelf.retire(self.key, self.place, now)
 
 
 class Shelves:
@@ -90,22 +149,17 @@ class Shelves:
         for shelf in self._of.values():
             shelf.give_back_empty()
 
-    def lots(self, path: str, all_held: Iterable[Held]) -> tuple[list[Lot], dict[Lot, list[Key]]]:
-        """The parts of other paths that nobody is reading in or being sent a file of."""
-        files: dict[tuple[int, int], list[Held]] = {}
-        for held in all_held:
-            files.setdefault((id(held.shelf), part_of(held.place)[0]), []).append(held)
-        lots, keys = [], {}
-        for (other, public), shelf in self._of.items():
-            for number, memory in shelf.arena.parts().items() if other != path else ():
-                inside = files.get((id(shelf), number), [])
-                if inside and not any(held.users for held in inside):
-                    lot = Lot(
-                        other, public, number, sum(held.key.length for held in inside), memory
-                    )
-                    lots.append(lot)
-                    keys[lot] = [held.key for held in inside]
-        return lots, keys
+    def lots(self, path: str) -> dict[Lot, Collection[Key]]:
+        """The parts of other paths that nobody is reading in or being sent a file of.
+
+        With the files of each, as far as it has any.
+        """
+        return {
+            Lot(other, public, number, files.length, memory): files.keys
+            for (other, public), shelf in self._of.items()
+            if other != path
+            for number, memory, files in shelf.unused_parts()
+        }
 
     def close(self, path: str) -> None:
         """Let go of a path's; what is being sent or read in keeps its memory until then."""
