@@ -24,6 +24,7 @@ class Reason(StrEnum):
     FELL_BACK = "FellBack"
     TAKEN_BACK = "TakenBack"
     ROOM_FOR_ACCELERATORS = "RoomForAccelerators"
+    NEARER = "Nearer"
 
 
 @dataclass(frozen=True, slots=True)

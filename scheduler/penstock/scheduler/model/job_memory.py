@@ -49,6 +49,11 @@ class Memory:
     storage_intervals: int = 0
     """In a row, in which it waited for its storage."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is being tried with the job."""
+        return self.tuning.is_final if self.stages is None else self.stages.is_final
+
     def drained(self, role: Role, left: int, now: float) -> Memory:
         """The same, after data workers of a role made room and only so many are left."""
         why = "data workers made room for accelerators"

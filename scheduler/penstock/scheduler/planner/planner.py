@@ -31,6 +31,7 @@ from penstock.scheduler.model.signals import QueueSignals
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.planner.allocation_rounds import Interval, Outcome
+from penstock.scheduler.planner.nearness import Nearness
 from penstock.scheduler.planner.pod_pinning import Pinner
 from penstock.scheduler.planner.preemption import FIRST_TO_GO, Preemption, Standing
 from penstock.scheduler.planner.share_groups import members_by_job
@@ -82,6 +83,7 @@ class Planner:
         self._placer = Placer(snapshot.columns, policy, eligible=snapshot.eligible)
         self.pinner = Pinner(self.state, self._placer)
         self.room = Preemption(self.state, self._placer)
+        self._nearness = Nearness(self.state, self._placer)
         self._interval = Interval(self._allocation, tunes_training=self.settings.tunes_training)
         self.memories: Mapping[str, Memory] = {}
         self._standings: Mapping[str, Standing] = {}
@@ -154,7 +156,10 @@ class Planner:
                 )
             )
         records = [self._record(now, change) for change in (*outcome.changes, *outcome.notices)]
-        return Plan((*actions, *self._costs()), tuple(records)), outcome
+        nearer = self._nearness.plan(now, _settled(outcome), self._bytes)
+        return Plan(
+            (*actions, *nearer.actions, *self._costs()), (*records, *nearer.records)
+        ), outcome
 
     def _record(self, now: float, change: Change) -> Record:
         job = change.job
@@ -216,3 +221,13 @@ class Planner:
             and (view.job_uid, view.data_role) in several
         ]
         return changes[:MOST_COSTS]
+
+
+def _settled(outcome: Outcome) -> set[str]:
+    """The jobs that were looked at, are not being tuned, and get nothing else in this interval."""
+    changing = {change.job.uid for change in outcome.changes}
+    return {
+        uid
+        for uid in outcome.standings.keys() - outcome.left_alone.keys() - changing
+        if outcome.memories[uid].is_settled
+    }
