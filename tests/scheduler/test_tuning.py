@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.scheduler.tuning import (
+    BUSY_RATIO,
     FALLBACK_INTERVALS,
     Limits,
     Measured,
@@ -123,3 +124,54 @@ def test_whatever_is_measured_the_limits_hold(measurements: list[Measured], limi
 
 def test_the_model_without_data_workers_uses_the_training_cores_for_both() -> None:
     assert measure(begin(LIMITS)).throughput == pytest.approx(10 * 8 / 27)
+
+
+def cores_of(
+    busy: float, scaling: float, most: int = 6, ideal: float = 100.0, workers: float = 4.0
+) -> list[Tuning]:
+    """A job whose training worker of 4 cores does what it does for each batch, in vain after 4."""
+    limits = Limits(training_cores=4, data_worker_cores=1, most_training_cores=most)
+    states = [begin(limits)]
+    for _ in range(20):
+        tuning = states[-1]
+        own = 10.0 * (tuning.training_cores / 4) ** scaling
+        rate = min(own, workers * max(1, tuning.data_workers), ideal)
+        states.append(step(tuning, Measured(rate, rate, ideal, True, busy), limits))
+    return states
+
+
+def test_a_busy_training_worker_gets_cores_where_more_data_workers_bring_little() -> None:
+    states = cores_of(busy=0.95, scaling=1.0, most=6)
+    last = states[-1]
+    assert (last.stage, last.training_cores, last.data_workers) == (Stage.TUNED, 5, 3)
+    assert "back to 5" in last.why, "three data workers feed no more than five cores take"
+    assert any("core 5 brought 0.80 of linear: kept" in one.why for one in states)
+
+
+def test_a_core_that_brings_too_little_is_taken_back() -> None:
+    last = cores_of(busy=0.95, scaling=0.2)[-1]
+    assert (last.stage, last.training_cores) == (Stage.TUNED, 4)
+    assert "back to 4" in last.why
+
+
+@pytest.mark.parametrize(("busy", "most"), [(0.5, 6), (0.95, 4), (0.95, 0)])
+def test_one_that_has_cores_to_spare_or_may_have_no_more_gets_none(busy: float, most: int) -> None:
+    states = cores_of(busy=busy, scaling=1.0, most=most)
+    assert states[-1].stage is Stage.TUNED
+    assert all(one.training_cores == 4 for one in states)
+
+
+@given(
+    busy=st.floats(0, 1),
+    scaling=st.floats(0, 1.2),
+    most=st.integers(0, 12),
+    ideal=st.floats(5, 100),
+    workers=st.floats(0.5, 12),
+)
+def test_training_cores_stay_in_bounds_and_never_cost_throughput(
+    busy: float, scaling: float, most: int, ideal: float, workers: float
+) -> None:
+    states = cores_of(busy, scaling, most, ideal, workers)
+    assert all(1 <= one.training_cores <= max(4, most) for one in states)
+    grown = [one for one in states if one.stage is Stage.MORE_TRAINING_CORES]
+    assert not grown or (busy >= BUSY_RATIO and most > 4)

@@ -57,7 +57,7 @@ def scheduler(
         bool,
         typer.Option(
             envvar="PENSTOCK_SCHEDULER_TUNE_TRAINING_WORKERS",
-            help="Also shrink training workers' CPU; needs pods that can be resized.",
+            help="Also tune training workers' CPU; needs pods that can be resized.",
         ),
     ] = False,
     accelerator: Annotated[

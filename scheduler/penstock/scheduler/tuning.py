@@ -9,6 +9,9 @@ A job is profiled without data workers first; that is its *baseline*. Then three
    less than 0.9 of what it should. That one is given back only if it brings less than half: between
    the two a job would lose most of a worker's gain for what may be an error of measurement. The
    cluster scheduler may refuse one (`granted=False`): the job then stays as it is and asks again.
+   Where the training worker's own cores are busy then, it is they that the next batches wait for:
+   MORE_TRAINING_CORES adds one at a time, if its node has it to spare, and takes back the first
+   that brings less than half of what it should.
 3. TRAINING_WORKER_SIZE: the training worker's CPU is cut core by core while throughput holds; the
    first cut that does not hold is taken back. What is cut is *surplus*: it stays with the job until
    somebody needs it.
@@ -61,6 +64,9 @@ PROMISED_RATIO: Final = 0.9
 FEWER_INTERVALS: Final = 3
 """Intervals in a row for which a model must find fewer data workers to do."""
 
+BUSY_RATIO: Final = 0.9
+"""A training worker that uses this part of its cores is short of them."""
+
 LEAST_KEPT_GAIN: Final = 0.05
 """Of the baseline: where what was promised brings less, it is given back altogether."""
 
@@ -73,6 +79,7 @@ class Stage(StrEnum):
     DATA_WORKER_SIZE = "DataWorkerSize"
     DATA_WORKERS = "DataWorkers"
     TRAINING_WORKER_SIZE = "TrainingWorkerSize"
+    MORE_TRAINING_CORES = "MoreTrainingCores"
     FEWER = "Fewer"
     TUNED = "Tuned"
     FALLEN_BACK = "FallenBack"
@@ -86,6 +93,8 @@ class Limits:
     data_worker_cores: int = 8
     data_workers: int = 64
     least_data_workers: int = 0
+    most_training_cores: int = 0
+    """To which a training worker may grow; where it has as many, it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,8 @@ class Measured:
     enqueue: float
     dequeue: float
     granted: bool = True
+    training_busy: float = 0.0
+    """The part of its cores that the busiest training worker uses; 0: not known."""
 
     @property
     def is_sound(self) -> bool:
@@ -208,6 +219,8 @@ def step(
         return _tune_size(tuning, measured, limits)
     if tuning.stage is Stage.DATA_WORKERS:
         return _tune_number(tuning, measured, limits)
+    if tuning.stage is Stage.MORE_TRAINING_CORES:
+        return _check_more_training_cores(tuning, measured, limits)
     return _tune_training_worker(tuning, measured, limits)
 
 
@@ -392,13 +405,15 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     if workers > 1 and not _is_linear(tuning.before, measured.throughput, workers - 1, workers):
         gained = _gain(tuning.before, measured.throughput, workers - 1, workers)
         kept = workers if gained >= KEEPING_RATIO else workers - 1
-        return replace(
+        tuned = replace(
             tuning,
             stage=Stage.TUNED,
             data_workers=kept,
+            before=measured.throughput if kept == workers else tuning.before,
             why=f"worker {workers} brought {gained:.2f} of linear, less than {LINEAR_RATIO}: "
             f"keep {kept}",
         )
+        return _more_training_cores(tuned, measured, limits)
     if workers >= limits.data_workers:
         return replace(
             tuning, stage=Stage.TUNED, why=f"all {workers} data workers allowed are used"
@@ -421,6 +436,31 @@ def _cut_training_worker(tuning: Tuning, why: str) -> Tuning:
         surplus_cores=tuning.surplus_cores + 1,
         why=why,
     )
+
+
+def _more_training_cores(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    """A core more for the training worker, where it is busy and may have it; else as it is."""
+    cores = tuning.training_cores
+    if measured.training_busy < BUSY_RATIO or cores >= limits.most_training_cores:
+        return tuning
+    return replace(
+        tuning,
+        stage=Stage.MORE_TRAINING_CORES,
+        training_cores=cores + 1,
+        why=f"{tuning.why}; the training worker is busy with {cores} cores: one more",
+    )
+
+
+def _check_more_training_cores(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
+    """Whether the core that the training worker got brought enough to keep it."""
+    cores = tuning.training_cores
+    gained = _gain(tuning.before, measured.throughput, cores - 1, cores) if tuning.before else 1.0
+    why = f"training core {cores} brought {gained:.2f} of linear"
+    if gained < KEEPING_RATIO:
+        why = f"{why}, less than {KEEPING_RATIO}: back to {cores - 1}"
+        return replace(tuning, stage=Stage.TUNED, training_cores=cores - 1, why=why)
+    kept = replace(tuning, stage=Stage.TUNED, before=measured.throughput, why=f"{why}: kept")
+    return kept if measured.is_ideal else _more_training_cores(kept, measured, limits)
 
 
 def _tune_training_worker(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:

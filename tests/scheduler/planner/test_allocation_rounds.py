@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.scheduler.model.decisions import Reason, WriteScale
+from penstock.scheduler.model.job_memory import Memory
 from penstock.scheduler.model.signals import QueueSignals, signals
 from penstock.scheduler.planner.planner import Planner, Settings
-from penstock.scheduler.tuning import Predicted, Stage
+from penstock.scheduler.tuning import Predicted, Stage, Tuning
 from tests.scheduler.planner.documents import Json, job, node, pod
 
 START = 1_800_000_000.0
@@ -278,6 +279,27 @@ def test_the_training_worker_is_resized_only_where_that_was_chosen() -> None:
     [scale] = life.interval()
     assert scale.roles == {"worker": {"resources": {"cpu": "7"}}}
     assert life.planner._standings["uid-a"].surplus_milli_cpu == 1000
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cpu", "grows"),
+    [(1, "12", True), (2, "12", False), (1, "8", False)],
+    ids=["room", "an accelerator is free", "no core is"],
+)
+def test_a_busy_training_worker_grows_where_its_node_has_cores_to_spare(
+    gpus: int, cpu: str, grows: bool
+) -> None:
+    life = Life(node("cpu", "64"), node("gpu", cpu, gpus), tunes_training=True)
+    life.add("a", ideal=80.0, per_core=10.0, roles={"dataWorker": _role("1", minReplicas=2)})
+    life.planner.state.put_pod(pod("w", "8", 1, job="a", role="worker", on="gpu"), life.now)
+    two = {"dataWorker": {"replicas": 2, "resources": {"cpu": "1"}}}
+    life.obey(WriteScale("uid-a", "default", "a", two, Reason.TUNED, ""))
+    tuning = Tuning(Stage.DATA_WORKERS, 8, 1, 2, 1, baseline=5.0, before=10.0)
+    life.planner.memories = {"uid-a": Memory(tuning)}
+    found = QueueSignals(life.now + INTERVAL, 9, 16.0, 16.0, 80.0, training_cores_used=7.9)
+    written = life.interval(a=found)
+    asked = [one.roles["worker"] for one in written if "worker" in one.roles]
+    assert asked == ([{"resources": {"cpu": "9"}}] if grows else [])
 
 
 def test_the_job_with_the_least_work_goes_first() -> None:

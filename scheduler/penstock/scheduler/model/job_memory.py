@@ -27,6 +27,8 @@ class Running:
     """Of the largest one."""
     accelerated_ready: int = 0
     """Accelerated data workers that make batches."""
+    spare_training_cores: int = 0
+    """Whole cores that the nodes of its training workers could give each of these."""
     since_seconds: float = float("-inf")
     """When the newest of the job's training and data workers became ready."""
 

@@ -40,6 +40,8 @@ class QueueSignals:
     """What a model of the job says; None: there is none."""
     stages: tuple[MeasuredStage, ...] = ()
     """The stages in which the input is made; fewer than two: one."""
+    training_cores_used: float = 0.0
+    """By the busiest training worker; 0: not known."""
 
     @property
     def ideal_throughput(self) -> float:
@@ -66,6 +68,7 @@ def signals(
     received_bytes: float | None = None,
     predicted: Predicted | None = None,
     stages: Sequence[MeasuredStage] = (),
+    training_cores_used: float = 0.0,
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
@@ -92,4 +95,5 @@ def signals(
         received_bytes or 0.0,
         predicted,
         tuple(stages) if len(stages) > 1 else (),
+        training_cores_used,
     )

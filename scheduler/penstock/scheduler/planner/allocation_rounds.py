@@ -41,6 +41,9 @@ REOPEN_INTERVALS: Final = 3
 """Intervals in a row for which a tuned job must wait for data before it is tuned again."""
 
 
+MOST_TRAINING_GROWTH: Final = 2
+"""A training worker gets at most so many times the cores that its template asks for."""
+
 STORAGE_INTERVALS: Final = 2
 """After so many intervals in a row it is said that a job waits for its storage."""
 
@@ -97,9 +100,9 @@ class Interval:
 
     Args:
         policy: who goes first.
-        tunes_training: whether the training workers' CPU is tuned, too. That resizes their pods in
-            place, and where the cluster cannot do that the controller replaces them, so it is a
-            choice.
+        tunes_training: whether the training workers' CPU is tuned, too, down and up. That resizes
+            their pods in place, and where the cluster cannot do that the controller replaces them,
+            so it is a choice.
     """
 
     def __init__(self, policy: AllocationPolicy, *, tunes_training: bool = False) -> None:
@@ -238,7 +241,8 @@ class Interval:
         granted = have.ready >= tuning.data_workers and (
             not have.live or have.cores >= tuning.data_worker_cores
         )
-        measured = Measured(found.throughput, found.enqueue, found.dequeue, granted)
+        busy = found.training_cores_used / max(1, tuning.training_cores)
+        measured = Measured(found.throughput, found.enqueue, found.dequeue, granted, busy)
         memory = replace(
             memory,
             seen_seconds=found.time_seconds,
@@ -253,7 +257,14 @@ class Interval:
         predicted = found.predicted
         if job.offload is Offload.ALWAYS and predicted is not None and not predicted.data_workers:
             predicted = None  # it is to have some, whatever a model says
-        then = step(tuning, measured, self._limits(job), predicted)
+        limits = self._limits(job)
+        if self._tunes_training:
+            most = min(
+                tuning.training_cores + have.spare_training_cores,
+                MOST_TRAINING_GROWTH * job.training_cores,
+            )
+            limits = replace(limits, most_training_cores=most)
+        then = step(tuning, measured, limits, predicted)
         if not self._tunes_training and then.stage is Stage.TRAINING_WORKER_SIZE:
             why = f"{then.data_workers} data workers of {then.data_worker_cores} cores do"
             then = replace(

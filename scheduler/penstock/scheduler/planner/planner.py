@@ -8,7 +8,8 @@ shell (`penstock.scheduler.service`) carries it out and reports what failed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +28,7 @@ from penstock.scheduler.model.decisions import (
 )
 from penstock.scheduler.model.job_memory import Change, Memory, Running
 from penstock.scheduler.model.job_view import JobView
+from penstock.scheduler.model.pod_view import PodView
 from penstock.scheduler.model.signals import QueueSignals
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
@@ -180,15 +182,16 @@ class Planner:
         for uid in self.state.jobs:
             pods = self.state.data_workers(uid)
             accelerated = self.state.data_workers(uid, Role.ACCELERATED_DATA_WORKER)
-            training = (
+            training = [
                 pod
                 for pod in self.state.of_job.get(uid, {}).values()
                 if pod.role == Role.WORKER.in_names and pod.live
-            )
+            ]
             found[uid] = Running(
                 live=len(pods),
                 ready=sum(pod.ready for pod in pods),
                 cores=max((pod.pod.held.milli_cpu for pod in pods), default=0) // 1000,
+                spare_training_cores=self._spare_cores(training),
                 accelerated_ready=sum(pod.ready for pod in accelerated),
                 since_seconds=max(
                     (pod.ready_seconds for pod in (*pods, *accelerated, *training)),
@@ -196,6 +199,21 @@ class Planner:
                 ),
             )
         return found
+
+    def _spare_cores(self, training: Sequence[PodView]) -> int:
+        """Whole cores that each of these pods could get more on its node.
+
+        None of a node with an accelerator that is free: whoever comes for that needs cores, too.
+        """
+        columns = self.state.snapshot.columns
+        spare = []
+        for node, count in Counter(pod.pod.node for pod in training).items():
+            if node is None or node not in columns:
+                return 0
+            row = columns.row(node)
+            free = 0 if columns.free_accelerator_milli[row] else columns.free_milli_cpu[row]
+            spare.append(max(0, int(free) // (1000 * count)))
+        return min(spare, default=0)
 
     def _costs(self) -> list[SetDeletionCost]:
         """Which data workers should go first: those where accelerators strand for lack of CPU.

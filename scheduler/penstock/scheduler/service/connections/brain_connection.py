@@ -135,6 +135,7 @@ def read_sample(sample: SampleView, known: InputView | None = None) -> QueueSign
             MeasuredStage(one.made_per_second, one.busy_share)
             for one in (queue.stages if queue is not None else None) or ()
         ],
+        training_cores_used=0.0 if workers is None else workers.hottest_cpu_cores,
     )
 
 
