@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import gc
+import itertools
 import pickle
 import random
 import re
@@ -11,20 +11,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cloudpickle
 import pytest
 import torch
-import torch._dynamo
 import torch.utils.checkpoint
 from torch import nn
 
 from penstock.data.partition.proof import Phase
 from penstock.data.torchpartition import plan
 from penstock.data.torchpartition.loader_steps import LoaderSteps
-from penstock.data.torchpartition.observation.modules import unwatch
+from tests.data.torchpartition.training import Step, Training, encoder, frozen, let_go, pairs
 
 F = nn.functional
-Step = Callable[[Any], torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
@@ -33,68 +30,8 @@ def _everything_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plan, "MATCH_SECONDS", 0.0)
     monkeypatch.setattr(plan, "WORKER_SECOND", 1e-9)
     monkeypatch.setattr(plan, "_worth", lambda *figures: "")
-    plain = nn.Module.__call__
-    yield
-    torch._dynamo.reset()
-    gc.collect()
-    while nn.Module.__call__ is not plain:
-        unwatch()
-
-
-def pairs(rows: int = 4) -> list[torch.Tensor]:
-    return [torch.randint(0, 256, (rows, 3, 8, 8), dtype=torch.uint8), torch.arange(rows) % 5]
-
-
-def frozen(module: nn.Module) -> nn.Module:
-    return module.eval().requires_grad_(requires_grad=False)
-
-
-def encoder() -> nn.Module:
-    return frozen(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 16)))
-
-
-class Training:
-    """One program, that has made its losses before it is made again under observation."""
-
-    def __init__(self, program: Callable[[], Step], batch: Callable[[], Any] = pairs) -> None:
-        self.program, self.batch = program, batch
-        self.loader = LoaderSteps("the loader")
-
-    def run(self, epochs: int = 4, steps: int = 12) -> list[Any]:
-        """Its losses, under observation; asserts that they are what they are without."""
-        torch.manual_seed(1)
-        random.seed(1)
-        batches = [[self.batch() for _ in range(steps)] for _ in range(epochs)]
-        alone = self._losses(copy.deepcopy(batches))
-        losses = self._watched(batches)
-        for number, (one, other) in enumerate(zip(losses, alone, strict=True)):
-            assert torch.equal(one, other), f"step {number} of {len(alone)}: {self.loader.state}"
-        return losses
-
-    def _losses(self, batches: Any) -> list[Any]:
-        torch.manual_seed(2)
-        random.seed(2)
-        step = self.program()
-        return [step(batch).detach().clone() for epoch in batches for batch in epoch]
-
-    def _watched(self, batches: Any) -> list[Any]:
-        torch.manual_seed(2)
-        random.seed(2)
-        step = self.program()
-        losses = []
-        for epoch in batches:
-            losses += [step(batch).detach().clone() for batch in self.delivered(epoch)]
-        return losses
-
-    def delivered(self, epoch: list[Any]) -> Iterator[Any]:
-        """As a loader gives them: what is asked for ends the step before."""
-        stage = self.loader.begin_epoch()
-        if stage is not None:
-            stage = pickle.loads(cloudpickle.dumps(stage))
-        for batch in epoch:
-            self.loader.end_step()
-            yield self.loader.deliver(stage(copy.deepcopy(batch)) if stage else batch)
-        self.loader.end_step()
+    with let_go():
+        yield
 
 
 def trained(program: Callable[[nn.Module], Callable[[Any], torch.Tensor]], width: int = 16) -> Step:
@@ -254,7 +191,7 @@ def test_results_of_other_sizes_than_the_batch_are_what_they_are_there() -> None
 
 @pytest.mark.parametrize("sizes", [(4, 4, 4, 4, 3), (4, 2, 4, 4, 3)])
 def test_the_last_batch_of_an_epoch_moves_too(sizes: tuple[int, ...]) -> None:
-    left = iter(sizes * 20)
+    left = itertools.cycle(sizes)
 
     def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
         pixels, labels = batch

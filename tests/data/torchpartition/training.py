@@ -1,0 +1,96 @@
+"""A training program that is looked at, with loader and data workers played by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import torch
+import torch._dynamo
+from torch import nn
+
+from penstock.data.torchpartition.loader_steps import LoaderSteps
+from penstock.data.torchpartition.observation.modules import unwatch
+
+Step = Callable[[Any], torch.Tensor]
+
+
+@contextlib.contextmanager
+def let_go() -> Iterator[None]:
+    """PyTorch is afterwards as it was before."""
+    plain = nn.Module.__call__
+    try:
+        yield
+    finally:
+        torch._dynamo.reset()
+        gc.collect()
+        while nn.Module.__call__ is not plain:
+            unwatch()
+
+
+def pairs(rows: int = 4) -> list[torch.Tensor]:
+    return [torch.randint(0, 256, (rows, 3, 8, 8), dtype=torch.uint8), torch.arange(rows) % 5]
+
+
+def frozen(module: nn.Module) -> nn.Module:
+    return module.eval().requires_grad_(requires_grad=False)
+
+
+def encoder() -> nn.Module:
+    return frozen(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 16)))
+
+
+class Training:
+    """One program, that has made its losses before it is made again under observation."""
+
+    def __init__(self, program: Callable[[], Step], batch: Callable[[], Any] = pairs) -> None:
+        self.program, self.batch = program, batch
+        self.loader = LoaderSteps("the loader")
+
+    def run(self, epochs: int = 4, steps: int = 12) -> list[Any]:
+        """Its losses, under observation; asserts that they are what they are without."""
+        alone = self.alone(epochs, steps)
+        losses = self._watched(self._batches(epochs, steps))
+        for number, (one, other) in enumerate(zip(losses, alone, strict=True)):
+            assert torch.equal(one, other), f"step {number} of {len(alone)}: {self.loader.state}"
+        return losses
+
+    def alone(self, epochs: int = 4, steps: int = 12) -> list[Any]:
+        """Its losses as it is."""
+        return self._losses(self._batches(epochs, steps))
+
+    def _batches(self, epochs: int, steps: int) -> list[list[Any]]:
+        torch.manual_seed(1)
+        random.seed(1)
+        return [[self.batch() for _ in range(steps)] for _ in range(epochs)]
+
+    def _losses(self, batches: Any) -> list[Any]:
+        torch.manual_seed(2)
+        random.seed(2)
+        step = self.program()
+        return [step(batch).detach().clone() for epoch in batches for batch in epoch]
+
+    def _watched(self, batches: Any) -> list[Any]:
+        torch.manual_seed(2)
+        random.seed(2)
+        step = self.program()
+        losses = []
+        for epoch in batches:
+            losses += [step(batch).detach().clone() for batch in self.delivered(epoch)]
+        return losses
+
+    def delivered(self, epoch: list[Any]) -> Iterator[Any]:
+        """As a loader gives them: what is asked for ends the step before."""
+        stage = self.loader.begin_epoch()
+        if stage is not None:
+            stage = pickle.loads(cloudpickle.dumps(stage))
+        for batch in epoch:
+            self.loader.end_step()
+            yield self.loader.deliver(stage(copy.deepcopy(batch)) if stage else batch)
+        self.loader.end_step()
