@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
 from penstock.data.dispatcher import FORGET_SECONDS, Dispatcher, DispatcherFullError
 from penstock.data.protocol import (
+    ConsumerEntry,
     ConsumerReport,
     ProtocolError,
     QueueState,
@@ -24,6 +26,26 @@ def test_a_data_worker_learns_whom_to_serve() -> None:
     assert books.worker(WorkerReport(name="w"), 0.0).consumers == ()
     assert books.consumer(consumer("c"), 0.0).workers == 1
     assert [one.name for one in books.worker(WorkerReport(name="w"), 1.0).consumers] == ["c"]
+
+
+def test_data_workers_of_stage_0_serve_those_of_stage_1_as_well() -> None:
+    books = Dispatcher("one")
+    books.consumer(consumer("c"), 0.0)
+    entry = ConsumerEntry(name="relay", address="127.0.0.1:2")
+    later = WorkerReport(name="v", stage=1, relay=entry)
+    assert [one.name for one in books.worker(later, 0.0).consumers] == ["c"]
+    first = WorkerReport(name="w")
+    assert [one.name for one in books.worker(first, 0.0).consumers] == ["c", "relay"]
+    assert [one.name for one in books.worker(first, 0.0, guest=True).consumers] == ["c"]
+    late = FORGET_SECONDS + 1
+    books.consumer(consumer("c"), late)
+    assert [one.name for one in books.worker(first, late).consumers] == ["c"]
+
+
+def test_a_data_worker_of_stage_0_says_what_the_release_before_understands() -> None:
+    said = msgpack.unpackb(encode(WorkerReport(name="w")))
+    assert not said.keys() & {"stage", "relay"}
+    assert decode(WorkerReport, msgpack.packb(said)).stage == 0
 
 
 def test_who_is_silent_or_says_goodbye_is_forgotten() -> None:

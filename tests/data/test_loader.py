@@ -391,7 +391,7 @@ def test_a_worker_is_asked_once_it_has_opened_the_pipeline_whatever_the_sender_h
 def test_stages_are_applied_and_must_be_for_the_cpu() -> None:
     doubled = list(Loader(list(range(10)), 5, shuffle=False, stages=[lambda x: 2 * x]))
     assert [batch.tolist() for batch in doubled] == [[0, 2, 4, 6, 8], [10, 12, 14, 16, 18]]
-    with pytest.raises(ValueError, match="device 'cuda'"):
+    with pytest.raises(ValueError, match="device: 'cuda'"):
         Loader([1], 1, stages=[Stage(abs, device="cuda")])
 
 

@@ -81,7 +81,7 @@ LISTENERS: Final = (
         bound="128 connections, the newest; 30 s for each; a line of the log in 10 s",
     ),
     Listener(
-        name="consumer of a training process",
+        name="consumer of a training process, or of a data worker of stage 1",
         made=(
             "runtime/penstock/data/consuming/consumer.py:create_listener",
             "runtime/penstock/data/consuming/consumer.py:create_local_listener",

@@ -164,12 +164,15 @@ class Dispatcher:
         else:
             what = "data workers of other jobs" if guest else "data workers"
             self._note(table, MAX_WORKERS, what, report, now)
+        consumers = [
+            ConsumerEntry(name=one.name, address=one.address, local=one.local)
+            for one in self.consumers(now)
+        ]
+        if not report.stage and not guest:  # those of later stages take its batches as well
+            consumers += [one.relay for one in self.workers(now) if one.relay is not None]
         return WorkerReply(
             dispatcher=self._identity,
-            consumers=tuple(
-                ConsumerEntry(name=one.name, address=one.address, local=one.local)
-                for one in self.consumers(now)
-            ),
+            consumers=tuple(consumers),
             cache=self._options().cache,
         )
 

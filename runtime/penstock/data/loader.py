@@ -71,7 +71,10 @@ class Loader:
         buckets: Buckets | None = None,
         consumer: Consumer | None = None,
     ) -> None:
-        """``buckets``: steps are of samples of like length, on all consumers of the group.
+        """``stages``: what is done with each sample and then, where a `Stage` is ``batched``, with
+        each batch.
+
+        ``buckets``: steps are of samples of like length, on all consumers of the group.
 
         ``guarantee`` and ``skip_bad``: as the job says, unless they are given.
 
@@ -95,9 +98,8 @@ class Loader:
             seed, index, count = derive_seed(seed, index), 0, 1
             guarantee = Guarantee.EXACTLY_ONCE
         staged = [one if isinstance(one, Stage) else Stage(one) for one in stages]
-        for stage in staged:
-            if stage.device != "cpu":
-                raise ValueError(f"stages: device {stage.device!r}; data workers have cpu only")
+        if [stage.batched for stage in staged] != sorted(stage.batched for stage in staged):
+            raise ValueError("stages: one of single samples comes after one of whole batches")
         self._pipeline = Pipeline(dataset, collate, staged)
         shape = (len(dataset), batch_size * count, count, 1, seed, shuffle)
         self._order = BucketOrder(*shape, buckets=buckets) if buckets else SampleOrder(*shape)

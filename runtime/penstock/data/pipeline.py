@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from penstock.data.errors import NotPortableError, SignatureError
+from penstock.data.ledger import derive_seed
 from penstock.data.seeding import (
     ALL,
     Draws,
@@ -31,6 +32,7 @@ from penstock.data.seeding import (
     seed_stage,
 )
 from penstock.data.signature import sign, signed
+from penstock.data.stage_devices import CPU, CUDA, call_on
 from penstock.data.stages import seed_stages
 from penstock.data.weight_bundle import Weights
 
@@ -54,10 +56,27 @@ class BatchId(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the way of a sample."""
+    """One step of the way of a sample or, ``batched``, of a whole batch after it was collated.
+
+    ``device``: ``"cpu"``, or for a batched stage ``"cuda"``: its function is then given the batch
+    with its tensors there, and what it returns comes back to main memory.
+
+    Raises:
+        ValueError: there is no such stage; says why.
+    """
 
     function: Callable[[Any], Any]
-    device: str = "cpu"
+    device: str = CPU
+    batched: bool = False
+
+    def __post_init__(self) -> None:
+        if self.device not in (CPU, CUDA):
+            raise ValueError(f"device: {self.device!r}; a stage is on {CPU!r} or {CUDA!r}")
+        if self.device != CPU and not self.batched:
+            raise ValueError(
+                f"device: {self.device!r}; stages of single samples are on {CPU!r}: give "
+                "batched=True"
+            )
 
 
 class AnyPipeline:
@@ -74,7 +93,9 @@ class Pipeline(AnyPipeline):
     """What makes a batch of some indices.
 
     ``dataset[index]`` gives a sample (``dataset.__getitems__(indices)``, if there is one, gives all
-    of a batch), every stage is applied to it, and ``collate`` makes a batch of the list of samples.
+    of a batch), every stage is applied to it, and ``collate`` makes a batch of the list of samples,
+    to which the batched stages are applied. What one of these draws depends on (seed, indices,
+    number of the stage) alone.
     With ``batched=False`` an item of the sampler is one index, and ``collate`` gets one sample.
     """
 
@@ -98,11 +119,31 @@ class Pipeline(AnyPipeline):
         found: tuple[Weights, ...] = getattr(self.batch_stage, "weights", ())
         return found
 
-    def make(self, seed: int, indices: Any, bad: list[Any] | None = None) -> Any:
+    @property
+    def batched_stages(self) -> tuple[Stage, ...]:
+        """Those of whole batches, ``batch_stage`` included."""
+        found = [stage for stage in self.stages if stage.batched]
+        if self.batch_stage is not None:
+            found.append(Stage(self.batch_stage, batched=True))
+        return tuple(found)
+
+    @property
+    def boundary(self) -> int:
+        """Batched stages of data workers of stage 0, where others run the rest.
+
+        Those before the first with a device; where none has one, none.
+        """
+        devices = [stage.device for stage in self.batched_stages]
+        return next((number for number, one in enumerate(devices) if one != CPU), 0)
+
+    def make(
+        self, seed: int, indices: Any, bad: list[Any] | None = None, *, until: int | None = None
+    ) -> Any:
         """The batch of these indices; a pure function of pipeline, seed and indices.
 
-        With ``bad``, a sample that raises is left out and noted there as ``(index, error)``.
-        Otherwise what raises, raises: `position_of` then says at which index.
+        Made as far as before the batched stage ``until``; None: whole. With ``bad``, a sample that
+        raises is left out and noted there as ``(index, error)``. Otherwise what raises, raises:
+        `position_of` then says at which index.
         """
         if not self.draws.stages_seeded:
             self.draws.stages_seeded = True
@@ -119,11 +160,11 @@ class Pipeline(AnyPipeline):
                 return None
             finally:
                 end_samples()
-            return self._done(self.collate(sample))
+            return self.finish(seed, indices, self.collate(sample), 0, until)
         samples = self.samples(seed, indices, bad)
         if bad is not None and not samples:
             return None
-        return self.collated(seed, indices, samples)
+        return self.collated(seed, indices, samples, until=until)
 
     def samples(self, seed: int, indices: Any, bad: list[Any] | None = None) -> list[Any]:
         """The samples of a batch, before they are collated; as `make`."""
@@ -136,13 +177,25 @@ class Pipeline(AnyPipeline):
             return [self._staged(sample) for sample in fetch(indices)]
         return self._samples(seed, list(indices), bad)
 
-    def collated(self, seed: int, indices: Any, samples: list[Any]) -> Any:
-        """The batch of such samples."""
+    def collated(
+        self, seed: int, indices: Any, samples: list[Any], *, until: int | None = None
+    ) -> Any:
+        """The batch of such samples; ``until``: as `make`."""
         seed_for(seed, tuple(indices))
-        return self._done(self.collate(samples))
+        return self.finish(seed, indices, self.collate(samples), 0, until)
 
-    def _done(self, batch: Any) -> Any:
-        return batch if self.batch_stage is None else self.batch_stage(batch)
+    def finish(
+        self, seed: int, indices: Any, batch: Any, begin: int, until: int | None = None
+    ) -> Any:
+        """A batch that is made as far as before the batched stage ``begin``, made further."""
+        name = tuple(indices) if self.batched else indices
+        for number, stage in enumerate(self.batched_stages[:until]):
+            if number < begin:
+                continue
+            if stage.function is not self.batch_stage:  # which must not draw, and is compared
+                seed_for(derive_seed(seed, number + 1), name)
+            batch = call_on(stage.device, stage.function, batch)
+        return batch
 
     def _samples(self, seed: int, indices: list[Any], bad: list[Any] | None) -> list[Any]:
         if len(indices) < WATCHED_FROM:
@@ -201,6 +254,8 @@ class Pipeline(AnyPipeline):
 
     def _staged(self, sample: Any) -> Any:
         for number, stage in enumerate(self.stages, 1):
+            if stage.batched:
+                break  # they come last
             seed_stage(number)
             sample = stage.function(sample)
         return sample
@@ -215,6 +270,14 @@ def _mark(error: Exception, index: Any) -> None:
 def position_of(error: BaseException) -> Any:
     """The index at which `Pipeline.make` raised this; None if it was none of them."""
     return getattr(error, "__penstock_index__", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A batch that lacks the batched stages from ``begin`` on."""
+
+    batch: Any
+    begin: int
 
 
 @dataclass(frozen=True)

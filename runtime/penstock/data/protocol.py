@@ -218,8 +218,20 @@ class SharedTotals(Message):
     held_bytes: Annotated[int, Field(ge=0)] = 0
 
 
+class ConsumerEntry(Message):
+    """Where a consumer is to be found."""
+
+    name: Name
+    address: Name
+    local: str = ""
+
+
 class WorkerReport(Message):
-    """One data worker."""
+    """One data worker.
+
+    ``stage``: it runs the batched stages, and takes batches from data workers of stage 0 at
+    ``relay``. Both are left out where it is of stage 0.
+    """
 
     version: int = DATA_PROTOCOL_VERSION
     name: Name
@@ -231,15 +243,9 @@ class WorkerReport(Message):
     cpu_cores: Annotated[float, Field(ge=0, le=100_000)] = 0.0  # since the last report
     memory_bytes: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
     shared: Annotated[SharedTotals | None, Field(exclude_if=_absent)] = None
+    stage: Annotated[int, Field(ge=0, le=1, exclude_if=_nothing)] = 0
+    relay: Annotated[ConsumerEntry | None, Field(exclude_if=_absent)] = None
     leaving: bool = False
-
-
-class ConsumerEntry(Message):
-    """Where a consumer is to be found."""
-
-    name: Name
-    address: Name
-    local: str = ""
 
 
 class WorkerReply(Message):

@@ -49,10 +49,10 @@ RESTART_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 MAX_DATA_WORKERS: Final = 256
 
 
-def check_count(count: int) -> None:
+def check_count(count: int, option: str = "--data-workers") -> None:
     """Raise ValueError for a number of data workers that cannot be."""
     if not 0 <= count <= MAX_DATA_WORKERS:
-        raise ValueError(f"--data-workers: {count}; must be from 0 to {MAX_DATA_WORKERS}")
+        raise ValueError(f"{option}: {count}; must be from 0 to {MAX_DATA_WORKERS}")
 
 
 class LocalDataPlane:
@@ -64,15 +64,19 @@ class LocalDataPlane:
         options: InputOptions | None = None,
         environ: Mapping[str, str] = os.environ,
         *,
+        stage_workers: int = 0,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        """``on_change``: told when other data workers run than before; they outlive this process.
+        """``stage_workers``: beside these, to run batched stages on what they make.
+
+        ``on_change``: told when other data workers run than before; they outlive this process.
 
         Raises:
             ValueError: a number of data workers that cannot be.
         """
         check_count(count)
-        self._count = count
+        check_count(stage_workers, "--stage-workers")
+        self._count, self._stage_workers = count, stage_workers
         self._on_change = on_change
         self.input = JobInput()
         self._token = environ.get(names.JOB_TOKEN) or secrets.token_hex(32)
@@ -130,8 +134,9 @@ class LocalDataPlane:
         self._making, self._serving = making, asyncio.create_task(_serve(making, listening))
         found = adopted(running)
         self._count = max(self._count, len(found))
-        new = [None] * (self._count - len(found))
-        self._tasks = [asyncio.create_task(self._keep_one(one)) for one in (*found, *new)]
+        new = [0] * (self._count - len(found)) + [1] * self._stage_workers
+        self._tasks = [asyncio.create_task(self._keep_one(process=one)) for one in found]
+        self._tasks += [asyncio.create_task(self._keep_one(stage)) for stage in new]
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -167,11 +172,11 @@ class LocalDataPlane:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def _keep_one(self, process: Kept | None = None) -> None:
-        """Keep one data worker running; ``process``: that does already."""
+    async def _keep_one(self, stage: int = 0, process: Kept | None = None) -> None:
+        """Keep one data worker of a stage running; ``process``: that does already."""
         failures = 0
         while not self._stopping:
-            process = process or await self._start_one()
+            process = process or await self._start_one(stage)
             self._processes[process] = ProcessId.of(process.pid)
             self._note_change()
             code = await process.wait()
@@ -188,8 +193,8 @@ class LocalDataPlane:
             failures += 1
             await asyncio.sleep(pause)
 
-    async def _start_one(self) -> Kept:
-        environ = {**self._environ, **self.program_environ}
+    async def _start_one(self, stage: int) -> Kept:
+        environ = {**self._environ, **self.program_environ, names.DATA_STAGE: str(stage)}
         command = [sys.executable, "-m", "penstock.data.worker_process"]
         outlives = self._on_change is not None
         return await asyncio.create_subprocess_exec(
@@ -205,17 +210,22 @@ class LocalDataPlane:
 
 
 def run(
-    count: int, options: InputOptions, arguments: Sequence[str], choice: Choice | None = None
+    count: int,
+    options: InputOptions,
+    arguments: Sequence[str],
+    choice: Choice | None = None,
+    stage_workers: int = 0,
 ) -> int:
     """``penstock run ARGUMENTS`` with data workers beside it; its exit code.
 
+    ``stage_workers``: such as run batched stages.
     ``choice``: why there are so many, and what they promise; None: somebody wanted them.
 
     Raises:
         ValueError: a number of data workers that cannot be.
     """
     configure_log()
-    plane = LocalDataPlane(count, options)
+    plane = LocalDataPlane(count, options, stage_workers=stage_workers)
     check = partial(_check, plane, choice) if choice is not None else None
     return asyncio.run(run_program(plane, arguments, check))
 

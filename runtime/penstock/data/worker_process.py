@@ -8,14 +8,17 @@ import logging
 import os
 import sys
 
+from penstock.base.enums import Role
 from penstock.base.logs import stderr_handler
 from penstock.crds import environment as names
 from penstock.data.allocator import ALLOCATOR
 from penstock.data.cache.interception import install_from
 from penstock.data.consuming.process import dispatcher_address, job_token, number_in, share_token
 from penstock.data.outliving import watch
+from penstock.data.relaying.relay import Relay
 from penstock.data.serving.group_reports import GroupReports
 from penstock.data.serving.readiness import announce
+from penstock.data.serving.stage_before import STAGE
 from penstock.data.serving.worker import DataWorker, work
 
 
@@ -48,6 +51,12 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
     token = job_token()
     install_from(os.environ)
     _load_early()
+    accelerated = os.environ.get(names.ROLE) == Role.ACCELERATED_DATA_WORKER.value
+    stage = number_in(names.DATA_STAGE, STAGE if accelerated else 0)
+    if stage > STAGE:
+        raise ValueError(f"{names.DATA_STAGE}: {stage}; must be 0 or {STAGE}")
+    host_here = os.environ.get(names.POD_IP) or "127.0.0.1"
+    before = Relay(token, host_here, share_memory=share_memory) if stage else None
     worker = DataWorker(
         token=token,
         dispatcher=address,
@@ -57,6 +66,7 @@ def run(dispatcher: str | None, *, share_memory: bool, log_format: str, outlives
         incarnation=number_in(names.INCARNATION),
         share_memory=share_memory,
         group=_group(),
+        before=before,
     )
     announce(worker)
     if outlives:

@@ -130,6 +130,10 @@ def _run(
         int | None,
         typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
     ] = None,
+    stage_workers: Annotated[
+        int | None,
+        typer.Option(help="With --data-workers: so many more run batched stages and functions."),
+    ] = None,
     apply: Annotated[
         Path | None,
         typer.Option(help="Without a cluster: do what a profile of penstock profile says helps."),
@@ -251,7 +255,8 @@ def _run(
                 window = _bytes("--share-window", share_window)
                 raise typer.Exit(_shared(share, order, window, data_workers, wanted, arguments))
             assert data_workers is not None, "somebody or a profile said how many"
-            raise typer.Exit(standalone.run(data_workers, wanted, arguments, choice))
+            stages = stage_workers or 0
+            raise typer.Exit(standalone.run(data_workers, wanted, arguments, choice, stages))
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
     if guarantee is not None or skip_bad or buckets is not None:
@@ -259,6 +264,8 @@ def _run(
             "--guarantee, --skip-bad and --buckets go with --data-workers; a job says "
             "input.guarantee, input.skipBad and input.buckets in its spec"
         )
+    if stage_workers is not None:
+        raise typer.BadParameter("--stage-workers goes with --data-workers")
     if compression is not None or sharding is not None:
         raise typer.BadParameter(
             "--compression and --sharding go with --data-workers; a job says input.compression and "

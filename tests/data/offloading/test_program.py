@@ -67,7 +67,11 @@ if __name__ == "__main__":
 
 
 def train(
-    folder: Path, *arguments: str, data_workers: int | None = None, local: int = 0
+    folder: Path,
+    *arguments: str,
+    data_workers: int | None = None,
+    local: int = 0,
+    stage_workers: int = 0,
 ) -> tuple[str, list[int], str]:
     """Digest of the losses, counts of the encoder's calls, and what was said."""
     script = folder / "train.py"
@@ -78,7 +82,8 @@ def train(
     if data_workers is not None:
         penstock = str(Path(sys.executable).with_name("penstock"))
         environ |= {"DATA_WORKERS": "1"} if data_workers else {}
-        command = [penstock, "run", "--data-workers", str(data_workers), "--", *command]
+        stages = ["--stage-workers", str(stage_workers)] if stage_workers else []
+        command = [penstock, "run", "--data-workers", str(data_workers), *stages, "--", *command]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder
     )
@@ -98,6 +103,14 @@ def test_a_frozen_encoder_moves_and_every_loss_is_the_same(tmp_path: Path) -> No
     calls, compared, moved = counts
     assert (calls, compared) == (100, 11), said
     assert moved >= 5, said
+
+
+@pytest.mark.slow
+def test_an_encoder_runs_in_data_workers_of_its_own(tmp_path: Path) -> None:
+    alone, _, _ = train(tmp_path)
+    staged, counts, said = train(tmp_path, data_workers=1, stage_workers=1)
+    assert staged == alone
+    assert counts[2] >= 5, said
 
 
 @pytest.mark.slow

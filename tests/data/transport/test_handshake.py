@@ -49,6 +49,23 @@ def test_the_same_token_opens() -> None:
     assert (caller.name, listener.name) == ("trainer", "worker")
 
 
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        ({}, (0, {"cpu"})),
+        ({"stage": 1, "devices": ("cpu", "cuda")}, (1, {"cpu", "cuda"})),
+        ({"stage": 1, "devices": ("cpu", "abacus")}, (1, {"cpu"})),
+        ({"stage": 99, "devices": ("cpu",)}, (0, {"cpu"})),
+    ],
+)
+def test_a_data_worker_says_of_which_stage_it_is(said: Any, heard: Any) -> None:
+    _, listener = meet(
+        lambda sock: handshake.call(sock, "secret", "worker", **said),
+        lambda sock: handshake.answer(sock, "secret", "trainer"),
+    )
+    assert (listener.stage, set(listener.devices)) == heard
+
+
 def test_a_wrong_token_is_refused_on_both_sides() -> None:
     caller, listener = meet(
         lambda sock: handshake.call(sock, "wrong", "worker"),

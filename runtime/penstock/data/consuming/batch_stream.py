@@ -25,12 +25,19 @@ from penstock.data.consuming.process import pool_of_process
 from penstock.data.errors import BadSampleError, NotPortableError
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.making import MakingClock
-from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, position_of
+from penstock.data.pipeline import (
+    BatchId,
+    PackedPipeline,
+    Pipeline,
+    Unfinished,
+    position_of,
+)
 from penstock.data.protocol import InputOptions
 from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import OPENING_SECONDS, Delivery, QueueOptions
 from penstock.data.seeding import preserved
 from penstock.data.sizes import batch_bytes
+from penstock.data.stage_devices import CPU
 from penstock.data.streams.pipeline import StreamPipeline
 from penstock.data.transport.raised import unpack_raised
 from penstock.data.window.free_share import FreeShare
@@ -84,12 +91,53 @@ class Source:
         pack: packs it for data workers; raises NotPortableError.
         at_once: it is packed when the stream begins, and not when the first data worker comes: that
             is spared a program that has none, since packing a large dataset takes seconds.
+        sent: what ``pack`` packs, where that is another than the program's own.
     """
 
     pipeline: Pipeline | StreamPipeline
     key: bytes
     pack: Callable[[], PackedPipeline]
     at_once: bool = False
+    sent: Pipeline | StreamPipeline | None = None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Of the batched stages that others may run, one for each."""
+        sent = self.sent or self.pipeline
+        return (
+            tuple(one.device for one in sent.batched_stages) if isinstance(sent, Pipeline) else ()
+        )
+
+    @property
+    def until(self) -> int | None:
+        """The batched stage before which batches of those end who have no device; None: none."""
+        sent = self.sent or self.pipeline
+        has_device = any(device != CPU for device in self.devices)
+        return sent.boundary if has_device and isinstance(sent, Pipeline) else None
+
+
+class _LateStages:
+    """The stages that nobody was there to run are the program's."""
+
+    def __init__(self, pipeline: Pipeline | StreamPipeline, seed: int) -> None:
+        self._pipeline, self._seed = pipeline, seed
+        self._indices: dict[int, Any] = {}  # of steps that the program has not got, in order
+
+    def note(self, step: int, indices: Any) -> None:
+        """A step comes into view."""
+        self._indices[step] = indices
+
+    def finish(self, step: int, batch: Any, then: Callable[[Any], Any] | None) -> Any:
+        """A step's batch, whole; ``then``: what is done with each that comes."""
+        for old in [one for one in self._indices if one < step]:
+            del self._indices[old]
+        if not isinstance(batch, Unfinished):
+            return batch
+        assert isinstance(self._pipeline, Pipeline), "a stream has no stages"
+        indices = self._indices[step]
+        with preserved():
+            whole = self._pipeline.finish(self._seed, indices, batch.batch, batch.begin)
+        return whole if then is None else then(whole)
 
 
 def start_local_workers(
@@ -175,7 +223,10 @@ class BatchStream:
             share=forced_share(),
             free=free,
             sharding=Sharding.STATIC if static else options_of(consumer).sharding,
+            until=source.until,
+            devices=source.devices,
         )
+        self._late = _LateStages(source.pipeline, seed) if source.until is not None else None
         self.queue = self._pool.open(told)
         if expected and told.packed is None:
             self.queue.portable = False
@@ -208,6 +259,8 @@ class BatchStream:
         except StopIteration:
             self._window.end()
         else:
+            if self._late is not None:
+                self._late.note(self._window.fed, indices)
             self._window.feed(indices)
 
     @property
@@ -254,6 +307,8 @@ class BatchStream:
                 self._refill()
                 continue
             made = need is None
+            if made and self._late is not None:
+                batch = self._late.finish(self._window.position - 1, batch, self.queue.finish)
             if need is Need.MAKE:
                 self._clock.begin()  # the wait for whoever had it before is counted
                 made, batch = self._make_here(*batch)

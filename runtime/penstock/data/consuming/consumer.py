@@ -202,7 +202,13 @@ class Consumer:
             self._refuse(sock, error)
             return
         link = WorkerConnection(
-            sock, peer.name, makers.shared, seals=peer.seals, codings=peer.codings
+            sock,
+            peer.name,
+            makers.shared,
+            seals=peer.seals,
+            codings=peer.codings,
+            stage=peer.stage,
+            devices=peer.devices,
         )
         how = "shared memory" if link.shares_memory else "TCP"
         if peer.by_group:

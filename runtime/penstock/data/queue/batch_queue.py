@@ -81,6 +81,8 @@ class QueueOptions:
         share: of its steps that data workers are to make; None: whoever is faster makes more.
         free: of a loader that shares with other jobs, in free order.
         sharding: whether a step, or a stream, has a data worker that it is for.
+        until: the batched stage before which batches of makers of stage 0 end; None: none.
+        devices: of the batched stages, one for each.
     """
 
     key: bytes
@@ -95,6 +97,8 @@ class QueueOptions:
     share: float | None = None
     free: FreeShare | None = None
     sharding: Sharding = Sharding.DYNAMIC
+    until: int | None = None
+    devices: tuple[str, ...] = ()
 
 
 class Counts:
@@ -154,6 +158,7 @@ class BatchQueue:
         batch_bytes: of the largest batch so far, of this epoch or one before.
         finish: what is done with a batch before the program gets it, where it arrives.
         allocate: of the pinned memory that local workers write its batches to, if they do.
+        staged: data workers of the last stage are asked alone, if there are any.
         bound: how many steps may be under way.
         share: of its steps that is forced on data workers, if one is.
         affinity: for whom its steps or streams are, with static sharding.
@@ -177,6 +182,11 @@ class BatchQueue:
         self.share = options.share
         self.free = options.free
         self.failures = 0  # batches that somebody could not make
+        self.staged, self._until, self._devices = (
+            bool(options.devices),
+            options.until,
+            options.devices,
+        )
         static = options.sharding is Sharding.STATIC
         self.affinity = Affinity(PATIENCE_SECONDS) if static else None
         self.window: ReorderBuffer | StreamWindow | FreeWindow
@@ -203,6 +213,14 @@ class BatchQueue:
         if local:
             return self.key
         return None if self.packed is None else self.packed.digest
+
+    def suits(self, stage: int, devices: frozenset[str]) -> bool:
+        """Whether a maker of a stage can make its batches, as far as they are asked of it."""
+        return not stage or devices.issuperset(self._devices)
+
+    def until_of(self, stage: int) -> int | None:
+        """The batched stage before which batches of makers of a stage end; None: none."""
+        return None if stage else self._until
 
     def keep_here(self) -> None:
         """No data worker is to make more of its batches."""

@@ -102,7 +102,8 @@ class Makers:
             digest = queue.digest_for(local=link.local)
             assert digest is not None
             size, allocate = queue.batch_bytes, queue.allocate
-            link.request(queue.number, digest, queue.seed, wanted, size, allocate)
+            until = queue.until_of(link.stage)
+            link.request(queue.number, digest, queue.seed, wanted, size, allocate, until)
 
     def _request_tiles(
         self, queue: BatchQueue, free: FreeShare, usable: list[WorkerConnection]
@@ -203,6 +204,8 @@ class Makers:
         """Who can be asked now; whoever does not have the pipeline yet is sent it."""
         usable = []
         for link in self.links.values():
+            if not queue.suits(link.stage, link.devices):
+                continue
             digest = queue.digest_for(local=link.local)
             if link.usable(digest):
                 usable.append(link)
@@ -212,4 +215,7 @@ class Makers:
                 assert queue.packed is not None
                 needed = {one.packed.digest for one in self.queues.values() if one.packed}
                 link.introduce(queue.packed, needed)
+        if queue.staged and any(link.stage for link in usable):
+            # They are asked by those, and have their cores for what comes before.
+            return [link for link in usable if link.stage or link.local]
         return usable

@@ -18,6 +18,7 @@ import numpy as np
 from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.making import Cost
+from penstock.data.pipeline import Unfinished
 from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.streams.digest import UNKNOWN
@@ -152,9 +153,11 @@ class _Receiver:
             if queue is not None and queue.free is not None:
                 tiles = np.asarray(arrived[1], np.int64).tobytes()
             try:
-                batch = _finish(
-                    arrived, queue.finish if queue is not None else None, pickled=pickled
-                )
+                until = None if queue is None else queue.until_of(link.stage)
+                finish = queue.finish if queue is not None and until is None else None
+                batch = _finish(arrived, finish, pickled=pickled)
+                if until is not None:
+                    batch = Unfinished(batch, until)
             except Exception as error:  # noqa: BLE001 - the program's classes, or its device
                 failure = error
             del arrived

@@ -27,6 +27,7 @@ from penstock.data.pipeline import PackedPipeline
 from penstock.data.processes import is_stopped
 from penstock.data.queue.lent_blocks import LentBlocks
 from penstock.data.queue.received_bodies import ReceivedBodies
+from penstock.data.stage_devices import CPU
 from penstock.data.transport import frame, messages
 from penstock.data.transport.blocks import SharedPool
 from penstock.data.transport.codings import Allowed, Coding, allow, offered
@@ -65,15 +66,19 @@ class WorkerConnection:
         seals: Seals | None = None,
         pinned: PinnedPool | None = None,
         codings: tuple[Coding, ...] = (),
+        stage: int = 0,
+        devices: frozenset[str] = frozenset({CPU}),
     ) -> None:
         """``local``: of a local worker, the key of the one pipeline that it has; and its number.
 
         ``seals``: of the connection, from its handshake. ``pinned``: memory that a local worker may
-        write to. ``codings``: in which the other end can send batches.
+        write to. ``codings``: in which the other end can send batches. ``stage``: of a data worker,
+        and the ``devices`` that it has.
         """
         self.name = name
         self.local = local is not None
         self.number = number
+        self.stage, self.devices = stage, devices
         self.shares_memory = sock.family == socket.AF_UNIX
         self.leaving = False
         self.dead = False
@@ -190,8 +195,11 @@ class WorkerConnection:
         steps: list[tuple[int, Any]],
         size: int,
         allocate: Allocate | None = None,
+        until: int | None = None,
     ) -> None:
         """Ask for batches, of steps and their indices; each is expected to have ``size`` bytes.
+
+        ``until``: the batched stage before which they are to end; None: they are to be whole.
 
         ``allocate``: of the pinned memory that a local worker is to write them to.
         """
@@ -203,7 +211,8 @@ class WorkerConnection:
             ]
             for step, indices in steps
         ]
-        self.send(messages.MAKE, [stream, digest, seed, asked])
+        more = [] if until is None else [until]
+        self.send(messages.MAKE, [stream, digest, seed, asked, *more])
 
     def allow(self, compression: Compression) -> str:
         """Say how batches may be coded, if that is not known there; what to tell the user, or "".

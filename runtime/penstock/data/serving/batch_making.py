@@ -11,6 +11,7 @@ from penstock.data.errors import NotPortableError
 from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline
 from penstock.data.serving.batch_memory import BatchMemory
 from penstock.data.serving.consumer_connection import Request
+from penstock.data.serving.stage_before import StageBefore
 from penstock.data.streams.digest import UNKNOWN, chain_digest
 from penstock.data.streams.pipeline import Address, StreamPipeline
 from penstock.data.transport import messages
@@ -24,19 +25,29 @@ MAX_STRUCTURE_BYTES: Final = 16 << 20
 
 
 def make(
-    pipeline: AnyPipeline, request: Request, packer: Packer, leaving: Callable[[], bool]
+    pipeline: AnyPipeline,
+    request: Request,
+    packer: Packer,
+    leaving: Callable[[], bool],
+    before: StageBefore | None = None,
 ) -> Any:
-    """The batch that was asked for.
+    """The batch that was asked for; ``before``: makes it up to the stages of this data worker.
 
     Raises:
         KeepsStateError: it changed the dataset, and the program is to see that.
         Exception: whatever the user's code raises.
     """
     if not isinstance(pipeline, StreamPipeline):
+        if before is not None and isinstance(pipeline, Pipeline):
+            came, batch = before.take(request)
+            if came:
+                return pipeline.finish(request.seed, request.indices, batch, pipeline.boundary)
         maker: Any = pipeline
         watch = request.line.watches.get(request.digest)
         try:
-            return maker.make(request.seed, request.indices)
+            if request.until is None:
+                return maker.make(request.seed, request.indices)
+            return maker.make(request.seed, request.indices, until=request.until)
         finally:
             if watch is not None:
                 watch.check()

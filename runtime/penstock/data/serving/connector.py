@@ -32,6 +32,7 @@ from penstock.data.reporting import Reporter
 from penstock.data.serving.consumer_connection import ConsumerConnection
 from penstock.data.serving.figures import Figures
 from penstock.data.serving.group_reports import GroupReports
+from penstock.data.stage_devices import CPU, own_devices
 from penstock.data.transport import frame, handshake, messages
 from penstock.data.transport.codings import offered
 from penstock.data.transport.messages import ALIVE_SECONDS, SILENCE_SECONDS
@@ -168,7 +169,14 @@ class Connector:
             codings = () if same_host else offered()
             name = self._figures.name
             peer = handshake.call(
-                sock, token, name, same_host=same_host, by_group=by_group, codings=codings
+                sock,
+                token,
+                name,
+                same_host=same_host,
+                by_group=by_group,
+                codings=codings,
+                stage=self._figures.stage,
+                devices=own_devices() if self._figures.stage else (CPU,),
             )
             frame.set_timeouts(sock, SILENCE_SECONDS)
         except (DataError, OSError, ValueError) as error:

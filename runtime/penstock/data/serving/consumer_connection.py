@@ -48,6 +48,8 @@ class Request:
     indices: Any
     block: int
     place: Place | None = None  # the block, if it is memory of the training process
+    until: int | None = None  # the batched stage before which it is to end
+    ticket: Any = None  # of the stage before, which was asked for it
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from penstock.data.protocol import REPORT_SECONDS, SharedTotals, WorkerReport
+from penstock.data.protocol import REPORT_SECONDS, ConsumerEntry, SharedTotals, WorkerReport
 from penstock.data.serving.usage import cpu_seconds, memory_bytes
 
 
@@ -20,12 +20,16 @@ class Figures:
         rank: int,
         incarnation: int,
         shared: Callable[[], SharedTotals | None],
+        stage: int = 0,
+        relay: ConsumerEntry | None = None,
     ) -> None:
+        """``stage``: of the data worker, and where those of the stage before find it."""
         self.name = name
         self.batches = 0
         self.busy_seconds = 0.0
         self._node, self._rank, self._incarnation = node, rank, incarnation
         self._shared = shared
+        self.stage, self._relay = stage, relay
         self._measured = (time.monotonic(), cpu_seconds())
 
     def report(self, *, leaving: bool) -> WorkerReport:
@@ -43,5 +47,7 @@ class Figures:
             cpu_cores=max(0.0, (after[1] - before[1]) / max(after[0] - before[0], 1e-3)),
             memory_bytes=memory_bytes(),
             shared=self._shared(),
+            stage=self.stage,
+            relay=self._relay,
             leaving=leaving,
         )

@@ -36,7 +36,7 @@ from penstock.data.errors import (
     TooLargeError,
 )
 from penstock.data.making import MakingClock
-from penstock.data.pipeline import Pipeline, open_pipeline, position_of
+from penstock.data.pipeline import PackedPipeline, Pipeline, open_pipeline, position_of
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.batch_making import (
     make,
@@ -62,6 +62,7 @@ from penstock.data.serving.request_queue import RequestQueue
 from penstock.data.serving.shared.common_samples import GoneError
 from penstock.data.serving.shared.free_samples import BatchOfTilesError, NothingLeftError
 from penstock.data.serving.shared.shared_pools import SharedPools
+from penstock.data.serving.stage_before import STAGE, StageBefore
 from penstock.data.sharing.pipeline import SharedPipeline
 from penstock.data.signature import signed
 from penstock.data.streams.pipeline import (
@@ -104,11 +105,13 @@ class DataWorker:
         consumers: tuple[ConsumerEntry, ...] = (),
         explain: Callable[[Exception], bytes] | None = None,
         group: GroupReports | None = None,
+        before: StageBefore | None = None,
     ) -> None:
         """``consumers``: whom to serve where there is no dispatcher to say.
 
         ``explain``: what to tell of an error of the user's code beside its text. ``group``: the
-        job's share group, all members of which are served.
+        job's share group, all members of which are served. ``before``: the stage whose
+        batches this data worker takes; None: it is of the first.
         """
         self._explain = explain or (lambda error: b"")
         self.name = f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -122,6 +125,7 @@ class DataWorker:
         self._packer = Packer()
         self._shared = SharedPools()
         self._weights = WeightsKeeper()
+        self._before = before
         self.memory = BatchMemory()
         self._clock = MakingClock()
         self.figures = Figures(
@@ -130,6 +134,8 @@ class DataWorker:
             rank=rank,
             incarnation=incarnation,
             shared=lambda: self._shared.totals,
+            stage=0 if before is None else STAGE,
+            relay=None if before is None else before.entry,
         )
         self._connector = Connector(
             self,
@@ -194,7 +200,9 @@ class DataWorker:
                 prepare(opened, self._rank)
                 if opened.watched and not line.local:
                     line.watches[digest] = DatasetWatch(opened.dataset)
-            self._weights.provide(opened.weights, line.send, line.parts, line.name)
+            if self._before is not None:
+                packed = PackedPipeline(digest, signature, bytes(blob))
+                self._before.note(packed, opened)
             line.pipelines[digest] = placed(opened, self.memory)
             if (torch := sys.modules.get("torch")) is not None:
                 torch.set_num_threads(1)  # one core makes a batch; more workers make more
@@ -218,13 +226,15 @@ class DataWorker:
             self._fail(request, "the pipeline is not open here", "")
             return
         tiles = b""  # of what is made, where that was chosen here
+        if request.until is None and not line.local:
+            self._weights.provide(pipeline.weights, line.send, line.parts, line.name)
         try:
             if isinstance(pipeline, SharedPipeline):
                 batch: Any = self._shared.make(request)
                 if isinstance(request.indices, int):
                     tiles = batch[1].tobytes()
             else:
-                batch = make(pipeline, request, self._packer, lambda: self.leaving)
+                batch = make(pipeline, request, self._packer, lambda: self.leaving, self._before)
             kind, packed = pack(self._packer, batch, local=line.local)
             del batch
         except (NothingLeftError, GoneError) as error:
@@ -318,6 +328,8 @@ class DataWorker:
         with self._changed:  # the other end closes when it has read everything
             while self._lines and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
+        if self._before is not None:
+            self._before.close()
         text = "data worker %s leaves after %d batches"
         logger.log(self._level, text, self.name, self.figures.batches)
 
@@ -377,7 +389,7 @@ class DataWorker:
         for descriptor in received.descriptors:  # nobody asked for them
             os.close(descriptor)
         if kind == messages.MAKE:
-            stream, digest, seed, steps = header
+            stream, digest, seed, steps, *more = header
             requests = [
                 Request(
                     line,
@@ -387,9 +399,12 @@ class DataWorker:
                     seed,
                     messages.unpack_indices(indices),
                     *lent_block(block),
+                    until=more[0] if more else None,
                 )
                 for step, indices, block in steps
             ]
+            if self._before is not None:
+                self._before.feed(requests)
             with self._changed:
                 if self._queue.count(line) + len(requests) > MAX_QUEUED:
                     raise FrameError(f"more than {MAX_QUEUED} requests at once")
@@ -399,6 +414,8 @@ class DataWorker:
                 self._return_queued(line)
         elif kind == messages.DROP:
             line.streams.drop(header[0])
+            if self._before is not None:
+                self._before.drop(line, header[0])
             self._order(partial(self._shared.rest, line, header[0]))
             with self._changed:
                 dropped = self._queue.remove(line, lambda one: one.stream == header[0])
@@ -459,6 +476,8 @@ class DataWorker:
         line.blocks.clear()
         line.pipelines.clear()
         line.streams.drop_all()
+        if self._before is not None:
+            self._before.leave(line)
         self._order(partial(self._shared.leave, line))
         if line.on_end is not None:
             line.on_end()

@@ -407,7 +407,7 @@ class Epochs:
         pack, persistent = pack_now, self.persistent
         if persistent is not None and local is not None and local is self.local:
             pack = lambda: persistent.pack(pack_now)  # noqa: E731  a name for it says no more
-        return Source(pipeline, b"" if local is None else local.key, pack)
+        return Source(pipeline, b"" if local is None else local.key, pack, sent=sent)
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None

@@ -23,6 +23,7 @@ import secrets
 import socket
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -32,6 +33,7 @@ import msgpack
 from penstock.data.errors import FrameError, HandshakeError
 from penstock.data.keys import Purpose, derive_key
 from penstock.data.signature import same
+from penstock.data.stage_devices import CPU, CUDA
 from penstock.data.transport import frame
 from penstock.data.transport.codings import Coding, read_offer
 from penstock.data.transport.seal import Seals, chosen, make_seals, offered
@@ -39,6 +41,7 @@ from penstock.data.transport.seal import Seals, chosen, make_seals, offered
 PROTOCOL_VERSION: Final = 7
 HANDSHAKE_SECONDS: Final = 10.0
 MAX_NAME: Final = 200
+MAX_STAGE: Final = 1
 MAX_HEADER_BYTES: Final = 4096
 """Nobody who has yet to prove anything gets more memory than this."""
 
@@ -56,6 +59,8 @@ class Peer:
     seals: Seals | None = None  # of the connection; None on a Unix socket
     by_group: bool = False  # the token was the share group's
     codings: tuple[Coding, ...] = ()  # in which a caller can send batches
+    stage: int = 0  # of a caller that is a data worker; one that says none is of the first
+    devices: frozenset[str] = frozenset({CPU})  # that it has
 
 
 def release() -> str:
@@ -74,12 +79,14 @@ def call(
     same_host: bool = False,
     by_group: bool = False,
     codings: tuple[Coding, ...] = (),
+    stage: int = 0,
+    devices: Collection[str] = (CPU,),
     seconds: float = HANDSHAKE_SECONDS,
 ) -> Peer:
     """The caller's side, over within so many seconds.
 
     ``by_group``: the token is that of the share group. ``codings``: those in which it can send
-    batches, if it is told which.
+    batches, if it is told which. ``stage``: of a data worker, and its ``devices``.
 
     Raises:
         HandshakeError: the listener refused, or failed to prove that it holds the token.
@@ -92,6 +99,8 @@ def call(
     options = {"same_host": same_host, "seals": offer, "codings": named}
     if by_group:
         options["group"] = True
+    if stage:
+        options |= {"stage": stage, "devices": sorted(devices)}
     hello = [PROTOCOL_VERSION, PYTHON, release(), name, secrets.token_bytes(16), options]
     frame.send(sock, HELLO, hello)
     *said, proof = _expect(sock, deadline, CHALLENGE, 7)
@@ -142,7 +151,17 @@ def answer(sock: socket.socket, token: str, name: str, group_token: str = "") ->
     frame.send(sock, WELCOME, [])
     seals = None if kind is None else make_seals(kind, token, transcript, caller=False)
     same_host, codings = bool(options.get("same_host")), read_offer(options.get("codings"))
-    return Peer(_text(who), _text(release_there), same_host, seals, by_group, codings)
+    stage, devices = _read_stage(options)
+    return Peer(
+        _text(who), _text(release_there), same_host, seals, by_group, codings, stage, devices
+    )
+
+
+def _read_stage(options: dict[str, Any]) -> tuple[int, frozenset[str]]:
+    """What a caller says of its stage; it has proved by then that it holds the token."""
+    stage, said = options.get("stage", 0), options.get("devices", [CPU])
+    known = [one for one in said if one in (CPU, CUDA)] if isinstance(said, list) else [CPU]
+    return (stage if type(stage) is int and 0 <= stage <= MAX_STAGE else 0), frozenset(known)
 
 
 def _nearby(sock: socket.socket) -> bool:

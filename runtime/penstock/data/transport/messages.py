@@ -7,7 +7,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | kind     | from     | header                                            | body             |
 |----------|----------|---------------------------------------------------|------------------|
 | PIPELINE | training | digest, signature                                 | packed pipeline  |
-| MAKE     | training | stream, digest, seed, [[step, indices, block] ..] |                  |
+| MAKE     | training | stream, digest, seed, [[step, indices, block] ..] (, until) |        |
 | DROP     | training | stream                                            |                  |
 | FORGET   | training | digest                                            |                  |
 | BLOCK    | either   | block, bytes (and a descriptor)                   |                  |
@@ -47,6 +47,7 @@ says how many of its batches lie there.
 ``coding`` says how the arrays of ``bytes`` bytes are in the body, which has fewer
 (`penstock.data.transport.dictionary_coding`, `penstock.data.transport.zstd_coding`). CODINGS says
 which of them are allowed, to a data worker that named some (`penstock.data.transport.codings`).
+``until`` is the batched stage before which a batch is to end, and left out where it is to be whole.
 NEED asks for weights that the pipeline names (`penstock.data.weights`), for `PART_BYTES` at most.
 ``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
@@ -103,9 +104,15 @@ _FIELDS: Final = {
 }
 
 
+_MORE_FIELDS: Final = {MAKE: 5}
+"""Kinds of which a field may be left out."""
+
+
 def fields(kind: int, header: Any) -> list[Any]:
     """The header's fields; raises FrameError where they are not those of the kind."""
     wanted = _FIELDS.get(kind)
+    if isinstance(header, list) and len(header) == _MORE_FIELDS.get(kind):
+        return header
     if wanted is None or not isinstance(header, list) or len(header) != wanted:
         raise FrameError(f"a message of kind {kind} with the header {str(header)[:100]}")
     return header
