@@ -20,7 +20,8 @@ NO_LIMIT_BYTES: Final = 1 << 60
 """Version 1 writes "no limit" as the largest multiple of a page below 2^63."""
 MEASURED_SECONDS: Final = 1.0
 ROOM_SHARE: Final = 0.8
-"""The part of the free memory that batches may take: programs grow, and samples differ in size."""
+"""The part of the free memory that is counted on, for batches or for pages of files: programs grow,
+and samples differ in size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,12 +336,25 @@ def test_who_could_not_read_a_file_gives_up_none_that_was_admitted_again() -> No
     assert contents.report()["/a"]["held_bytes"] == 0
 
 
+@pytest.mark.parametrize("paths", [1, 2, 16])
+def test_the_indexes_of_many_paths_are_within_a_bound(paths: int) -> None:
+    capacity = 1 << 30
+    shelves = Shelves(capacity, paths)
+    names = [str(number) for number in range(paths)]
+    all_ = [shelves.of(name, public) for name in names for public in (True, False)]
+    together = sum(len(one.index_memory.memory) for one in all_)
+    least = index_bytes(1)  # of those that not all may read, and of the rounding
+    assert together <= 2 * index_bytes(capacity) + 2 * paths * least
+    for name in names:
+        shelves.close(name)
+
+
 class Parts(RuleBasedStateMachine):
     """Files in the parts of a path's arena, against all that is held."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.shelves = Shelves(1)
+        self.shelves = Shelves(1, 1)
         self.shelf = self.shelves.of("/a", True)
         self.held: list[Held] = []
         self.gone: list[Held] = []

@@ -135,18 +135,19 @@ def _command(place: str | None, kind: int, *values: Any) -> dict[str, dict[str, 
 
 
 def _table(report: dict[str, dict[str, Any]]) -> str:
+    from penstock.data.cache.report import seen_ratio
+
     lines = []
     for path, one in report.items():
         reads = one["seen"] + one["unseen"]
         found = one["hits"] / one["seen"] if one["seen"] else 0.0
-        seen = one["seen"] / reads if reads else 1.0
         remote = f"{one['remote_hits']} on other nodes"
         lines += [
             path,
             f"  held        {_mib(one['held_bytes'])}",
             f"  found       {one['hits']} of {one['seen']} reads ({found:.1%}), {remote}",
             f"  storage     {one['misses']} reads, {_mib(one['miss_bytes'])}",
-            f"  not seen    {one['unseen']} of {reads} reads (seen: {seen:.1%})",
+            f"  not seen    {one['unseen']} of {reads} reads (seen: {seen_ratio(one):.1%})",
         ]
         if one["wanted_bytes"] is not None:
             quota = one["quota_bytes"]

@@ -17,7 +17,7 @@ from typing import Any, Final
 from penstock.data.cache.node.division import Division
 from penstock.data.cache.node.shelves import Held, Shelves
 from penstock.data.cache.policy import LARGEST_BYTES, Key, MinIOPolicy, Verdict, key_of
-from penstock.data.memory import MemoryMeter
+from penstock.data.memory import ROOM_SHARE, MemoryMeter
 
 PIECE_BYTES: Final = 8 << 20
 """So much is read at a time."""
@@ -25,8 +25,6 @@ CLAIM_SECONDS: Final = 2.0
 """For so long nobody is asked for room who had none to give."""
 IDLE_SECONDS: Final = 600.0
 """A data set nobody asked for in so long has no clients: others may have its room."""
-ROOM_SHARE: Final = 0.8
-"""The part of the free memory that the pages of files are thought to get."""
 
 
 @dataclass
@@ -59,7 +57,7 @@ class Contents:
         self.counts = {path: Counts() for path in paths}
         self._clock = clock
         self._policy = MinIOPolicy(memory, largest)
-        self._shelves = Shelves(memory)
+        self._shelves = Shelves(memory, len(paths))
         self._held: dict[Key, Held] = {}
         self._division = Division(memory, self._policy.held_of)
         self._memory = MemoryMeter()

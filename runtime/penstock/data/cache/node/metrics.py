@@ -13,12 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.base.http.server import HttpServer, make_server
+from penstock.data.cache.report import Report, seen_ratio
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 KEEP_ALIVE_SECONDS: Final = 60
 
-Report = Mapping[str, Mapping[str, Any]]
-"""By path, as `penstock.data.cache.node.contents.Contents.report` has it."""
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -38,12 +37,6 @@ def _count(field: str) -> Callable[[Mapping[str, Any]], float]:
 
 def _known(field: str) -> Callable[[Mapping[str, Any]], float | None]:
     return lambda one: None if one[field] is None else float(one[field])
-
-
-def seen_ratio(one: Mapping[str, Any]) -> float:
-    """The share of a path's reads that came by the cache at all; 1 before the first."""
-    reads = one["seen"] + one["unseen"]
-    return float(one["seen"] / reads) if reads else 1.0
 
 
 FAMILIES: Final = (

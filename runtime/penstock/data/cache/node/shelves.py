@@ -31,10 +31,14 @@ class PartFiles:
 class Shelf:
     """The files of one path that the same programs may read, and where they lie."""
 
-    def __init__(self, capacity: int) -> None:
-        """Raises OSError: the system has no such memory."""
+    def __init__(self, capacity: int, indexed: int) -> None:
+        """``capacity``: bytes of all paths; ``indexed``: those that the index has places for.
+
+        Raises:
+            OSError: the system has no such memory.
+        """
         self.arena = Arena(max(LEAST_PART_BYTES, capacity // PARTS))
-        self.index_memory = SealedMemory(index_bytes(capacity))
+        self.index_memory = SealedMemory(index_bytes(indexed))
         self.index = Index(self.index_memory.memory)
         self.index.begin()
         self._files: dict[int, PartFiles] = {}
@@ -123,9 +127,14 @@ class Held:
 class Shelves:
     """Those of all paths."""
 
-    def __init__(self, capacity: int) -> None:
-        """``capacity``: bytes of all together."""
+    def __init__(self, capacity: int, paths: int) -> None:
+        """``capacity``: bytes of all together; ``paths``: how many there are.
+
+        Their indexes together are those of twice the capacity at most, however many paths there
+        are: a path that has more of it, of small files, has some of these found by the daemon.
+        """
         self._capacity = capacity
+        self._indexed = min(capacity, 2 * capacity // max(1, paths))
         self._of: dict[tuple[str, bool], Shelf] = {}  # of a path; whether all may read it
 
     def of(self, path: str, public: bool) -> Shelf:
@@ -136,7 +145,9 @@ class Shelves:
         """
         found = self._of.get((path, public))
         if found is None:
-            found = self._of[path, public] = Shelf(self._capacity)
+            # Nobody but the daemon looks for what not all may read, and that knows it anyway.
+            indexed = self._indexed if public else 1
+            found = self._of[path, public] = Shelf(self._capacity, indexed)
         return found
 
     @property
