@@ -93,13 +93,13 @@ def test_a_caller_without_the_token_that_goes_on_regardless_is_refused() -> None
 
 def test_the_token_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[bytes] = []
-    original = frame._send_all
+    original = frame.send_all
 
     def listen(sock: socket.socket, parts: list[Any], total: int) -> None:
         sent.extend(bytes(part) for part in parts)
         original(sock, parts, total)
 
-    monkeypatch.setattr(frame, "_send_all", listen)
+    monkeypatch.setattr(frame, "send_all", listen)
     meet(
         lambda sock: handshake.call(sock, "the-secret-token", "worker"),
         lambda sock: handshake.answer(sock, "the-secret-token", "trainer"),

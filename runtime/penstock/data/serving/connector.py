@@ -96,7 +96,7 @@ class Connector:
             for name in self._not_before.keys() - {entry.name for entry in entries}:
                 self._not_before.pop(name, None)
             for line in self._server.serving().values():
-                if time.monotonic() - line.sent_at > ALIVE_SECONDS and not line.sending.locked():
+                if line.outbox.silent_seconds > ALIVE_SECONDS:
                     self._server.reply(line, messages.ALIVE, [])
             time.sleep(REPORT_SECONDS)
 

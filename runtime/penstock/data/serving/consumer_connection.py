@@ -9,9 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -22,13 +21,14 @@ from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
 from penstock.data.serving.link_coding import LinkCoding
 from penstock.data.serving.pinned_memory import PinnedMemory, Place
 from penstock.data.streams.pipeline import StreamHost
-from penstock.data.transport import frame, messages
+from penstock.data.transport import messages
 from penstock.data.transport.batch_codec import Packed
 from penstock.data.transport.blocks import create_shared
 from penstock.data.transport.codings import UNTOLD, Allowed
 from penstock.data.transport.dictionary_coding import Coded
 from penstock.data.transport.link_use import link_use
 from penstock.data.transport.messages import ASK_FOR_BLOCK, NO_BLOCK, OWN_BLOCK
+from penstock.data.transport.outbox import Outbox
 from penstock.data.transport.seal import Seals
 from penstock.data.weights.fetching import AskedParts
 
@@ -69,18 +69,19 @@ class ConsumerConnection:
     blocks: dict[int, mmap.mmap] = field(default_factory=dict)
     lent: SimpleQueue[int] = field(default_factory=SimpleQueue)  # asked for, not used yet
     pinned: PinnedMemory = field(default_factory=PinnedMemory)
-    sending: threading.Lock = field(default_factory=threading.Lock)
-    sent_at: float = field(default_factory=time.monotonic)
+    outbox: Outbox = field(init=False)
     allowed: Allowed = UNTOLD  # how its batches may be coded
     parts: AskedParts = field(default_factory=AskedParts)  # of weights
     _coding: LinkCoding | None = None
+    _asked_in_vain: bool = False  # for memory; until the other end answers
+
+    def __post_init__(self) -> None:
+        seal = self.seals.sending if self.seals else None
+        self.outbox = Outbox(self.sock, seal, alone=self.local)
 
     def send(self, kind: int, header: Any, body: Any = (), size: int | None = None) -> None:
-        """Send one message; any thread may."""
-        with self.sending:
-            seal = self.seals.sending if self.seals else None
-            frame.send(self.sock, kind, header, body, (), size, seal)
-            self.sent_at = time.monotonic()
+        """Send one message; any thread may, and waits for nobody who does not take it."""
+        self.outbox.send(kind, header, body, size)
 
     def send_batch(self, head: list[Any], packed: Packed, cost: list[Any]) -> None:
         """Send a batch for which there is no memory that both ends have."""
@@ -98,13 +99,17 @@ class ConsumerConnection:
 
     def borrow(self, size: int) -> int:
         """The number of a block that the other end lends; `NO_BLOCK` if it does not."""
-        try:
-            return self.lent.get_nowait()  # it came too late for an earlier batch
-        except Empty:
-            self.send(messages.WANT, [size])
+        with suppress(Empty):
+            number = self.lent.get_nowait()  # it came too late for an earlier batch
+            self._asked_in_vain = False
+            return number
+        if self._asked_in_vain:
+            return NO_BLOCK  # who stands still is waited for once
+        self.send(messages.WANT, [size])
         try:
             return self.lent.get(timeout=LEND_SECONDS)
         except Empty:
+            self._asked_in_vain = True
             return NO_BLOCK
 
     def offer(self, packed: Packed, made_in: BatchMemory) -> bool:
@@ -120,14 +125,13 @@ class ConsumerConnection:
                 descriptor = create_shared(packed.size)
                 with mmap.mmap(descriptor, packed.size) as memory:
                     write(memory, packed)
-            with self.sending:
-                frame.send(self.sock, messages.BLOCK, [OWN_BLOCK, packed.size], (), [descriptor])
+            head = [OWN_BLOCK, packed.size]
+            return self.outbox.send_descriptor(messages.BLOCK, head, descriptor)
         except (OSError, ValueError):
             return False
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-        return True
 
 
 def lent_block(block: Any) -> tuple[int, Place | None]:

@@ -40,9 +40,12 @@ class RequestQueue(Generic[Asked]):
         for request in requests:
             self._of.setdefault(request.line, deque()).append(request)
 
-    def take(self) -> Asked | None:
-        """The next request; None: there is none."""
-        line = next(iter(self._of), None)
+    def take(self, ready: Callable[[Asked], bool] = lambda request: True) -> Asked | None:
+        """The next request; None: there is none.
+
+        ``ready``: whether one can be answered now; who waits for it keeps his turn.
+        """
+        line = next((line for line, requests in self._of.items() if ready(requests[0])), None)
         if line is None:
             return None
         requests = self._of.pop(line)

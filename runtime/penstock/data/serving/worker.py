@@ -4,7 +4,9 @@ It serves those whom its `Connector` finds, opens the pipelines that they send (
 job's token) and answers each request exactly once. In a share group it serves the training
 processes of all members: those of other jobs by the group's token, with which their pipelines are
 then signed. Batches are made in the main thread, for each training process in the order of its
-requests and for all in turn, and sent from there; a thread for each connection takes requests in.
+requests and for all in turn, and sent from there, but for what a training process does not take at
+once (`penstock.data.transport.outbox`): until it does, nothing more is made for it. A thread for
+each connection takes requests in.
 On SIGTERM it takes no more, finishes the batch in hand, returns the rest and exits 0. It may be
 killed at any time: whoever waits for its batches has them made elsewhere.
 """
@@ -161,10 +163,11 @@ class DataWorker:
         threading.Thread(target=self._connector.run, name="penstock-keeper", daemon=True).start()
         while not self.leaving:
             with self._changed:
-                if not self._orders and not self._queue:
-                    self._changed.wait(IDLE_SECONDS)
                 order = self._orders.popleft() if self._orders else None
-                request = self._queue.take() if order is None else None
+                request = self._queue.take(_keeps_up) if order is None else None
+                if order is None and request is None:
+                    self._changed.wait(IDLE_SECONDS)
+                    continue
             if order is not None:
                 order()
             elif request is not None:
@@ -321,10 +324,11 @@ class DataWorker:
             self.reply(line, messages.LEAVING, [])
         for request in queued:
             self.reply(request.line, messages.DROPPED, naming(request))
-        for line in lines:
+        deadline = time.monotonic() + ARRIVE_SECONDS
+        for line in sorted(lines, key=lambda one: one.outbox.behind):
+            line.outbox.finish(deadline)
             with contextlib.suppress(OSError):
                 line.sock.shutdown(socket.SHUT_WR)
-        deadline = time.monotonic() + ARRIVE_SECONDS
         with self._changed:  # the other end closes when it has read everything
             while self._lines and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -342,6 +346,7 @@ class DataWorker:
                 line.sock.close()
                 return False
             self._lines[line.name] = line
+        line.outbox.on_room = self._look_again
         if line.local:  # the program's log is no place for what comes and goes with each epoch
             self._level = logging.DEBUG
         threading.Thread(
@@ -448,6 +453,10 @@ class DataWorker:
             self._orders.append(order)
             self._changed.notify_all()
 
+    def _look_again(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _return_queued(self, line: ConsumerConnection, digest: bytes | None = None) -> None:
         with self._changed:
             late = self._queue.remove(line, lambda one: digest in (None, one.digest))
@@ -471,6 +480,7 @@ class DataWorker:
             self._queue.remove(line)
             self._connector.pause(line.name)
             self._changed.notify_all()
+        line.outbox.close()
         line.sock.close()
         line.parts.close()
         line.blocks.clear()
@@ -481,6 +491,11 @@ class DataWorker:
         self._order(partial(self._shared.leave, line))
         if line.on_end is not None:
             line.on_end()
+
+
+def _keeps_up(request: Request) -> bool:
+    """Whether its training process takes what it is sent."""
+    return not request.line.outbox.behind
 
 
 def _saying_where(error: Exception) -> str:

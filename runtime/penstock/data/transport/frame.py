@@ -91,7 +91,39 @@ def send(
 
     Raises:
         TooLargeError: header or body is beyond the limit; nothing was sent.
-        FrameError: the peer went away or does not take what it is sent.
+        ConnectionLostError: the peer went away or does not take what it is sent.
+    """
+    total = 0
+    try:
+        for parts, count in outgoing(kind, header, body, size, seal):
+            if descriptors and not total:
+                rights = array.array("i", descriptors).tobytes()
+                head, *rest = parts
+                sent = sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+                if left := count - sent:  # else it may have been answered, and closed
+                    send_all(sock, [head[sent:], *rest], left)
+            else:
+                send_all(sock, parts, count)
+            total += count
+    except OSError as error:
+        raise lost_while_sending(error) from error
+    return total
+
+
+def outgoing(
+    kind: int,
+    header: Any,
+    body: Sequence[Any] = (),
+    size: int | None = None,
+    seal: Seal | None = None,
+) -> Iterator[tuple[list[Any], int]]:
+    """What goes out for one frame: pieces, and their bytes; the first begins with its head.
+
+    Each has to be sent, or copied, before the next is asked for: it may lie in the same memory.
+    See `send` for the arguments.
+
+    Raises:
+        TooLargeError: header or body is beyond the limit.
     """
     packed: bytes = msgpack.packb(header)
     if size is None:
@@ -102,42 +134,40 @@ def send(
             f"a body at most {MAX_BODY_BYTES}: use smaller batches"
         )
     prelude = _PRELUDE.pack(MAGIC, kind, len(packed), size)
-    try:
-        if seal is not None:
-            return _send_sealed(sock, seal, prelude, packed, body, size)
-        head = prelude + packed
-        if descriptors:
-            rights = array.array("i", descriptors).tobytes()
-            sent = sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-            if left := len(head) + size - sent:  # else it may have been answered, and closed
-                _send_all(sock, [head[sent:], *body], left)
-        else:
-            _send_all(sock, [head, *body], len(head) + size)
-    except OSError as error:
-        raise ConnectionLostError(_lost("while a message was sent to it", error)) from error
-    return len(head) + size
+    if seal is not None:
+        return _sealed(seal, prelude, packed, body, size)
+    head = prelude + packed
+    return iter([([head, *body], len(head) + size)])
 
 
-def _send_sealed(
-    sock: socket.socket, seal: Seal, prelude: bytes, header: bytes, body: Sequence[Any], size: int
-) -> int:
+def _sealed(
+    seal: Seal, prelude: bytes, header: bytes, body: Sequence[Any], size: int
+) -> Iterator[tuple[list[Any], int]]:
     head = seal.seal_head(prelude, header)
     if not size:
-        _send_all(sock, [head], len(head))
-        return len(head)
-    before, sent = [head], 0
+        yield [head], len(head)
+        return
+    before = [head]
     for parts, count in seal.seal_body(body, size):
-        total = count + sum(map(len, before))
-        _send_all(sock, [*before, *parts], total)
-        before, sent = [], sent + total
-    return sent
+        yield [*before, *parts], count + sum(map(len, before))
+        before = []
+
+
+def lost_while_sending(error: OSError) -> ConnectionLostError:
+    """What is said of a peer that could not be sent a message."""
+    return ConnectionLostError(_lost("while a message was sent to it", error))
 
 
 def _bytes_of(part: Any) -> int:
     return len(part) if type(part) is bytes else memoryview(part).nbytes
 
 
-def _send_all(sock: socket.socket, parts: list[Any], total: int) -> None:
+def send_all(sock: socket.socket, parts: list[Any], total: int) -> None:
+    """Send buffers of together so many bytes, waiting for the peer to take them.
+
+    Raises:
+        OSError: it went away, or takes nothing within the socket's time-out.
+    """
     if len(parts) <= IOV_MAX and (sent := sock.sendmsg(parts)) == total:
         return
     sent = sent if len(parts) <= IOV_MAX else 0
@@ -391,10 +421,10 @@ def _receive_into(
                 "message"
             )
         wanted -= got
-        views = _after(views, got)
+        views = after(views, got)
 
 
-def _after(views: list[memoryview], count: int) -> list[memoryview]:
+def after(views: list[memoryview], count: int) -> list[memoryview]:
     rest = []
     for view in views:
         if count < len(view):
