@@ -58,8 +58,14 @@ class Job:
         )
         self.address = found[1]
 
-    def start_worker(self, rank: int, *command: str, environ: dict[str, str] | None = None) -> None:
-        """Start the next incarnation of a worker."""
+    def start_worker(
+        self,
+        rank: int,
+        *command: str,
+        environ: dict[str, str] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """Start the next incarnation of a worker; ``options``: of ``penstock run``."""
         incarnation = self.incarnations.get(rank, -1) + 1
         self.incarnations[rank] = incarnation
         own = {
@@ -71,7 +77,9 @@ class Job:
             names.POD_IP: f"127.0.9.{rank + 1}",
             **(environ or {}),
         }
-        self.workers[rank] = self._popen(["run", "--", *command], own, self.log_path(rank))
+        self.workers[rank] = self._popen(
+            ["run", *options, "--", *command], own, self.log_path(rank)
+        )
 
     def start_server(self, rank: int, *options: str) -> None:
         """Start the next incarnation of a parameter server."""

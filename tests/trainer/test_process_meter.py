@@ -41,7 +41,7 @@ def test_memory_that_processes_share_counts_once(forks: int) -> None:
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"ready\n"
-        usage = ProcessMeter(program.pid).read()
+        usage = ProcessMeter(lambda: [program.pid]).read()
         assert program.stdin is not None
         program.stdin.close()
     assert usage is not None
@@ -50,6 +50,6 @@ def test_memory_that_processes_share_counts_once(forks: int) -> None:
 
 def test_a_process_that_is_gone_uses_nothing() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
-        meter = ProcessMeter(program.pid)
+        meter = ProcessMeter(lambda: [program.pid])
         program.communicate(b"\n")
     assert meter.read() is None

@@ -81,6 +81,29 @@ def create_file_listener(path: str) -> socket.socket:
     return listener
 
 
+def reserve_port(host: str) -> socket.socket:
+    """A socket with a port that the system gives to nobody else while it is open.
+
+    It does not listen: a program that is told the port, and sets SO_REUSEADDR as servers do, can
+    listen there meanwhile.
+
+    Args:
+        host: as others are to call it; only its family counts, the port is free on all addresses.
+
+    Raises:
+        OSError: no port is free.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reserved = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("", 0))
+    except BaseException:
+        reserved.close()
+        raise
+    return reserved
+
+
 def address_of(listener: socket.socket, host: str | None = None) -> str:
     """``HOST:PORT`` of a listener, IPv6 in brackets; ``host``: as others are to call it."""
     bound, port = listener.getsockname()[:2]

@@ -2,7 +2,8 @@
 
 A caller always sends its whole state and gets its whole orders back, so that a message that is
 lost, repeated or late does no harm, and a trainer that lost its memory has it back after one report
-of each rank. Two calls do all the work: `SessionReport` (a training process that uses the API) and
+of each rank. Two calls do all the work: `SessionReport` (a member of a group: a training process
+that uses the API, or an agent for all the processes that it starts as ranks of one world) and
 `AgentReport` (what looks after any training process).
 """
 
@@ -29,6 +30,8 @@ MAX_PROCESSES: Final = 64
 """Training processes of one pod that its agent reports."""
 MAX_GPUS: Final = 64
 """Devices of one pod that its agent reports, MIG slices counted one by one."""
+MAX_RANKS: Final = 1024
+"""Processes that an agent starts as ranks of one world."""
 
 SESSION_PATH: Final = "/v1/session"
 AGENT_PATH: Final = "/v1/agent"
@@ -62,6 +65,7 @@ class Phase(StrEnum):
     READY = "ready"  # outside any group, model loaded, waiting to be put into one
     TRAINING = "training"  # in the group whose number it reports
     LEAVING = "leaving"  # drained: it will not come back
+    FAILED = "failed"  # launched processes have failed: was it their own fault, or a peer's end?
     FINISHED = "finished"  # the data are exhausted; the script may still evaluate its model
     CLOSED = "closed"  # the script has left the session and reported its figures
 
@@ -73,6 +77,14 @@ def _unsaid(value: object) -> bool:
     the image of the job.
     """
     return not value
+
+
+def _single(value: object) -> bool:
+    """The same of a number of processes: before, every member was one."""
+    return value == 1
+
+
+Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS, exclude_if=_single)]
 
 
 class DataSpec(Message):
@@ -99,10 +111,14 @@ class DataSpec(Message):
 
 
 class GroupMember(Message):
-    """A member of a group and the address of its control channel."""
+    """A member of a group, the address of its control channel, and how many processes it is.
+
+    Of a launched member the address is where its first process can host the store of the world.
+    """
 
     id: MemberId
     address: Text
+    processes: Ranks = 1
 
 
 class Restore(StrEnum):
@@ -160,13 +176,19 @@ Troubles = Annotated[tuple[Trouble, ...], Field(max_length=8, exclude_if=_unsaid
 
 
 class SessionReport(Message):
-    """The whole state of one training process."""
+    """The whole state of one member of a group: a training process, or launched processes.
+
+    Launched are the processes that an agent starts as ranks of one world (`penstock run
+    --nproc-per-node`). What they train on is theirs alone: ``data`` is None, and nothing is said of
+    steps.
+    """
 
     version: int = PROTOCOL_VERSION
     member: MemberId
     phase: Phase
     address: Text
-    data: DataSpec
+    data: DataSpec | None
+    processes: Ranks = 1
     generation: Count = 0  # number of the group it is in, or was in last; 0: none yet
     group: Group | None = None  # that group, so that a new trainer can take it up
     committed: Count | None = None  # steps that its model has seen; None: no live model yet
@@ -178,8 +200,15 @@ class SessionReport(Message):
     audits: tuple[EpochAudit, ...] = ()
     result: dict[str, Any] | None = None
     troubles: Troubles = ()
+    idle_seconds: Annotated[Seconds | None, Field(exclude_if=_unknown)] = None
+    """Since the last step that one of the launched processes took; None: none is known."""
     seen_revision: Count = 0
     wait_seconds: Annotated[float, Field(ge=0, le=30)] = 0.0
+
+    @property
+    def launched(self) -> bool:
+        """Whether an agent speaks, for processes that form their own group."""
+        return self.data is None
 
 
 class Directive(StrEnum):
@@ -192,6 +221,7 @@ class Directive(StrEnum):
     ABANDON = "abandon"  # the group is broken: leave it now
     FINISH = "finish"  # all data are consumed: end the loop
     REFUSED = "refused"  # a newer process has this rank: end
+    END = "end"  # the launched processes failed by themselves: end with their exit code
 
 
 class SessionReply(Message):
@@ -267,6 +297,8 @@ class AgentReport(Message):
     usage: Usage | None = None
     life: Annotated[str, Field(max_length=32, exclude_if=_unsaid)] = ""
     """Tells apart agents of one rank."""
+    launched: Annotated[int, Field(ge=0, le=MAX_RANKS, exclude_if=_unsaid)] = 0
+    """Processes that it starts as ranks of one world; 0: it runs the program as it is."""
     processes: Annotated[
         Annotated[tuple[TrainingProcess, ...], Field(max_length=MAX_PROCESSES)] | None,
         Field(exclude_if=_unknown),
@@ -280,7 +312,7 @@ class AgentReport(Message):
     def for_release_before(self) -> AgentReport:
         """The same for a trainer of the release before, which refuses fields it does not know."""
         usage = None if self.usage is None else self.usage.model_copy(update={"gpus": ()})
-        unsaid = {"life": "", "processes": None, "duplicates": (), "usage": usage}
+        unsaid = {"life": "", "launched": 0, "processes": None, "duplicates": (), "usage": usage}
         return self.model_copy(update=unsaid)
 
 

@@ -1,7 +1,9 @@
 """The agent: starts a worker's training process, looks after it and speaks for it to the trainer.
 
 Used as one uses torchrun: ``penstock run -- python train.py``. It works for any program, whether or
-not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. The program
+not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. With
+``--nproc-per-node`` it is several processes, ranks of one world over all pods of the job, and
+started anew as pods come and go (`penstock.trainer.launch`). The program
 inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
 pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
 the background, whatever session they made for themselves) is adopted by the agent and ends with it:
@@ -16,18 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import httpx
-import psutil
 
 from penstock.crds import environment as names
 from penstock.job.call_auth import CallAuth
@@ -44,9 +43,20 @@ from penstock.job.protocol import (
 )
 from penstock.job.settings import PodIdentity
 from penstock.trainer import training_evidence
-from penstock.trainer.control.model.silent_copies import REFUSED, duplicate_rank, unattached
+from penstock.trainer.child_processes import adopt_orphans, end_leftovers, reap
+from penstock.trainer.control.model.silent_copies import (
+    REFUSED,
+    Refusal,
+    copies_at_end,
+    copies_of_one_pod,
+    copies_within,
+    duplicate_rank,
+    unattached,
+)
 from penstock.trainer.gpu.gpu_meter import GpuMeter
 from penstock.trainer.gpu.nvml import NvmlReader
+from penstock.trainer.launch.launched_program import LaunchedProgram
+from penstock.trainer.launch.program import Program, SingleProgram
 from penstock.trainer.process_meter import ProcessMeter
 from penstock.trainer.processes import Processes
 
@@ -58,22 +68,21 @@ VERDICT_SECONDS: Final = 15.0
 """The same while the trainer has yet to say whether the program's end counts."""
 VERDICT_PAUSE_SECONDS: Final = 0.2
 REQUEST_TIMEOUT_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 1.0
-KILL_ROUNDS: Final = 20
-SIGNALLED: Final = 128
 HUNG: Final = 1
-NOT_FOUND: Final = 127
-NOT_EXECUTABLE: Final = 126
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Agent:
     """Runs one command to its end; see the module's docstring."""
 
     def __init__(
-        self, identity: PodIdentity, trainer: str | None, grace_seconds: float = 25.0
+        self,
+        identity: PodIdentity,
+        trainer: str | None,
+        grace_seconds: float = 25.0,
+        ranks: int = 0,
     ) -> None:
+        """``ranks``: processes to start as ranks of one world; 0: the command, as it is."""
+        self._ranks = ranks
         self._identity = identity
         self._trainer = trainer
         self._grace_seconds = grace_seconds
@@ -85,53 +94,36 @@ class Agent:
         self._processes = Processes()
         self._told_away = False
         self._old_trainer = False  # it is of the release before
-        self._program = 0  # while it runs
+        self._program: Program | None = None
         self._interrupted = False
 
     async def run(self, command: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         """Run the command and return its exit code: 128 + N when a signal N ended it."""
-        _adopt_orphans()
+        adopt_orphans()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._draining.set)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         if self._processes.name:
             loop.add_reader(self._processes.fileno(), self._hear)
         environment = self._child_environment(environ)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                env=environment,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
-        except FileNotFoundError:
-            logger.error("%s: no such program", command[0])
-            return NOT_FOUND
-        except OSError as error:  # no right to run it, a script without #!, a broken binary
-            logger.error("%s: cannot be run: %s", command[0], error.strerror)
-            return NOT_EXECUTABLE
-        self._program = process.pid
+        program = self._program = self._make_program(command, environment)
         if self._interrupted:
             self._interrupt()
-        reporting = asyncio.create_task(self._report(process.pid, environment))
         watching = [
-            reporting,
-            asyncio.create_task(self._drain(process)),
-            asyncio.create_task(self._end_on(self._hung, process)),
-            asyncio.create_task(self._end_on(self._refused, process)),
-            asyncio.create_task(_reap(process.pid)),
+            asyncio.create_task(self._report(program, environment)),
+            asyncio.create_task(self._drain(program)),
+            asyncio.create_task(self._end_on(self._hung, program)),
+            asyncio.create_task(self._end_on(self._refused, program)),
+            asyncio.create_task(reap(lambda: program.pids)),
         ]
-        code = await process.wait()
-        self._program = 0
+        code = await program.run()
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
-        _kill_group(process.pid, signal.SIGKILL)
-        await _end_leftovers()
-        code = SIGNALLED - code if code < 0 else code
+        await end_leftovers()
         if self._hung.is_set():
             code = HUNG  # its own fault, not somebody's who killed it
-        self._hear()
+        self._hear(ended_well=code == 0)
         await self._last_report(code)
         if self._processes.name:
             loop.remove_reader(self._processes.fileno())
@@ -141,13 +133,35 @@ class Agent:
             return REFUSED
         return code
 
-    def _hear(self) -> None:
+    def _make_program(self, command: Sequence[str], environment: Mapping[str, str]) -> Program:
+        if not self._ranks:
+            return SingleProgram(command, environment)
+        return LaunchedProgram(
+            command,
+            environment,
+            self._ranks,
+            self._identity,
+            self._trainer,
+            self._grace_seconds,
+            self._processes.idle_seconds,
+        )
+
+    def _hear(self, *, ended_well: bool = False) -> None:
         """Take in what the program's processes say of themselves."""
         self._processes.receive()
-        if self._processes.duplicates and self._trainer is None:  # else the trainer decides
+        if self._trainer is None and (refusal := self._judge(ended_well=ended_well)) is not None:
+            self._refuse(f"{refusal.reason}: {refusal.message}")  # else the trainer decides
+
+    def _judge(self, *, ended_well: bool) -> Refusal | None:
+        """Why the processes of this pod are not one training; None where they may be."""
+        rank = self._identity.rank
+        if self._processes.duplicates:
             who = "processes " + " and ".join(map(str, self._processes.duplicates))
-            refusal = duplicate_rank(self._identity.rank, who)
-            self._refuse(f"{refusal.reason}: {refusal.message}")
+            return duplicate_rank(rank, who)
+        said = self._processes.read(gone_too=ended_well) if self._ranks > 1 else None
+        if said and (copies_at_end(said) if ended_well else copies_within(said)):
+            return copies_of_one_pod(rank, self._ranks)
+        return None
 
     def _refuse(self, why: str) -> None:
         self._refusal = self._refusal or why
@@ -164,30 +178,31 @@ class Agent:
     def _interrupt(self) -> None:
         """Ctrl-C is the program's to answer; the terminal does not reach the session it has."""
         self._interrupted = True
-        if self._program:
-            _kill_group(self._program, signal.SIGINT)
+        if self._program is not None:
+            self._program.pass_on(signal.SIGINT)
 
-    async def _drain(self, process: asyncio.subprocess.Process) -> None:
+    async def _drain(self, program: Program) -> None:
         """Pass SIGTERM on; what ignores it is killed when the grace period is over."""
         await self._draining.wait()
-        _kill_group(process.pid, signal.SIGTERM)
+        program.pass_on(signal.SIGTERM)
         await asyncio.sleep(self._grace_seconds)
         logger.warning("the program ignored SIGTERM for %.0f s: killing it", self._grace_seconds)
-        _kill_group(process.pid, signal.SIGKILL)
+        program.pass_on(signal.SIGKILL)
 
-    async def _end_on(self, event: asyncio.Event, process: asyncio.subprocess.Process) -> None:
+    async def _end_on(self, event: asyncio.Event, program: Program) -> None:
         """A program that hangs does not hear SIGTERM, and one that is refused has nothing to save.
 
         Its model, that is, which is a copy of others or was trained with half of the data.
         """
         await event.wait()
-        _kill_group(process.pid, signal.SIGKILL)
+        program.pass_on(signal.SIGKILL)
 
-    async def _report(self, pid: int, environment: Mapping[str, str]) -> None:
+    async def _report(self, program: Program, environment: Mapping[str, str]) -> None:
         if self._trainer is None:
             return
         with GpuMeter(NvmlReader(environment)) as gpus:
-            meter = ProcessMeter(pid, gpus.read)
+            meter = ProcessMeter(lambda: program.pids, gpus.read)
+            await program.begun()
             async with self._client() as client:
                 while True:
                     await self._send(client, ProcessState.RUNNING, None, meter.read())
@@ -241,6 +256,7 @@ class Agent:
             draining=self._draining.is_set() or self._interrupted,
             usage=usage,
             life=self._life,
+            launched=self._ranks,
             processes=self._processes.read(gone_too=state is ProcessState.EXITED),
             duplicates=self._processes.duplicates,
         )
@@ -284,50 +300,3 @@ class Agent:
             self._trainer,
         )
         return again
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of processes whose own parents end before them, as a pod's first one is."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-async def _reap(program: int) -> None:
-    """Let adopted processes that have ended disappear; else a long job would collect them."""
-    while True:
-        await asyncio.sleep(REAP_SECONDS)
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                if child.pid != program and child.status() == psutil.STATUS_ZOMBIE:
-                    _take_exit_code(child.pid)
-
-
-async def _end_leftovers() -> None:
-    """Kill what the program left behind, and what that starts meanwhile."""
-    for _ in range(KILL_ROUNDS):
-        left = psutil.Process().children(recursive=True)
-        if not left:
-            return
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-            _take_exit_code(process.pid)
-        await asyncio.sleep(0.05)
-    logger.warning("processes %s could not be ended", [process.pid for process in left])
-
-
-def _take_exit_code(pid: int) -> None:
-    """Let a process that has ended disappear, if it is a child of ours."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
-def _die_with_parent() -> None:
-    """In the child: ask Linux to kill it when the agent is no more."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _kill_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)

@@ -126,6 +126,14 @@ def _run(
     grace_seconds: Annotated[
         float, typer.Option(help="Time that SIGTERM leaves the program before it is killed.")
     ] = 25.0,
+    nproc_per_node: Annotated[
+        str | None,
+        typer.Option(
+            "--nproc-per-node",
+            "--nproc_per_node",
+            help="As torchrun: start so many processes (or gpu, cpu, auto), ranks of one world.",
+        ),
+    ] = None,
     data_workers: Annotated[
         int | None,
         typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
@@ -214,6 +222,7 @@ def _run(
         identity = settings.pod_identity()
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+    ranks, command = _ranks(nproc_per_node, command)
     if cache is not None or cache_path:
         if address is not None:
             raise typer.BadParameter("--cache: a job says input.cache in its spec")
@@ -241,6 +250,8 @@ def _run(
         options = ["--grace-seconds", str(grace_seconds), "--log-format", log_format]
         if trainer_address is not None:
             options += ["--trainer", trainer_address]
+        if ranks:
+            options += ["--nproc-per-node", str(ranks)]
         try:
             wanted = InputOptions(
                 guarantee=_guarantee(guarantee),
@@ -275,7 +286,7 @@ def _run(
     environ = hooks(os.environ)
     from penstock.trainer.agent import Agent  # the half of the time that the command takes to begin
 
-    agent = Agent(identity, address, grace_seconds)
+    agent = Agent(identity, address, grace_seconds, ranks)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
 
 
@@ -286,6 +297,25 @@ def _partition(said: str) -> dict[str, str]:
     if said not in ("auto", "declared", "never"):
         raise typer.BadParameter(f"--partition: {said}; give auto, declared or never")
     return {names.PARTITION: said}
+
+
+def _ranks(asked: str | None, command: list[str]) -> tuple[int, list[str]]:
+    """How many processes are to be ranks of one world (0: none), and what each of them runs."""
+    if asked is None:
+        return 0, command
+    import os
+    from contextlib import closing
+
+    from penstock.data.cores import usable_cores
+    from penstock.trainer.gpu.nvml import NvmlReader
+    from penstock.trainer.launch.process_count import count_processes
+    from penstock.trainer.launch.rank_command import rank_command
+
+    try:
+        with closing(NvmlReader(os.environ)) as devices:
+            return count_processes(asked, devices.count, usable_cores), rank_command(command)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _begin_cache(context: typer.Context, memory: str | None, paths: list[str]) -> None:

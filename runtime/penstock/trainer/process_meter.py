@@ -16,28 +16,39 @@ SHARES_SECONDS: Final = 5.0
 
 
 class ProcessMeter:
-    """CPU, memory and GPUs of a process and all its descendants.
+    """CPU, memory and GPUs of some processes and all their descendants.
 
     Memory that several of them share counts once: the workers of a loader are forks of the program,
     and hold its batches too, so that the sum of what each of them has would be many times as much.
     """
 
     def __init__(
-        self, pid: int, gpus: Callable[[Collection[int]], tuple[GpuUsage, ...]] = lambda _: ()
+        self,
+        pids: Callable[[], Collection[int]],
+        gpus: Callable[[Collection[int]], tuple[GpuUsage, ...]] = lambda _: (),
     ) -> None:
-        """``gpus``: what processes of these ids use of each device; it does not wait."""
-        self._root = psutil.Process(pid)
+        """Measure what these processes use, which may be others each time.
+
+        Args:
+            pids: the process ids, now.
+            gpus: what processes of these ids use of each device; it does not wait.
+        """
+        self._pids = pids
         self._gpus = gpus
         self._cpu_seconds: dict[int, float] = {}
         self._measured = time.monotonic()
         self._shares: tuple[float, int] | None = None
 
     def read(self) -> Usage | None:
-        """Mean cores used since the last call and memory now; None when the process is gone."""
-        try:
-            tree = [self._root, *self._root.children(recursive=True)]
-            memory = self._root.memory_info().rss
-        except psutil.Error:
+        """Mean cores used since the last call and memory now; None when no process is left."""
+        tree, memory, roots = [], 0, self._pids()
+        for pid in roots:
+            with contextlib.suppress(psutil.Error):
+                root = psutil.Process(pid)
+                found = [root, *root.children(recursive=True)]
+                memory += root.memory_info().rss
+                tree += found
+        if not tree:
             return None
         spent, seconds = 0.0, {}
         for process in tree:
@@ -49,7 +60,7 @@ class ProcessMeter:
         if len(tree) > 1:
             if self._shares is None or now - self._shares[0] >= SHARES_SECONDS:
                 self._shares = (now, sum(map(_proportional_bytes, tree)))
-            memory = max(memory, self._shares[1])
+            memory = max(memory if len(roots) == 1 else 0, self._shares[1])
         span, self._measured = now - self._measured, now
         self._cpu_seconds = seconds
         return Usage(

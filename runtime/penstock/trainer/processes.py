@@ -152,6 +152,12 @@ class Processes:
             if gone_too or not known.gone
         )
 
+    def idle_seconds(self) -> float | None:
+        """Since the last step of any process that lives; None where none has taken one."""
+        now = time.monotonic()
+        steps = [known.last for known in self._known.values() if known.since and not known.gone]
+        return max(0.0, now - max(steps)) if steps else None
+
     def _forget_one(self) -> bool:
         """Forget a process that is gone; False if all live."""
         for pid, known in self._known.items():

@@ -25,7 +25,8 @@ class ProgressLog:
         news = f"group {summary.group} of {summary.world_size}" if in_group else ""
         news = news or summary.message
         if news and news != self._news:
-            logger.info("%s at step %d of %d", news, summary.committed_steps, summary.total_steps)
+            steps = f" at step {summary.committed_steps} of {summary.total_steps}"
+            logger.info("%s%s", news, steps if summary.total_steps else "")
         self._news = news
         for rank in summary.stragglers.keys() - self._stragglers:
             ratio = summary.stragglers[rank]

@@ -57,7 +57,7 @@ def test_the_newest_reading_comes_with_the_programs_usage() -> None:
     reader.go_on.set()
     with GpuMeter(reader) as meter:
         own = psutil.Process().pid
-        process = ProcessMeter(own, meter.read)
+        process = ProcessMeter(lambda: [own], meter.read)
         eventually(lambda: (usage := process.read()) is not None and usage.gpus)
         eventually(lambda: any(own in pids for pids in reader.asked))
     assert reader.closed.wait(30)

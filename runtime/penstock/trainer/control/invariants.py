@@ -64,6 +64,9 @@ def _validate_members(state: State) -> None:
         assert rank == member.id.rank, f"{member.id} under {rank}"
         ready = member.report.phase is Phase.READY
         assert ready == (member.ready_since is not None), f"{member.id} waits since {member}"
+        failed = member.report.phase is Phase.FAILED
+        assert failed == (member.failed_since is not None), f"{member.id} failed since {member}"
+        assert member.report.launched == state.rendezvous.members.launched, "two kinds of members"
     assert state.data is not None or not state.holders.active, "slots of no data are leased"
     if state.servers.active:
         assert state.holders.active or state.ledger is None or state.servers.recovering

@@ -141,6 +141,11 @@ def _serve_holder(turn: StepContext, request: LeaseRequest) -> None:
     """
     state = turn.state
     turn.refuse_copies()
+    if state.rendezvous.members.launched:
+        raise RefusedError(
+            "holder: the processes of one group take equal parts of each step, and leased shards "
+            "are for workers on their own; start those without --nproc-per-node"
+        )
     if state.rendezvous.members.present:
         raise RefusedError("holder: this job's slots belong to its sessions; lease none of them")
     if state.servers.active:

@@ -66,6 +66,8 @@ def is_done(state: State) -> bool:
     """Whether the data are exhausted and every session has said that it is through."""
     if state.copies.refusal is not None:
         return False
+    if state.rendezvous.members.launched:
+        return _launched_ended(state)
     if state.data is None or state.ledger is None:
         return _programs_ended(state)
     if state.servers.active:
@@ -111,6 +113,15 @@ def state_to_save(state: State) -> dict[str, Any] | None:
         "audits": [audit.model_dump() for audit in state.audits.values()],
         "result": state.result,
     }
+
+
+def _launched_ended(state: State) -> bool:
+    """Every process of the newest group has ended well, and nobody begins another one."""
+    through = (Phase.FINISHED, Phase.LEAVING)
+    members = state.rendezvous.members
+    return state.rendezvous.launched_to_end and all(
+        member.report.phase in through for member in members.present
+    )
 
 
 def _programs_ended(state: State) -> bool:

@@ -13,13 +13,20 @@ from penstock.trainer.control.step_context import StepContext
 
 
 def record(turn: StepContext, report: SessionReport) -> bool:
-    """Take in a session's report; False if a newer process has its rank.
+    """Take in a member's report; False if a newer process has its rank.
 
     Raises:
         RefusedError: the report does not fit the job, for instance another dataset size.
     """
     state, now = turn.state, turn.now
+    if report.data is None:
+        return _record_launched(turn, report)
     turn.refuse_copies()
+    if state.rendezvous.members.launched:
+        raise RefusedError(
+            "session: this program is one of several that --nproc-per-node starts, which are to "
+            "form a process group themselves; start it with `penstock run -- python train.py`"
+        )
     if state.servers.active:
         raise RefusedError("data: this job's slots belong to its parameter servers' workers")
     if state.facts.guarantee is Guarantee.UNSHARDED:
@@ -87,6 +94,22 @@ def answer(state: State, report: SessionReport, now: float) -> SessionReply:
 
 
 # ---------------------------------------------------------------------- inside
+
+
+def _record_launched(turn: StepContext, report: SessionReport) -> bool:
+    """Take in an agent's report for the processes that it starts; False if it was replaced.
+
+    It is served also where the job was refused: agents hear of that by their own reports.
+    """
+    if turn.state.data is not None or turn.state.servers.active:
+        raise RefusedError(
+            "--nproc-per-node: this job's workers share its samples, by a session, leased shards "
+            "or parameter servers; start them with `penstock run -- python train.py`"
+        )
+    if not turn.state.rendezvous.record(report, turn.now):
+        turn.instructions.append(Superseded())
+        return False
+    return True
 
 
 def _acknowledge(turn: StepContext, report: SessionReport) -> None:

@@ -97,6 +97,10 @@ class NvmlReader:
             self._failed.clear()
         return tuple(found)
 
+    def count(self) -> int:
+        """The devices and MIG slices that are the program's, and work."""
+        return len(self._handles) if not self._is_absent and self._open() else 0
+
     def close(self) -> None:
         """Let go of the driver."""
         if self._is_open:

@@ -46,6 +46,10 @@ class TrainerConnectionError(Exception):
     """The trainer refused this process for good, or was away for too long."""
 
 
+class SupersededError(TrainerConnectionError):
+    """A newer process has this one's place."""
+
+
 @dataclass(frozen=True)
 class Orders:
     """The newest orders and the report that they answer."""
@@ -63,7 +67,10 @@ class TrainerConnection:
         token: str,
         report: SessionReport,
         give_up_seconds: float = GIVE_UP_SECONDS,
+        notify: Callable[[], None] = lambda: None,
     ) -> None:
+        """``notify`` is called, by another thread, when there are orders or the line is dead."""
+        self._notify = notify
         self._client = httpx.Client(
             base_url=f"http://{address}",
             auth=CallAuth(token),
@@ -175,9 +182,7 @@ class TrainerConnection:
             failures, away_since = 0, time.monotonic()
             self._deliver(serial, report, reply)
             if reply.directive is Directive.REFUSED:
-                self._end(
-                    TrainerConnectionError(f"the trainer refused this process: {reply.message}")
-                )
+                self._end(SupersededError(f"the trainer refused this process: {reply.message}"))
                 return
 
     def _next_report(self) -> tuple[int, SessionReport] | None:
@@ -219,11 +224,13 @@ class TrainerConnection:
             self._orders = Orders(report, reply)
             self._delivered = serial
             self._changed.notify_all()
+        self._notify()
 
     def _end(self, error: TrainerConnectionError) -> None:
         with self._changed:
             self._error = error
             self._changed.notify_all()
+        self._notify()
 
     def _pause(self, seconds: float) -> None:
         with self._changed:

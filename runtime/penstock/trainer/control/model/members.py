@@ -17,6 +17,7 @@ class Member:
     report: SessionReport
     seen: float
     ready_since: float | None = None
+    failed_since: float | None = None
     gone: bool = False
     suspect: bool = False
 
@@ -37,6 +38,8 @@ class MemberRegistry:
     def __init__(self) -> None:
         self.by_rank: dict[int, Member] = {}
         """Those that have gone, too."""
+        self.launched = False
+        """Whether the members are agents, each for the processes that it starts itself."""
         self._superseded: dict[MemberId, None] = {}
 
     def record(self, report: SessionReport, now: float) -> bool | None:
@@ -58,6 +61,9 @@ class MemberRegistry:
             member.ready_since = now
         if not ready:
             member.ready_since = None
+        failed = report.phase is Phase.FAILED
+        member.failed_since = (member.failed_since or now) if failed else None
+        self.launched = report.launched
         member.report, member.seen, member.gone, member.suspect = report, now, False, False
         self._suspect(report)
         return news
@@ -83,6 +89,8 @@ class MemberRegistry:
         """Nobody could be heard for so long: that was no silence of theirs."""
         for member in self.by_rank.values():
             member.seen = min(now, member.seen + gap)
+            if member.failed_since is not None:
+                member.failed_since = min(now, member.failed_since + gap)
 
     # ------------------------------------------------------------------ questions
 
@@ -148,7 +156,11 @@ class GroupProgress:
 
     def note(self, report: SessionReport, group: Group | None, now: float) -> None:
         """A member of the group may have come further."""
-        if group is None or report.generation != group.number or report.committed is None:
+        if group is None or report.generation != group.number:
+            return
+        if report.idle_seconds is not None:
+            self.since = max(self.since, now - report.idle_seconds)
+        if report.committed is None:
             return
         if report.phase is Phase.TRAINING and report.committed > self.step:
             self.step, self.since = report.committed, now

@@ -10,6 +10,15 @@ the wanted ranks are known from the job's pods, nobody waits for a "last call":
   that it left, or has been silent for too long.
 - The new group begins where its most advanced member is. Its model is the history that counts.
 
+A member may also be an agent, for all the processes that it launches as ranks of one world
+(`SessionReport.launched`). It commits no steps and has no model to hand over; a new group means new
+processes. So a member that is drained lets the others end theirs in good order, and of a group
+whose processes fail it is found out first whether that was a peer's end:
+
+- Processes that lose a peer fail as well, all at once. Their agents ask, and nobody is answered
+  before every other member has been heard of since, or is known to be lost: then the failures were
+  its doing. If nobody is lost, the member whose processes failed first is told to end by it.
+
 A trainer that lost its memory adopts the group that its members report.
 """
 
@@ -47,6 +56,12 @@ class Timing:
     """A member of a running group whose steps do not advance either is lost after this long."""
     stuck: float = 20.0
     """How long a broken group waits for a member that reports but does not leave it."""
+    launched_settle: float = 5.0
+    """As `settle`, where a newcomer costs everybody a start of new processes."""
+    launched_stuck: float = 45.0
+    """As `stuck`, where processes are asked to end, and may save something first."""
+    heard: float = 0.5
+    """So long after processes failed, a report of another member says that it outlived them."""
 
 
 class Rendezvous:
@@ -66,6 +81,7 @@ class Rendezvous:
         self.members = MemberRegistry()
         self._broken_since: float | None = None
         self._dissolving = False
+        self._culprit: MemberId | None = None
         self._progress = GroupProgress()
         self._number = 0
         self._last_tick: float | None = None
@@ -118,13 +134,15 @@ class Rendezvous:
             return Directive.REFUSED, None
         group = self.group
         report = known.report
+        if report.phase is Phase.FAILED:
+            return self._verdict(known), group
         if report.phase not in (Phase.READY, Phase.TRAINING):
             return Directive.WAIT, None
         inside = group is not None and group.index_of(member) is not None
         if report.phase is Phase.READY:
             if group and inside and report.generation < group.number and not self._broken_since:
                 return Directive.JOIN, group
-            return Directive.WAIT, None
+            return (Directive.FINISH if self.launched_to_end else Directive.WAIT), None
         if group is None or not inside or report.generation != group.number or self._broken_since:
             return Directive.ABANDON, None
         return (Directive.REGROUP if self._dissolving else Directive.TRAIN), group
@@ -134,7 +152,7 @@ class Rendezvous:
         ready = self.members.ready(now, self.timing.silent)
         if self.group is not None and self._broken_since is None:
             return ""
-        if len(ready) < self.min_workers:
+        if self._too_few(ready):
             return f"waiting for workers: {len(ready)} of at least {self.min_workers} are ready"
         return f"forming a group of {len(ready)}"
 
@@ -147,7 +165,7 @@ class Rendezvous:
     def find_hung(self, now: float, patience: float) -> dict[int, float]:
         """Members that hold up the group: since when (in seconds) its steps have not advanced."""
         standstill = now - self._progress.since
-        if not self.training or standstill < patience:
+        if not self.training or self.members.launched or standstill < patience:
             return {}
         return {
             member.id.rank: standstill
@@ -161,6 +179,23 @@ class Rendezvous:
     def training(self) -> bool:
         """Whether a group is formed and whole."""
         return self.group is not None and self._broken_since is None
+
+    @property
+    def launched_to_end(self) -> bool:
+        """Whether all processes of a launched group have ended well."""
+        if self.group is None or not self.members.launched:
+            return False
+        members = self.group_members
+        ended = any(member is not None and member.finished for member in members)
+        return ended and all(member is not None and self._is_through(member) for member in members)
+
+    def _is_through(self, member: Member) -> bool:
+        """Ended well, or drained with nobody to come in its place."""
+        if member.finished:
+            return True
+        expected = self.expected or frozenset()
+        left = member.report.phase is Phase.LEAVING and member.gone
+        return left and member.id.rank not in expected
 
     @property
     def group_members(self) -> list[Member | None]:
@@ -184,6 +219,7 @@ class Rendezvous:
         self._number = max(self._number, theirs.number)
         self._broken_since = None
         self._dissolving = False
+        self._culprit = None
         self._progress.begin(theirs.start_step, now)
         self.members.take_up(theirs, report, now)  # gives each of them the time to report to us
 
@@ -191,20 +227,53 @@ class Rendezvous:
         unfinished = [m for m in self.group_members if m is None or not m.finished]
         if not unfinished:
             return  # the end of the job
-        for member in unfinished:
-            if member is None or _has_left(member, group) or self._is_lost(member, now):
-                self._broken_since = now
-                self.revision += 1
-                return
-        wanted = self._newcomers(group, now)
-        if wanted and not self._dissolving:
+        present = [m for m in unfinished if m is not None]
+        failing = any(m.failed_since is not None for m in present)
+        lost = [m for m in present if self._is_lost(m, now, failing=failing)]
+        for member in lost:
+            member.suspect = member.suspect or failing
+        gone = any(_has_left(m, group) and not _leaves_in_order(m) for m in present)
+        if lost or gone or len(present) < len(unfinished):
+            self._broken_since = now
+            self.revision += 1
+            return
+        if failing and self._culprit is None:
+            self._judge(present)
+        leaving = any(map(_leaves_in_order, present))
+        if not self._dissolving and (leaving or self._newcomers(group, now)):
             self._dissolving = True
             self.revision += 1
 
-    def _is_lost(self, member: Member, now: float) -> bool:
+    def _is_lost(self, member: Member, now: float, *, failing: bool) -> bool:
         """Silent, and the group's steps, which need every member, do not advance either."""
+        if failing:
+            return now - member.seen > self.timing.suspect
         patience = self.timing.lost
         return now - member.seen > patience and now - self._progress.since > patience
+
+    def _judge(self, present: list[Member]) -> None:
+        """Whose processes failed by themselves, once it is known that nobody was lost before."""
+        failed = [(m.failed_since, m.id.rank, m) for m in present if m.failed_since is not None]
+        since, _, first = min(failed, key=lambda each: each[:2])
+        outlived = since + self.timing.heard
+        if all(m.failed_since is not None or m.seen >= outlived for m in present):
+            self._culprit = first.id
+            self.revision += 1
+
+    def _verdict(self, member: Member) -> Directive:
+        """What an agent is to make of it that its processes have failed."""
+        group = self.group
+        inside = group is not None and group.index_of(member.id) is not None
+        current = inside and group is not None and member.report.generation == group.number
+        if not current or self._broken_since is not None or self._dissolving:
+            return Directive.ABANDON
+        return Directive.END if self._culprit == member.id else Directive.WAIT
+
+    def _too_few(self, ready: list[Member]) -> bool:
+        """Those whose processes ended well count: nobody will come in their place."""
+        launched, known = self.members.launched, self.members.by_rank.values()
+        ended = sum(member.finished for member in known) if launched else 0
+        return not ready or len(ready) + ended < self.min_workers
 
     def _newcomers(self, group: Group, now: float) -> list[Member]:
         """Those who are ready outside the group, once nobody else is worth waiting for."""
@@ -216,29 +285,37 @@ class Rendezvous:
         present = {m.id.rank for m in ready} | {m.id.rank for m in group.members}
         complete = self.expected is not None and self.expected <= present
         oldest = min(m.ready_since or now for m in ready)
-        return ready if complete or now - oldest >= self.timing.settle else []
+        patience = self.timing.launched_settle if self.members.launched else self.timing.settle
+        return ready if complete or now - oldest >= patience else []
 
     def _form(self, now: float) -> Group | None:
         ready = self.members.ready(now, self.timing.silent)
-        if len(ready) < max(1, self.min_workers) or self._must_wait(ready, now):
+        if self._too_few(ready) or self._must_wait(ready, now):
             return None
         source, restore, start = _choose_source(ready)
         ready.sort(key=lambda m: (m is not source, m.report.committed is None, m.id.rank))
         self._number += 1
         self.group = Group(
             number=self._number,
-            members=tuple(GroupMember(id=m.id, address=m.report.address) for m in ready),
+            members=tuple(map(_as_member, ready)),
             source=0,
             start_step=start,
             restore=restore,
-            shares=by_speed(self.slots_per_step, [self.slot_seconds(m) for m in ready]),
+            shares=self._shares_of(ready),
             skipped=self.skipped,
         )
         self._broken_since = None
         self._dissolving = False
+        self._culprit = None
         self._progress.begin(start, now)
         self.revision += 1
         return self.group
+
+    def _shares_of(self, members: list[Member]) -> tuple[int, ...]:
+        """Of a step; processes that are launched divide their work themselves."""
+        if self.members.launched:
+            return ()
+        return by_speed(self.slots_per_step, [self.slot_seconds(m) for m in members])
 
     def _must_wait(self, ready: list[Member], now: float) -> bool:
         live = any(member.report.committed is not None for member in ready)
@@ -257,12 +334,13 @@ class Rendezvous:
     def _survivors_missing(self, group: Group, now: float) -> bool:
         """Whether a member of the broken group will still come: it reports, but has not left."""
         since = self._broken_since if self._broken_since is not None else now
+        stuck = self.timing.launched_stuck if self.members.launched else self.timing.stuck
         for member in self.group_members:
             if member is None or _has_left(member, group) or member.finished:
                 continue
             patience = self.timing.suspect if member.suspect else self.timing.silent
             silent = now - member.seen > patience
-            if not silent and now - since < self.timing.stuck:
+            if not silent and now - since < stuck:
                 return True
         return False
 
@@ -272,6 +350,16 @@ def _has_left(member: Member, group: Group) -> bool:
     if member.gone or report.phase is Phase.LEAVING:
         return True
     return report.phase is Phase.READY and report.generation >= group.number
+
+
+def _leaves_in_order(member: Member) -> bool:
+    """Launched processes that are drained: the others can end theirs while the group is whole."""
+    return member.report.launched and member.report.phase is Phase.LEAVING and not member.gone
+
+
+def _as_member(member: Member) -> GroupMember:
+    report = member.report
+    return GroupMember(id=member.id, address=report.address, processes=report.processes)
 
 
 def _choose_source(ready: list[Member]) -> tuple[Member, Restore, int]:

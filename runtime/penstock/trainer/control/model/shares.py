@@ -29,6 +29,8 @@ class StepShares:
         if group is None or now - self.looked_at < EVERY_SECONDS:
             return False
         self.looked_at = now
+        if not group.shares:  # launched processes divide their work themselves
+            return False
         if len(self.current) != len(group.members):  # a group that was adopted, not formed by us
             self.current = group.shares
         speeds = [rendezvous.slot_seconds(member) for member in rendezvous.group_members]

@@ -7,7 +7,7 @@ given `CONFIRMED_SECONDS`. What is refused:
 
 - ``SeparateCopies``: two pods train at the same time, and no process group reaches over all pods
   that do. Or a worker of several has ended well and was never part of a group, a session or a
-  lease.
+  lease. The same of the processes that one agent starts as ranks of one world.
 - ``DuplicateRank``: two live processes are one rank. A program that was started again in its pod is
   not: its old process is dead.
 
@@ -69,6 +69,23 @@ def separate(workers: Mapping[int, Processes]) -> list[int]:
     if len(training) < 2 or _one_group_over(training, own):
         return []
     return sorted(training)
+
+
+def copies_within(processes: Processes) -> bool:
+    """Whether processes that one agent started as ranks of one world train apart, at one time."""
+    return _never_joined(processes) and (
+        len(_at_the_same_time({one.pid: [one] for one in processes})) > 1
+    )
+
+
+def copies_at_end(processes: Processes) -> bool:
+    """The same of processes that have all ended well, however short their training was."""
+    trained = sum(one.seconds is not None for one in processes)
+    return _never_joined(processes) and trained > 1
+
+
+def _never_joined(processes: Processes) -> bool:
+    return all(one.part is Part.OWN and one.widest == 1 for one in processes)
 
 
 def _own(processes: Processes) -> list[TrainingProcess]:
@@ -136,6 +153,17 @@ def duplicate_rank(rank: int, who: str) -> Refusal:
     )
 
 
+def copies_of_one_pod(rank: int, launched: int) -> Refusal:
+    """Several processes of one pod each train a model."""
+    return Refusal(
+        JobReason.SEPARATE_COPIES,
+        f"the {launched} processes of worker {rank} train separate copies of the model: each is "
+        "rank 0 of 1 and sees all data. --nproc-per-node is for programs that call "
+        "torch.distributed.init_process_group(), or use a library that does; start those that are "
+        "meant to train apart without it",
+    )
+
+
 def _separate_copies(workers: Mapping[int, Processes], job: str, how: str) -> Refusal:
     told = [
         f"worker {rank} {_standing(processes)}"
@@ -147,8 +175,9 @@ def _separate_copies(workers: Mapping[int, Processes], job: str, how: str) -> Re
         JobReason.SEPARATE_COPIES,
         f"{how}: {', '.join(told)}. Each would see all data and make a model of its own. Choose: "
         "use penstock.trainer.elastic.session (docs/training.md); or form one process group over "
-        "all workers, with MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, or by torchrun "
-        f"--nnodes=N --rdzv-backend=c10d --rdzv-endpoint=worker-0.{job}:29400; or have one worker, "
+        "all workers, started by `penstock run --nproc-per-node=N -- train.py`, or with "
+        "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, or by torchrun --nnodes=N "
+        f"--rdzv-backend=c10d --rdzv-endpoint=worker-0.{job}:29400; or have one worker, "
         "maxReplicas: 1; or say independentWorkers: true (--independent without a cluster) where "
         "each worker is meant to run a program of its own",
     )
@@ -215,6 +244,10 @@ class SilentCopies:
             found = {rank: workers[rank] for rank in apart}
             count = f"{len(apart)} workers train separate copies of the model"
             self._refuse(_separate_copies(found, self.job, count), now)
+        for rank, processes in workers.items():
+            launched = self._reports[rank][0].launched
+            if launched > 1 and copies_within(processes):
+                self._refuse(copies_of_one_pod(rank, launched), now)
 
     def listen(self, now: float) -> str:
         """Warn once where several workers of a job that divides no work stay silent; else empty."""
@@ -250,6 +283,8 @@ class SilentCopies:
 
     def judge_end(self, report: AgentReport, workers: int, now: float) -> None:
         """A worker's program has ended with 0, of a job of so many that divides no work."""
+        if not self.independent and report.launched > 1 and copies_at_end(report.processes or ()):
+            self._refuse(copies_of_one_pod(report.rank, report.launched), now)
         together = any(not unattached(said.processes) for said, _ in self._reports.values())
         if self.independent or workers < 2 or together:
             return
