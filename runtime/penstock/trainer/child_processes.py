@@ -1,4 +1,4 @@
-"""The processes below an agent: whose parent it becomes, who dies with it, and that none is left.
+"""The processes below an agent: whose parent it becomes, and that none of them is left.
 
 What is awaited as a child of asyncio's is never taken from it: its exit code would be lost.
 """
@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 REAP_SECONDS: Final = 1.0
 KILL_ROUNDS: Final = 20
 SIGNALLED: Final = 128
-_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -30,12 +29,6 @@ def adopt_orphans() -> None:
     """Become the parent of processes whose own parents end before them, as a pod's first one is."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent() -> None:
-    """In the child: ask Linux to kill it when the agent is no more."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def kill_group(pid: int, number: signal.Signals) -> None:
