@@ -6,6 +6,9 @@ else an example may take any time, and drawing it too.
 Many programs share few cores here. The threads of OpenMP, which PyTorch computes with, by default
 spin while they wait for each other: whichever is not running is waited for at full speed.
 
+Tests start thousands of processes, and each would compile all that it imports where an image says
+that no bytecode is to be written: a second for each.
+
 Tests marked ``gpu`` are left out where there is no device, and counted: that is no skip, since no
 machine of the project's has to have one.
 """
@@ -13,6 +16,7 @@ machine of the project's has to have one.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +27,8 @@ settings.register_profile("penstock", deadline=None, suppress_health_check=[Heal
 settings.load_profile("penstock")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before anything loads PyTorch
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 LEFT_OUT: Final = pytest.StashKey[int]()
 OUTPUT_NAME: Final = "gpu_tests_left_out"
