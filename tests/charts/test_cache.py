@@ -141,7 +141,8 @@ def test_the_token_is_long_and_in_a_secret_alone() -> None:
 
 def test_what_it_holds_is_asked_for() -> None:
     assert "--memory=40Gi" in command(cache_pod(OF_A_NODE))
-    assert cache_pod(OF_A_NODE)["containers"][0]["resources"] == {"requests": {"memory": "40Gi"}}
+    request = f"{40 * 1024 * 51 // 50 + 64}Mi"
+    assert cache_pod(OF_A_NODE)["containers"][0]["resources"] == {"requests": {"memory": request}}
     assert cache_pod(OVER_NODES)["containers"][0]["resources"] == {
         "requests": {"cpu": "1", "memory": "18Gi"},
         "limits": {"memory": "20Gi"},

@@ -37,6 +37,23 @@ app.kubernetes.io/part-of: penstock
 {{ include "penstock.brainScheme" . }}://penstock-brain.{{ .Release.Namespace }}.svc:{{ include "penstock.brainPort" . }}
 {{- end }}
 
+{{/* The memory request of a cache's pod: what it holds, and a fiftieth and 64 MiB for itself. A quantity
+     in other units than these is asked for as it is. */}}
+{{- define "penstock.cacheRequest" -}}
+{{- $memory := toString . -}}
+{{- $mebibytes := 0 -}}
+{{- range $unit, $size := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 -}}
+{{- if regexMatch (printf "^[0-9]+%s$" $unit) $memory -}}
+{{- $mebibytes = mul $size (trimSuffix $unit $memory | int) -}}
+{{- end -}}
+{{- end -}}
+{{- if $mebibytes -}}
+{{- printf "%dMi" (add $mebibytes (div $mebibytes 50) 64) -}}
+{{- else -}}
+{{- $memory -}}
+{{- end -}}
+{{- end }}
+
 {{/* Where the cache of a node listens; the same path on the node, in its pod and in those of jobs. */}}
 {{- define "penstock.cacheSocket" -}}
 /run/penstock/cache.sock

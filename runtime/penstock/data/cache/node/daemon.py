@@ -6,9 +6,11 @@ change) is what the kernel says of that open file. The daemon reads files that i
 too: no client can have it hold something else.
 
 Guarantees: a program never needs the daemon. What is full, too large, changed meanwhile or
-unreadable is answered with OWN, and the program reads it as it would have. All that waits has a
-time-out; connections are bounded, and those that have not yet asked for anything, or not yet proved
-that they are another node's, to a few (`newcomers`).
+unreadable is answered with OWN, and the program reads it as it would have. Whoever waits for
+somebody else has a time-out (`penstock.data.cache.timeouts`). A read from storage has none, since
+the kernel knows of none: where storage hangs so does the thread that reads, as the program's own
+would, and nobody waits for it longer than that. Connections are bounded, and those that have not
+yet asked for anything, or not yet proved that they are another node's, to a few (`newcomers`).
 """
 
 from __future__ import annotations
