@@ -67,10 +67,13 @@ def test_only_who_is_nobodys_is_abandoned(orphaned: bool, needed: bool, silent: 
 class Worker:
     """One whose keeper has ended, and that hangs in somebody's code."""
 
-    needed, answered_at = False, -1e9
+    answered_at = -1e9
 
     def __init__(self) -> None:
         self.told = threading.Event()
+
+    def serving(self) -> list[str]:
+        return []
 
     def leave(self) -> None:
         self.told.set()

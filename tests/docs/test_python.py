@@ -32,7 +32,7 @@ BLOCKS = {
     "docs/buckets.md": 2,
     "docs/data-workers.md": 2,
     "docs/embedded-cluster.md": 1,
-    "docs/partition.md": 1,
+    "docs/partition.md": 2,
     "docs/sdk.md": 2,
     "docs/tasks/gpu.md": 1,
     "docs/tasks/tensorflow.md": 1,
@@ -249,6 +249,17 @@ def test_a_frozen_encoder_is_declared() -> None:
     images = torch.arange(8.0).reshape(2, 4)
     found = run("docs/partition.md", 0, encode=encoder, loader=[(images, torch.zeros(2))])
     assert torch.equal(found["hidden"], torch.nn.functional.linear(images, *encoder.parameters()))
+
+
+def test_a_stage_of_whole_batches_is_declared() -> None:
+    def encode(batch: Any) -> Any:
+        return batch.sum(1)
+
+    given = {"dataset": list(np.arange(320.0).reshape(64, 5)), "decode": lambda one: 2 * one}
+    loader = run("docs/partition.md", 1, **given, encode=encode)["loader"]
+    batches = list(loader)
+    assert [len(batch) for batch in batches] == [32, 32]
+    assert sum(float(batch.sum()) for batch in batches) == 2 * np.arange(320.0).sum()
 
 
 def test_a_tf_data_pipeline(tf: Any) -> None:

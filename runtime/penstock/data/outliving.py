@@ -109,9 +109,8 @@ class Worker(Protocol):
     def answered_at(self) -> float:
         """When its dispatcher answered last, by the monotonic clock, or when it began."""
 
-    @property
-    def needed(self) -> bool:
-        """Whether it serves anybody."""
+    def serving(self) -> Collection[object]:
+        """Whom it serves now."""
 
     def leave(self) -> None:
         """End, when what is in hand is done."""
@@ -127,7 +126,7 @@ def watch(worker: Worker, parent: int, end: Callable[[int], None] = os._exit) ->
 def _watch(worker: Worker, parent: int, end: Callable[[int], None]) -> None:
     while not is_abandoned(
         orphaned=os.getppid() != parent,
-        needed=worker.needed,
+        needed=bool(worker.serving()),
         silent_seconds=time.monotonic() - worker.answered_at,
     ):
         time.sleep(_LOOK_SECONDS)

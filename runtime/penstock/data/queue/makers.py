@@ -32,7 +32,7 @@ from penstock.data.queue.assignment import (
     expected_workers,
 )
 from penstock.data.queue.batch_queue import BatchQueue, Counts
-from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.queue.worker_connection import Opened, WorkerConnection
 from penstock.data.sharing.pipeline import lacks_bytes
 from penstock.data.transport import messages
 from penstock.data.transport.blocks import SharedPool
@@ -75,6 +75,14 @@ class Makers:
         self._dealt: deque[bytes] = deque(maxlen=MAX_DEALT)
         self.threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._meter = meter or MemoryMeter()
+
+    def all_refuse(self, digest: bytes) -> bool:
+        """Whether there are data workers, and none of them can open a pipeline."""
+        with self.lock:
+            links = [link for link in self.links.values() if not link.local]
+            return bool(links) and all(
+                link.pipelines.get(digest) is Opened.REFUSED for link in links
+            )
 
     def request(self, queue: BatchQueue) -> None:
         """Ask for what a queue has room for; with the lock held."""

@@ -15,7 +15,6 @@ from penstock.data.memory import MemoryMeter
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.batch_queue import BatchQueue, Counts, QueueOptions
 from penstock.data.queue.makers import Makers
-from penstock.data.queue.worker_connection import Opened
 from penstock.data.window.free_window import FreeWindow
 
 logger = logging.getLogger(__name__)
@@ -41,14 +40,6 @@ class WorkerPool:
         """The data workers that are connected."""
         with self.makers.lock:
             return sorted(name for name, link in self.makers.links.items() if not link.local)
-
-    def all_refuse(self, digest: bytes) -> bool:
-        """Whether there are data workers, and none of them can open a pipeline."""
-        with self.makers.lock:
-            links = [link for link in self.makers.links.values() if not link.local]
-            return bool(links) and all(
-                link.pipelines.get(digest) is Opened.REFUSED for link in links
-            )
 
     @property
     def local_workers(self) -> int:

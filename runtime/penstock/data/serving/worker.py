@@ -191,7 +191,12 @@ class DataWorker:
             self.reply(line, messages.OPENED, [digest, problem])
             return
         try:
-            token = self._signer(line, blob, signature)
+            token = self._token
+            # Of another job it is signed with the group's.
+            if (group := self._group) is not None and (
+                line.by_group or signed(group.token, blob, signature)
+            ):
+                token = group.token
             opened = open_pipeline(blob, signature, token, place=self._shared.empty)
             if isinstance(opened, SharedPipeline):
                 prepare(opened.pipeline, self._rank)
@@ -213,13 +218,6 @@ class DataWorker:
             logger.error("the pipeline of %s: %s", line.name, error)
             problem = text_of(str(error), messages.MAX_TEXT)
         self.reply(line, messages.OPENED, [digest, problem])
-
-    def _signer(self, line: ConsumerConnection, blob: memoryview, signature: Any) -> str:
-        """The token that a pipeline has to be signed with: of another job it is the group's."""
-        if self._group is None:
-            return self._token
-        by_group = line.by_group or signed(self._group.token, blob, signature)
-        return self._group.token if by_group else self._token
 
     def _answer(self, request: Request) -> None:
         line = request.line
@@ -358,11 +356,6 @@ class DataWorker:
         """All training processes that are served now, by name."""
         with self._changed:
             return dict(self._lines)
-
-    @property
-    def needed(self) -> bool:
-        """Whether anybody is served now."""
-        return bool(self._lines)
 
     @property
     def answered_at(self) -> float:

@@ -39,7 +39,7 @@ class _ProofStream(BatchStream):
 
     def __init__(self, consumer: Consumer, packed: PackedPipeline, *arguments: Any) -> None:
         self._until = time.monotonic() + PROOF_SECONDS
-        self._refused = partial(consumer.pool.all_refuse, packed.digest)
+        self._refused = partial(consumer.pool.makers.all_refuse, packed.digest)
         super().__init__(consumer, *arguments)
 
     def _tend(self) -> bool:

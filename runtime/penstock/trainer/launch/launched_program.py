@@ -122,7 +122,8 @@ class LaunchedProgram:
     async def run(self) -> int:
         """See `Program.run`."""
         if self._trainer is None:
-            self._group = self._own_group()
+            address = address_of(self._reserved, LOOPBACK)
+            self._group = _group_of_one(self._member, address, self._launcher.processes)
             self._events.put_nowait(Called(self._group.number))
         else:
             self._line = TrainerConnection(
@@ -160,7 +161,9 @@ class LaunchedProgram:
         except TrainerConnectionError as error:
             logger.error("%s", error)
             return self._give_up(Deserted())
-        if orders is None or not self._is_current(orders.report):
+        launcher = self._launcher
+        now = launcher.phase, launcher.world
+        if orders is None or (orders.report.phase, orders.report.generation) != now:
             return Ticked()
         return self._event_of(orders)
 
@@ -170,10 +173,6 @@ class LaunchedProgram:
             self._line.close()
             self._line = None
         return event
-
-    def _is_current(self, report: SessionReport) -> bool:
-        launcher = self._launcher
-        return report.phase is launcher.phase and report.generation == launcher.world
 
     def _event_of(self, orders: Orders) -> Event:
         match orders.reply.directive:
@@ -271,19 +270,6 @@ class LaunchedProgram:
     def _idle(self) -> float | None:
         return self._idle_seconds() if self._launcher.stage is Stage.RUNNING else None
 
-    def _own_group(self) -> Group:
-        """Of this pod alone."""
-        address = address_of(self._reserved, LOOPBACK)
-        processes = self._launcher.processes
-        return Group(
-            number=1,
-            members=(GroupMember(id=self._member, address=address, processes=processes),),
-            source=0,
-            start_step=0,
-            restore=Restore.FRESH,
-            shares=(),
-        )
-
     async def _say_end(self) -> None:
         """See that the trainer knows how it ended, before the agent says that it did."""
         if self._line is not None and self._launcher.stage is Stage.FINISHED:
@@ -295,6 +281,17 @@ class LaunchedProgram:
         self._reserved.close()
         if self._line is not None:
             await asyncio.to_thread(self._line.close)
+
+
+def _group_of_one(member: MemberId, address: str, processes: int) -> Group:
+    return Group(
+        number=1,
+        members=(GroupMember(id=member, address=address, processes=processes),),
+        source=0,
+        start_step=0,
+        restore=Restore.FRESH,
+        shares=(),
+    )
 
 
 _CHANGING: Final = ("phase", "address", "generation", "group", "idle_seconds")

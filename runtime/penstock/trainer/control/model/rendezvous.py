@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.job.protocol import (
     Directive,
@@ -35,6 +36,11 @@ from penstock.job.protocol import (
     Phase,
     Restore,
     SessionReport,
+)
+from penstock.trainer.control.model.launched_members import (
+    are_through,
+    culprit_of,
+    leaves_in_order,
 )
 from penstock.trainer.control.model.load_balance import by_speed
 from penstock.trainer.control.model.members import GroupProgress, Member, MemberRegistry
@@ -152,7 +158,7 @@ class Rendezvous:
         ready = self.members.ready(now, self.timing.silent)
         if self.group is not None and self._broken_since is None:
             return ""
-        if self._too_few(ready):
+        if _too_few(ready, self.members, self.min_workers):
             return f"waiting for workers: {len(ready)} of at least {self.min_workers} are ready"
         return f"forming a group of {len(ready)}"
 
@@ -183,19 +189,7 @@ class Rendezvous:
     @property
     def launched_to_end(self) -> bool:
         """Whether all processes of a launched group have ended well."""
-        if self.group is None or not self.members.launched:
-            return False
-        members = self.group_members
-        ended = any(member is not None and member.finished for member in members)
-        return ended and all(member is not None and self._is_through(member) for member in members)
-
-    def _is_through(self, member: Member) -> bool:
-        """Ended well, or drained with nobody to come in its place."""
-        if member.finished:
-            return True
-        expected = self.expected or frozenset()
-        left = member.report.phase is Phase.LEAVING and member.gone
-        return left and member.id.rank not in expected
+        return self.members.launched and are_through(self.group_members, self.expected or ())
 
     @property
     def group_members(self) -> list[Member | None]:
@@ -229,35 +223,24 @@ class Rendezvous:
             return  # the end of the job
         present = [m for m in unfinished if m is not None]
         failing = any(m.failed_since is not None for m in present)
-        lost = [m for m in present if self._is_lost(m, now, failing=failing)]
+        # Launched processes that fail may have lost a peer; else it is lost whose silence goes with
+        # a standstill of the steps, which need every member.
+        patience = self.timing.suspect if failing else self.timing.lost
+        stands = failing or now - self._progress.since > patience
+        lost = [m for m in present if stands and now - m.seen > patience]
         for member in lost:
             member.suspect = member.suspect or failing
-        gone = any(_has_left(m, group) and not _leaves_in_order(m) for m in present)
+        gone = any(_has_left(m, group) and not leaves_in_order(m) for m in present)
         if lost or gone or len(present) < len(unfinished):
             self._broken_since = now
             self.revision += 1
             return
         if failing and self._culprit is None:
-            self._judge(present)
-        leaving = any(map(_leaves_in_order, present))
+            self._culprit = culprit_of(present, self.timing.heard)
+            self.revision += self._culprit is not None
+        leaving = any(map(leaves_in_order, present))
         if not self._dissolving and (leaving or self._newcomers(group, now)):
             self._dissolving = True
-            self.revision += 1
-
-    def _is_lost(self, member: Member, now: float, *, failing: bool) -> bool:
-        """Silent, and the group's steps, which need every member, do not advance either."""
-        if failing:
-            return now - member.seen > self.timing.suspect
-        patience = self.timing.lost
-        return now - member.seen > patience and now - self._progress.since > patience
-
-    def _judge(self, present: list[Member]) -> None:
-        """Whose processes failed by themselves, once it is known that nobody was lost before."""
-        failed = [(m.failed_since, m.id.rank, m) for m in present if m.failed_since is not None]
-        since, _, first = min(failed, key=lambda each: each[:2])
-        outlived = since + self.timing.heard
-        if all(m.failed_since is not None or m.seen >= outlived for m in present):
-            self._culprit = first.id
             self.revision += 1
 
     def _verdict(self, member: Member) -> Directive:
@@ -268,12 +251,6 @@ class Rendezvous:
         if not current or self._broken_since is not None or self._dissolving:
             return Directive.ABANDON
         return Directive.END if self._culprit == member.id else Directive.WAIT
-
-    def _too_few(self, ready: list[Member]) -> bool:
-        """Those whose processes ended well count: nobody will come in their place."""
-        launched, known = self.members.launched, self.members.by_rank.values()
-        ended = sum(member.finished for member in known) if launched else 0
-        return not ready or len(ready) + ended < self.min_workers
 
     def _newcomers(self, group: Group, now: float) -> list[Member]:
         """Those who are ready outside the group, once nobody else is worth waiting for."""
@@ -290,10 +267,11 @@ class Rendezvous:
 
     def _form(self, now: float) -> Group | None:
         ready = self.members.ready(now, self.timing.silent)
-        if self._too_few(ready) or self._must_wait(ready, now):
+        if _too_few(ready, self.members, self.min_workers) or self._must_wait(ready, now):
             return None
         source, restore, start = _choose_source(ready)
         ready.sort(key=lambda m: (m is not source, m.report.committed is None, m.id.rank))
+        seconds = [self.slot_seconds(member) for member in ready]
         self._number += 1
         self.group = Group(
             number=self._number,
@@ -301,7 +279,8 @@ class Rendezvous:
             source=0,
             start_step=start,
             restore=restore,
-            shares=self._shares_of(ready),
+            # Processes that are launched divide their work themselves.
+            shares=() if self.members.launched else by_speed(self.slots_per_step, seconds),
             skipped=self.skipped,
         )
         self._broken_since = None
@@ -311,18 +290,16 @@ class Rendezvous:
         self.revision += 1
         return self.group
 
-    def _shares_of(self, members: list[Member]) -> tuple[int, ...]:
-        """Of a step; processes that are launched divide their work themselves."""
-        if self.members.launched:
-            return ()
-        return by_speed(self.slots_per_step, [self.slot_seconds(m) for m in members])
-
     def _must_wait(self, ready: list[Member], now: float) -> bool:
         live = any(member.report.committed is not None for member in ready)
         if not live and now < self.recovering_until:
             return True  # members of an earlier group may still report
-        if self.group is not None and self._survivors_missing(self.group, now):
-            return True
+        since = self._broken_since if self._broken_since is not None else now
+        stuck = self.timing.launched_stuck if self.members.launched else self.timing.stuck
+        if self.group is not None and now - since < stuck:
+            will_still_come = partial(_will_still_come, self.group, now, self.timing)
+            if any(map(will_still_come, self.group_members)):
+                return True
         if live or self.group is not None:
             return False
         oldest = min(member.ready_since or now for member in ready)
@@ -331,18 +308,18 @@ class Rendezvous:
         missing = self.expected - {member.id.rank for member in ready}
         return bool(missing) and now - oldest < self.timing.expected
 
-    def _survivors_missing(self, group: Group, now: float) -> bool:
-        """Whether a member of the broken group will still come: it reports, but has not left."""
-        since = self._broken_since if self._broken_since is not None else now
-        stuck = self.timing.launched_stuck if self.members.launched else self.timing.stuck
-        for member in self.group_members:
-            if member is None or _has_left(member, group) or member.finished:
-                continue
-            patience = self.timing.suspect if member.suspect else self.timing.silent
-            silent = now - member.seen > patience
-            if not silent and now - since < stuck:
-                return True
+
+def _will_still_come(group: Group, now: float, timing: Timing, member: Member | None) -> bool:
+    """Whether a member of a broken group reports, but has not left it."""
+    if member is None or _has_left(member, group) or member.finished:
         return False
+    return now - member.seen <= (timing.suspect if member.suspect else timing.silent)
+
+
+def _too_few(ready: list[Member], members: MemberRegistry, least: int) -> bool:
+    """Those whose processes ended well count: nobody will come in their place."""
+    ended = sum(member.finished for member in members.by_rank.values()) if members.launched else 0
+    return not ready or len(ready) + ended < least
 
 
 def _has_left(member: Member, group: Group) -> bool:
@@ -350,11 +327,6 @@ def _has_left(member: Member, group: Group) -> bool:
     if member.gone or report.phase is Phase.LEAVING:
         return True
     return report.phase is Phase.READY and report.generation >= group.number
-
-
-def _leaves_in_order(member: Member) -> bool:
-    """Launched processes that are drained: the others can end theirs while the group is whole."""
-    return member.report.launched and member.report.phase is Phase.LEAVING and not member.gone
 
 
 def _as_member(member: Member) -> GroupMember:
