@@ -28,6 +28,7 @@ F = nn.functional
 def _everything_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Calls of a few microseconds move as well: what is judged here is whether they may."""
     monkeypatch.setattr(plan, "MATCH_SECONDS", 0.0)
+    monkeypatch.setattr(plan, "MATCH_MODULE_SECONDS", 0.0)
     monkeypatch.setattr(plan, "WORKER_SECOND", 1e-9)
     monkeypatch.setattr(plan, "_worth", lambda *figures: "")
     with let_go():
@@ -318,7 +319,7 @@ USES: dict[str, Callable[[torch.Tensor, nn.Module, Any], Any]] = {
     "inference": lambda x, head, own: own.inferred(x),
     "its own memory": lambda x, head, own: (x * 2).add_(1),
     "a view written to": lambda x, head, own: own.view_written(x),
-    "text": lambda x, head, own: x * len(repr(x)),
+    "text": lambda x, head, own: x * (len(repr(x)) > 0),
     "equal": lambda x, head, own: x if torch.equal(x, x) else x * 2,
     "grad": lambda x, head, own: own.penalty(x, head),
     "chunks": lambda x, head, own: torch.cat(x.chunk(2, 1)[::-1], 1),
@@ -458,6 +459,7 @@ def normalising() -> nn.Module:
     )
 
 
+TURNS = itertools.cycle([True, False])
 STAYS: dict[str, tuple[Any, Any, str]] = {
     "a teacher that follows in each step": (
         ema, lambda: (encoder(), (iter(range(1000)), 1)), "Mutated"
@@ -469,7 +471,11 @@ STAYS: dict[str, tuple[Any, Any, str]] = {
     "Python's numbers": (noisy(lambda x: x * random.random()), encoder, "Varying"),
     "draws": (noisy(lambda x: x + torch.randn_like(x)), encoder, "Random"),
     "dropout": (noisy(F.dropout), encoder, "Random"),
-    "branches": (noisy(lambda x: x if x[0, 0, 0, 0] > 0.5 else x * 2), encoder, "not alike|Pinned"),
+    "branches": (
+        noisy(lambda x: x * 2 if next(TURNS) else x + x),
+        encoder,
+        "not alike",
+    ),
     "memory": (noisy(lambda x: x + x.data_ptr() * 0), encoder, "Pinned|Mutated"),
     "trained": (plain_loss, lambda: encoder().requires_grad_(), "Trained"),
 }  # fmt: skip

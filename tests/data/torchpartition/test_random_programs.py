@@ -24,6 +24,7 @@ CHANGES_AT: Final = 33
 @pytest.fixture(autouse=True)
 def _everything_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plan, "MATCH_SECONDS", 0.0)
+    monkeypatch.setattr(plan, "MATCH_MODULE_SECONDS", 0.0)
     monkeypatch.setattr(plan, "WORKER_SECOND", 1e-9)
     monkeypatch.setattr(plan, "_worth", lambda *figures: "")
     with let_go():

@@ -33,14 +33,13 @@ from penstock.data.partition.proof import Mode, Phase
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors
 from penstock.data.torchpartition.observation.compiled import compiled_function
-from penstock.data.torchpartition.observation.deferred import Meta, alive
+from penstock.data.torchpartition.observation.deferred import Meta
 from penstock.data.torchpartition.observation.modules import (
     FrozenModules,
+    Watching,
     Witness,
     add_witness,
     remove_witness,
-    unwatch,
-    watch,
 )
 from penstock.data.torchpartition.observation.record import Recorder
 from penstock.data.torchpartition.observation.recording import Recording, merged
@@ -143,7 +142,7 @@ class LoaderSteps:
         self._open: deque[_UnderWay] = deque()
         self._ahead = False
         self._unused = self._not_compared = 0
-        self._watching = False
+        self._watching = Watching()
 
     def begin_epoch(self, why_not: str = "") -> BatchCalls | None:
         """What is done with each batch of the epoch where it is made; None: nothing.
@@ -174,7 +173,7 @@ class LoaderSteps:
         self._pace.step(self._clock())
         self.steps += 1
         if self.state.phase is Phase.FELL_BACK or self.steps <= LEFT_ALONE:
-            self._let_go()
+            self._watching.end(needed=bool(self._open))
             return batch
         if self.steps == LEFT_ALONE + 1 and (name := compiled_function()):
             self.give_up(f"the program compiles {name}, which would be given other tensors")
@@ -199,12 +198,6 @@ class LoaderSteps:
         """The program runs as written from now on; said once."""
         if self.state.phase is not Phase.FELL_BACK:
             self._tell(declared.give_up(self.state, why), why)
-
-    def _let_go(self) -> None:
-        """Calls of modules are seen as long as anybody has a tensor that is looked at."""
-        if self._watching and not self._open and not alive():
-            self._watching = False
-            unwatch()
 
     def _came(self, results: Sequence[Result]) -> Came | None:
         """What came for the step that begins."""
@@ -236,7 +229,7 @@ class LoaderSteps:
             return self._look(batch, replay, kind)
         witness = None if self.compared % 2 else sent.witness(came)
         if witness is not None:
-            self._watch()
+            self._watching.begin()
             self._open.append(_UnderWay(witness, self.state.step, kind))
             self._let_witness_see()
             return batch
@@ -246,14 +239,11 @@ class LoaderSteps:
     def _look(
         self, batch: Any, work: Recorder | Replay, kind: Kind | None, *, decides: bool = True
     ) -> Any:
-        self._watch()
+        self._watching.begin()
         self._open.append(_UnderWay(work, self.state.step, kind, decides))
-        return with_tensors(batch, work.handed)
-
-    def _watch(self) -> None:
-        if not self._watching:
-            self._watching = True
-            watch()
+        # Who has a tensor has its step; a step that had its tensors would wait for the collector.
+        handed, work.handed = work.handed, []
+        return with_tensors(batch, handed)
 
     def _let_witness_see(self) -> None:
         """A step that nobody looks at begins when those before it are over."""

@@ -24,7 +24,9 @@ WORKER_SECOND: Final = 0.2
 BYTES_PER_SECOND: Final = 1e9
 """At which the training process takes in what crosses."""
 MATCH_SECONDS: Final = 15e-6
-"""Of the training process, for a call that is matched instead of made."""
+"""Of the training process, for a call of a function that is matched instead of made."""
+MATCH_MODULE_SECONDS: Final = 50e-6
+"""For one of a module, which is looked at as well."""
 _KINDS: Final = {
     Trait.TRAINED: "reads what is trained",
     Trait.MUTATED: "is written to, or writes",
@@ -134,12 +136,16 @@ def graph_of(recording: Recording) -> Graph:
         new = [key for key in call.outputs if key not in maker]
         owners = {recording.owners[key] for key in new}
         size = sum(recording.metas[key].size_bytes for key in owners)
-        elsewhere = call.seconds + MATCH_SECONDS / WORKER_SECOND
+        elsewhere = call.seconds + _match_seconds(call) / WORKER_SECOND
         inputs = tuple(maker[key] for key in call.inputs)
         kind = call.name or call.label
         nodes.append(Node(name, kind, inputs, size, (elsewhere, call.seconds), call.traits))
         maker.update(dict.fromkeys(new, name))
     return Graph(STAGES, tuple(nodes))
+
+
+def _match_seconds(call: RecordedCall) -> float:
+    return MATCH_SECONDS if call.module is None else MATCH_MODULE_SECONDS
 
 
 def _name(recording: Recording, place: int) -> str:
@@ -195,7 +201,8 @@ def _close(recording: Recording, moved: set[int]) -> None:
 def _worth(recording: Recording, moved: set[int], crossing: tuple[int, ...], seconds: float) -> str:
     """Why it is not worth it, by what was measured; "": it is."""
     sent = sum(recording.metas[key].size_bytes for key in crossing)
-    left = recording.seconds - seconds + len(moved) * MATCH_SECONDS + sent / BYTES_PER_SECOND
+    matching = sum(_match_seconds(recording.calls[place]) for place in moved)
+    left = recording.seconds - seconds + matching + sent / BYTES_PER_SECOND
     ways = [Way(NONE, recording.seconds), Way("the cut", max(0.0, left), (), (sent,))]
     choice = Choice()
     for _ in range(WINDOWS):  # there is one measurement, which has to be enough

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
+from operator import is_
 from typing import Any, Final
 
 import torch
@@ -22,6 +24,7 @@ from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors
 from penstock.data.torchpartition.observation.deferred import Meta
 from penstock.data.torchpartition.observation.functions import function_named
+from penstock.data.torchpartition.observation.modes import modes_of
 from penstock.data.torchpartition.observation.recording import RecordedCall, Recording, Ref, is_same
 from penstock.data.torchpartition.plan import Plan
 
@@ -48,6 +51,26 @@ class PrefixCall:
     out_spec: TreeSpec
     surroundings: Surroundings
     moves: bool
+
+    @cached_property
+    def modes(self) -> tuple[Any, ...]:
+        """Its surroundings, as they are compared."""
+        return modes_of(self.surroundings)
+
+    @cached_property
+    def simple(self) -> bool:
+        """Whether its arguments are by position, and none is a list, tuple or dict."""
+        args, kwargs = tree_unflatten(list(self.flat), self.spec)
+        return not kwargs and len(args) == len(self.flat) and all(map(is_, args, self.flat))
+
+    @cached_property
+    def single(self) -> int | None:
+        """The value that it puts out, if it is one, and a new one."""
+        out = self.outs[0]
+        if len(self.outs) != 1 or out is None or not self.out_spec.is_leaf():
+            return None
+        again = any(isinstance(one, Ref) and one == out for one in self.flat)
+        return None if again else out.key
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What its result is built like is for the program alone; specs are not pickled."""

@@ -23,7 +23,6 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from penstock.data.offloading.arguments import version
 from penstock.data.offloading.batch_calls import difference
-from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition.graph import Trait
 from penstock.data.torchpartition.observation.deferred import (
     Deferred,
@@ -33,6 +32,8 @@ from penstock.data.torchpartition.observation.deferred import (
     with_numbers,
     without_numbers,
 )
+from penstock.data.torchpartition.observation.functions import EXPOSING
+from penstock.data.torchpartition.observation.modes import modes_now
 from penstock.data.torchpartition.observation.modules import Door, FrozenModules, tensor_digest
 from penstock.data.torchpartition.observation.record import numbers
 from penstock.data.torchpartition.observation.recording import Ref, bytes_of, is_same
@@ -83,7 +84,8 @@ class Expected:
         self.owners = recording.owners
         self.frozen = frozen
         calls = (*recording.calls, *recording.ends)
-        self.reading = {one.name for one in calls if one.name and not _writes(one.traits)}
+        writing = {one.name for one in calls if one.traits & {Trait.MUTATED, Trait.OPAQUE}}
+        self.reading = {one.name for one in calls if one.name} - writing - EXPOSING
         tensors = {id(one): one for call in moved for one in call.flat if _is_tensor(one)}
         self._modules = [call.module for call in moved if call.module is not None]
         self._constants = {
@@ -144,30 +146,38 @@ class Replay:
         self._touched: set[int] = set()
         self._pending: dict[int, weakref.ref[Deferred]] = {}
         self._whole = False  # it was materialised, or is over
-        self.handed = [self._given(key) for key in range(len(tensors))]
+        self._batch = range(len(tensors))
+        self.handed = [self._given(key) for key in self._batch]
 
     @property
     def complete(self) -> bool:
         """Whether all calls were matched."""
         return self.matched == len(self._calls)
 
-    def call(self, name: str, function: Any, flat: list[Any], spec: TreeSpec) -> Any:
+    def call(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
         due = self._due()
-        if due is not None and name and due.name == name and self._matches(due, flat, spec):
-            return self._give(due, flat, function)
+        if due is not None and due.name == name and name:
+            if due.simple and not kwargs:
+                flat: Any = args  # most calls have no lists in them, and many are made
+                matches = self._matches(due, flat)
+            else:
+                flat, spec = tree_flatten((args, kwargs))
+                matches = spec == due.spec and self._matches(due, flat)
+            if matches:
+                return self._give(due, flat, function)
+        flat, spec = tree_flatten((args, kwargs))
         return self._run(name, name or str(function), function, flat, spec)
 
     def module(self, module: Any, args: Any, kwargs: Any, run: Any) -> Any:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
-        flat, spec = tree_flatten((args, kwargs))
         due, frozen = self._due(), self._expected.frozen
+        flat, spec = tree_flatten((args, kwargs))
         whole = partial(run, module)
         if due is not None and due.module is module:
-            door, why = frozen.door(module)
-            if why:
+            if why := frozen.still(module):
                 self.changed = f"{type(module).__name__}: {why}"
-            elif door is Door.WHOLE and self._matches(due, flat, spec):
+            elif spec == due.spec and self._matches(due, flat):
                 return self._give(due, flat, whole)
         elif frozen.door(module)[0] is Door.OPEN:
             return run(module, *args, **kwargs)
@@ -193,41 +203,39 @@ class Replay:
             return None
         return self._calls[self.matched]
 
-    def _matches(self, due: PrefixCall, flat: list[Any], spec: TreeSpec) -> bool:
-        if len(flat) != len(due.flat) or spec != due.spec:
+    def _matches(self, due: PrefixCall, flat: Sequence[Any]) -> bool:
+        if len(flat) != len(due.flat) or modes_now() != due.modes:
             return False
         for recorded, one in zip(due.flat, flat, strict=True):
-            if isinstance(recorded, Ref):
-                own = isinstance(one, Deferred) and one._step is self
+            if type(recorded) is Ref:
+                own = type(one) is Deferred and one._step is self
                 if not own or one._key != recorded.key or self._written(one._key):
                     return False
-            elif isinstance(one, Deferred):
-                return False
-            elif isinstance(recorded, torch.Tensor):
+            elif isinstance(one, torch.Tensor):
+                if type(one) is Deferred or not isinstance(recorded, torch.Tensor):
+                    return False
                 if not self._expected.constant(recorded, one):
                     return False
             elif not is_same(recorded, one):
                 return False
-        return Surroundings.here() == due.surroundings
+        return True
 
     def _written(self, key: int) -> bool:
         """Whether a value, or what it is a view of, is another than it was."""
         owner = self._expected.owners[key]
-        if key in self._touched or owner in self._touched:
-            return True
-        return any(
-            one in self._values and version(self._values[one]) != self._versions[one]
-            for one in (key, owner)
-        )
+        for one in (key, owner) if owner != key else (key,):
+            value = self._values.get(one)
+            if value is not None and version(value) != self._versions[one]:
+                return True
+        return bool(self._touched) and (key in self._touched or owner in self._touched)
 
-    def _give(self, due: PrefixCall, flat: list[Any], function: Any) -> Any:
+    def _give(self, due: PrefixCall, flat: Sequence[Any], function: Any) -> Any:
         """What a matched call puts out."""
         self.matched += 1
         if not due.moves:
             return call_plain(function, flat, due.spec)
-        return self._handed_out(due, flat)
-
-    def _handed_out(self, due: PrefixCall, flat: list[Any]) -> Any:
+        if due.single is not None:
+            return self._output(due.single)
         known = {one._key: one for one in flat if isinstance(one, Deferred)}
         for out in due.outs:
             if out is not None and out.key not in known:
@@ -276,14 +284,13 @@ class Replay:
         if self._whole:
             return
         self._whole = True
-        tensors = range(len(self.handed))
-        if any(version(self._values[key]) != self._versions[key] for key in tensors):
+        if any(version(self._values[key]) != self._versions[key] for key in self._batch):
             raise LostError(
                 "a tensor of the batch was written to by a call that was not seen to write when "
                 "the step was recorded, and then a value was asked for that is made of it: run "
                 "the program with --partition declared"
             )
-        values = {key: self._values[key] for key in tensors}
+        values = {key: self._values[key] for key in self._batch}
         calls = self._expected.variant_as_sent(self._came.variant).calls
         for call in calls[: self.matched]:
             if not call.moves:
@@ -311,7 +318,7 @@ class Comparison(Replay):
         super().__init__(expected, variant, tensors, came)
         self._made: dict[int, torch.Tensor] = {}
 
-    def _give(self, due: PrefixCall, flat: list[Any], function: Any) -> Any:
+    def _give(self, due: PrefixCall, flat: Sequence[Any], function: Any) -> Any:
         if not due.moves:
             return super()._give(due, flat, function)
         made = tree_flatten(call_plain(function, flat, due.spec))[0]
@@ -358,10 +365,6 @@ def _head(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach()
     count = max(1, HEAD_BYTES // tensor.element_size())
     return flat.reshape(-1)[:count]
-
-
-def _writes(traits: Any) -> bool:
-    return bool(traits & {Trait.MUTATED, Trait.OPAQUE})
 
 
 def _is_tensor(value: Any) -> bool:

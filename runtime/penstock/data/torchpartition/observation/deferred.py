@@ -12,14 +12,17 @@ memory itself, past PyTorch, gets an error and never a wrong number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from penstock.data.torchpartition.observation.functions import DESCRIBING, name_of
+
+_CPU: Final = torch.device("cpu")
 
 
 class Meta(NamedTuple):
@@ -47,8 +50,7 @@ class Meta(NamedTuple):
         count = 1
         for size in self.shape:
             count *= size
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return count * dtype.itemsize
+        return count * _dtype(self.dtype).itemsize
 
 
 class Step(Protocol):
@@ -59,8 +61,8 @@ class Step(Protocol):
     open: bool
     """Whether it is still under way: calls with tensors of one that is over are just made."""
 
-    def call(self, name: str, function: Any, flat: list[Any], spec: TreeSpec) -> Any:
-        """The program calls a function, by `name_of`, with these arguments (`tree_flatten`)."""
+    def call(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:
+        """The program calls a function, by `name_of`."""
 
     def module(self, module: Any, args: Any, kwargs: Any, run: Any) -> Any:
         """The program calls a module; ``run(module, *args, **kwargs)`` is how it would be."""
@@ -106,8 +108,7 @@ class Deferred(torch.Tensor):
         if name in DESCRIBING:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*map(_if_there, args), **{k: _if_there(v) for k, v in kwargs.items()})
-        flat, spec = tree_flatten((args, kwargs))
-        return _newest(flat).call(name, func, flat, spec)
+        return _newest((args, kwargs)).call(name, func, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # the stub is of no method
@@ -115,7 +116,7 @@ class Deferred(torch.Tensor):
     ) -> Any:
         """Tell the step; see `Step`."""
         flat, spec = tree_flatten((args, kwargs or {}))
-        return _newest(flat).unseen(func, flat, spec)
+        return _newest((args, kwargs or {})).unseen(func, flat, spec)
 
 
 def with_numbers(plain: torch.Tensor, step: Step, key: int) -> Deferred:
@@ -133,8 +134,8 @@ def without_numbers(meta: Meta, step: Step, key: int) -> Deferred:
         meta.shape,
         strides=meta.stride,
         storage_offset=meta.offset,
-        dtype=getattr(torch, meta.dtype),
-        device=torch.device("cpu"),
+        dtype=_dtype(meta.dtype),
+        device=_CPU,
     )
     torch._C._set_throw_on_mutable_data_ptr(made)
     made._step, made._key, made._plain = step, key, None
@@ -147,7 +148,7 @@ def plain_of(value: Any) -> Any:
     return value._step.plain(value) if isinstance(value, Deferred) else value
 
 
-def call_plain(function: Any, flat: list[Any], spec: TreeSpec) -> Any:
+def call_plain(function: Any, flat: Sequence[Any], spec: TreeSpec) -> Any:
     """Call it as the program would have."""
     args, kwargs = tree_unflatten(list(map(plain_of, flat)), spec)
     return function(*args, **kwargs)
@@ -170,13 +171,23 @@ def first_deferred(values: Iterable[Any]) -> Deferred | None:
     return None
 
 
+@cache
+def _dtype(name: str) -> torch.dtype:
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
 def _if_there(value: Any) -> Any:
     if isinstance(value, Deferred) and value._plain is not None:
         return value._plain
     return value
 
 
-def _newest(flat: list[Any]) -> Step:
+def _newest(arguments: tuple[Any, Any]) -> Step:
     """The step that is to be told: of those under way the one that began last."""
-    steps = [one._step for one in flat if isinstance(one, Deferred)]
-    return max(steps, key=lambda step: (step.open, step.number))
+    args, kwargs = arguments
+    if not kwargs and len(args) == 1 and type(args[0]) is Deferred:
+        return args[0]._step
+    flat, _ = tree_flatten(arguments)
+    steps = {id(one._step): one._step for one in flat if isinstance(one, Deferred)}
+    return max(steps.values(), key=lambda step: (step.open, step.number))

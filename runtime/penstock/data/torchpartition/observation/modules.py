@@ -19,7 +19,7 @@ import torch
 
 from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.reachable import Reachable
-from penstock.data.torchpartition.observation.deferred import first_deferred
+from penstock.data.torchpartition.observation.deferred import alive, first_deferred
 
 _everybodys: Final[Any] = torch.nn.modules.module
 _ASKING: Final = (
@@ -101,6 +101,14 @@ class FrozenModules:
         frozen = self._known[id(module)][1]
         return (frozen.change_of_numbers() if numbers else frozen.change()) or ""
 
+    def still(self, module: torch.nn.Module) -> str:
+        """Why one that is known cannot be one call any more, as far as is seen quickly; ""."""
+        if module._forward_hooks or module._forward_pre_hooks or module._compiled_call_impl:
+            return "it has hooks, or was compiled"
+        if _everybodys._global_forward_hooks or _everybodys._global_forward_pre_hooks:
+            return "all modules have hooks"
+        return self.change(module)
+
     def changed(self) -> dict[int, str]:
         """By `id` of a module how it changed, by any byte, since it was first called."""
         found = {}
@@ -180,6 +188,25 @@ def unwatch() -> None:
     _watch.users -= 1
     if not _watch.users and torch.nn.Module.__call__ is _call:
         torch.nn.Module.__call__ = _watch.plain  # type: ignore[method-assign]  # on purpose
+
+
+class Watching:
+    """Whether one loader needs to see the calls of modules."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def begin(self) -> None:
+        """From now on they are seen."""
+        if not self._begun:
+            self._begun = True
+            watch()
+
+    def end(self, *, needed: bool) -> None:
+        """They are seen as long as anybody has a tensor that is looked at, or it is ``needed``."""
+        if self._begun and not needed and not alive():
+            self._begun = False
+            unwatch()
 
 
 def add_witness(witness: Witness) -> None:

@@ -77,8 +77,9 @@ class Recorder:
         self.handed = [self._value(one) for one in batch.tensors]
         self._began = clock()
 
-    def call(self, name: str, function: Any, flat: list[Any], spec: TreeSpec) -> Any:
+    def call(self, name: str, function: Any, args: Any, kwargs: Any) -> Any:
         """As `penstock.data.torchpartition.observation.deferred.Step`."""
+        flat, spec = tree_flatten((args, kwargs))
         if not self.open:
             return call_plain(function, flat, spec)
         label = name.removeprefix("torch.").removesuffix(".__get__")
@@ -199,8 +200,24 @@ class Recorder:
         before, draws = _versions(plain), Draws()
         began = self._clock()
         out = function(*args, **kwargs)
-        seconds = self._clock() - began
-        call = replace(call, seconds=seconds)
+        call = replace(call, seconds=self._clock() - began)
+        try:
+            return self._noted(call, flat, plain, before, draws, out)
+        except Exception as error:  # noqa: BLE001 - the program's call is made, and is not ours
+            self.open = False
+            self.problem = f"{call.label} cannot be written down: {type(error).__name__}: {error}"
+            return out
+
+    def _noted(
+        self,
+        call: RecordedCall,
+        flat: list[Any],
+        plain: list[Any],
+        before: list[int],
+        draws: Draws,
+        out: Any,
+    ) -> Any:
+        """Write down what a call did; what the program gets of it."""
         if draws.seen():
             call = _stays(call, Trait.RANDOM, "")
         if (after := _versions(plain)) != before:
@@ -216,7 +233,9 @@ class Recorder:
             self.problem = f"a step makes more than {MAX_CALLS} calls with its batch"
             return out
         if call.traits:
-            self._ends.append(call)
+            # What else it read is not kept: that may be all activations of the step.
+            read = tuple(one for one in call.flat if isinstance(one, Ref))
+            self._ends.append(replace(call, flat=read))
             return out
         known = {id(one): at for one, at in zip(plain, flat, strict=True) if type(at) is Deferred}
         wrapped: list[Deferred | None] = []
@@ -247,8 +266,10 @@ class Recorder:
         for one in flat_out:
             if one is None:
                 continue
-            if not isinstance(one, torch.Tensor):
+            if isinstance(one, bool | int | float | str | list):
                 return _stays(call, Trait.PINNED, "the program looks at its numbers")
+            if not isinstance(one, torch.Tensor):
+                return _stays(call, Trait.OPAQUE, f"it gives a {type(one).__qualname__}")
             if one.requires_grad:
                 return _stays(call, Trait.TRAINED, "")
             if one.is_inference():
