@@ -185,6 +185,17 @@ def test_the_job_is_done_when_all_ranks_ended_well_and_who_comes_then_is_told() 
     assert not job.books.done(), "it has not heard it yet"
 
 
+def test_who_was_lost_long_ago_does_not_keep_the_job_from_its_end() -> None:
+    job = Job()
+    job.train(0, 1)
+    job.wait(TIMING.lost + 1, 1)
+    job.ready(1)
+    group = job.group()
+    assert [member.id.rank for member in group.members] == [1]
+    job.send(1, Phase.FINISHED, generation=group.number, group=group)
+    assert job.books.done()
+
+
 def test_a_pod_that_fails_after_others_finished_begins_again_without_them() -> None:
     job = Job(min_workers=2)
     job.train(0, 1)

@@ -116,12 +116,12 @@ def state_to_save(state: State) -> dict[str, Any] | None:
 
 
 def _launched_ended(state: State) -> bool:
-    """Every process of the newest group has ended well, and nobody begins another one."""
-    through = (Phase.FINISHED, Phase.LEAVING)
-    members = state.rendezvous.members
-    return state.rendezvous.launched_to_end and all(
-        member.report.phase in through for member in members.present
-    )
+    """Every process of the newest group has ended well, and nobody waits for another one.
+
+    Who was lost in an earlier group, and is not known to be gone, is no reason to stay.
+    """
+    waiting = any(m.report.phase is Phase.READY for m in state.rendezvous.members.present)
+    return state.rendezvous.launched_to_end and not waiting
 
 
 def _programs_ended(state: State) -> bool:
