@@ -146,10 +146,10 @@ def test_a_program_knows_its_options_whatever_its_cache_does(
     said = InputOptions(skip_bad=True)
     reply = ConsumerReply(dispatcher="d", workers=0, options=said)
     monkeypatch.setattr(Reporter, "report", lambda *_: reply)
+    monkeypatch.setattr("penstock.data.consuming.consumer.OPTIONS_SECONDS", 0.1)
     with planes.consumer(dispatcher="127.0.0.1:9") as consumer:
         try:
             assert asked.wait(60)
-            assert consumer._told.is_set()
             assert consumer.options() == said
             assert given == [{"has_memory": False}]
         finally:

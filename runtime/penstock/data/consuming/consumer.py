@@ -287,10 +287,10 @@ class Consumer:
                     self._options = reply.options
                     self.fronts = {one.key: (one.epoch, one.sample) for one in reply.fronts}
                     self.pool.makers.workers_of_job = reply.workers
-                    self._told.set()
-                    # What may take a while comes after: the program waits for its options. Memory
-                    # for a cache of their own is given to data workers alone.
+                    # Before the program goes on, and forks who reads its files; memory for a cache
+                    # of their own is given to data workers alone.
                     job_cache.use(reply.options.cache, has_memory=False)
+                    self._told.set()
                     with self.pool.makers.lock:
                         self._allow_coding(*self.pool.makers.links.values())
             except ProtocolError as error:
