@@ -251,15 +251,10 @@ def test_a_frozen_encoder_is_declared() -> None:
     assert torch.equal(found["hidden"], torch.nn.functional.linear(images, *encoder.parameters()))
 
 
-def test_a_stage_of_whole_batches_is_declared() -> None:
-    def encode(batch: Any) -> Any:
-        return batch.sum(1)
-
-    given = {"dataset": list(np.arange(320.0).reshape(64, 5)), "decode": lambda one: 2 * one}
-    loader = run("docs/partition.md", 1, **given, encode=encode)["loader"]
-    batches = list(loader)
-    assert [len(batch) for batch in batches] == [32, 32]
-    assert sum(float(batch.sum()) for batch in batches) == 2 * np.arange(320.0).sum()
+def test_stages_of_samples_and_of_batches() -> None:
+    given = {"dataset": np.arange(64.0), "decode": lambda sample: -sample}
+    found = run("docs/partition.md", 1, **given, encode=lambda batch: batch / batch.sum())
+    assert [round(float(batch.sum()), 6) for batch in found["loader"]] == [1.0, 1.0]
 
 
 def test_a_tf_data_pipeline(tf: Any) -> None:

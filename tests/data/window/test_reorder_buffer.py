@@ -142,6 +142,26 @@ def test_a_step_on_which_three_data_workers_died_is_named_and_not_tried_here() -
         steps.take()
 
 
+def test_a_step_on_which_workers_died_elsewhere_is_not_tried_here_either() -> None:
+    steps = window(3)
+    assert steps.ask("relay", 0.0) == (0, [0])
+    assert steps.ask("relay", 0.0) == (1, [1])
+    for holder in ("other", "relay", "relay"):
+        steps.failed(0, Failure(holder, "three died", "", died=True))
+    with pytest.raises(BadSampleError, match="step 0"):
+        steps.take()
+    assert steps.skip() == [0]
+    assert steps.arrived("relay", 1, "one")
+    assert steps.take() == (None, "one")
+    assert steps.ask("other", 0.0) == (2, [2])
+    at_most_once = ReorderBuffer(0, 4, Guarantee.AT_MOST_ONCE)
+    at_most_once.feed([0])
+    at_most_once.end()
+    at_most_once.ask("relay", 0.0)
+    at_most_once.failed(0, Failure("relay", "three died", "", died=True))
+    assert (at_most_once.take(), at_most_once.lost) == ((Need.END, None), 1)
+
+
 def test_only_the_first_of_a_dead_workers_steps_is_blamed() -> None:
     steps = window(3)
     for holder in ("a", "b", "c"):

@@ -220,7 +220,8 @@ class _Receiver:
             if not raised and number in makers.queues:
                 subject = link.name if link.local else f"data worker {link.name}"
                 makers.complaints.add(subject, f"could not make a batch: {message}")
-        failure = Failure(link.name, message, trace, raised, link.local, tiles)
+        died = message.startswith(messages.DIED)
+        failure = Failure(link.name, message, trace, raised, link.local, tiles, died)
         self._note_failure(number, step, failure)
 
     def _note_failure(self, number: int, step: int, failure: Failure) -> None:

@@ -24,7 +24,9 @@ from penstock.data.window.reorder_buffer import ReorderBuffer
 
 MAKE_SECONDS: Final = 300.0
 """A data worker that has one step for longer is taken for hung."""
-KEPT_PIPELINES: Final = 64
+KEPT_PIPELINES: Final = 16
+KEPT_BYTES: Final = 512 << 20
+"""Of pipelines for the stage before; without its pipeline a batch is made here, all of it."""
 
 _Key = tuple[ConsumerConnection, int]
 
@@ -56,7 +58,7 @@ class Relay:
             return
         with self._lock:
             self._packed[packed.digest] = replace(packed, weights=opened.weights), opened.boundary
-            while len(self._packed) > KEPT_PIPELINES:
+            while len(self._packed) > KEPT_PIPELINES or self._held_bytes > KEPT_BYTES:
                 del self._packed[next(iter(self._packed))]
 
     def feed(self, requests: Sequence[Request]) -> None:
@@ -85,7 +87,8 @@ class Relay:
         queue, step = request.ticket
         pool = self._consumer.pool
         if queue.window.position != step:  # requests before it were taken back
-            self.drop(request.line, request.stream)
+            if self._queues.get((request.line, request.stream)) is queue:
+                self.drop(request.line, request.stream)
             return False, None
         try:
             need, batch = queue.take(
@@ -122,6 +125,10 @@ class Relay:
     def close(self) -> None:
         """Say goodbye to the stage before."""
         self._consumer.close()
+
+    @property
+    def _held_bytes(self) -> int:
+        return sum(len(packed.blob) for packed, _ in self._packed.values())
 
     def _request(self, queue: BatchQueue) -> None:
         makers = self._consumer.pool.makers

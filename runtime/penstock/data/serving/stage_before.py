@@ -31,7 +31,11 @@ class StageBefore(Protocol):
         """Ask for what is asked of this data worker."""
 
     def take(self, request: Request) -> tuple[bool, Any]:
-        """What has come for a request, and True; False: make all of it here."""
+        """What has come for a request, and True; False: make all of it here.
+
+        Raises:
+            BadSampleError: three data workers died while they made it.
+        """
 
     def drop(self, line: ConsumerConnection, stream: int) -> None:
         """Nothing more is wanted of a stream."""

@@ -33,6 +33,7 @@ import numpy as np
 
 from penstock.data.dataset_watch import DatasetWatch, KeepsStateError
 from penstock.data.errors import (
+    BadSampleError,
     DataError,
     FrameError,
     TooLargeError,
@@ -255,6 +256,9 @@ class DataWorker:
             self.reply(line, messages.OPENED, [request.digest, text])
             self.reply(line, messages.DROPPED, naming(request))
             self._return_queued(line, request.digest)
+            return
+        except BadSampleError as error:  # of the stage before
+            self._fail(request, f"{messages.DIED}{error}", "")
             return
         except BatchOfTilesError as failed:
             tiles = np.array(failed.tiles, np.int64).tobytes()

@@ -74,6 +74,8 @@ SILENCE_SECONDS: Final = 20.0
 """An end that says nothing for so long is lost. The term of a lease of `penstock.data.ledger`."""
 ALIVE_SECONDS: Final = 4.0
 MAX_TEXT: Final = 16_384
+DIED: Final = "data workers died on it: "
+"""How the message of a FAILED begins after which nobody is to try again."""
 PART_BYTES: Final = 1 << 20
 """Of weights in one message: what else is to be said waits for no more."""
 

@@ -44,7 +44,8 @@ class Failure:
     ``error``: what the program's own code raised in a local worker, pickled: the program is to get
     it. A data worker's failure is the data worker's, and others try; what a ``local`` worker cannot
     make or deliver no other can, and the program makes it itself. ``tiles``: of which the batch was
-    to be, where that was the data worker's choice (int64).
+    to be, where that was the data worker's choice (int64). ``died``: workers that it asked died
+    on the step, as many as may: nobody is to try again.
     """
 
     holder: str
@@ -53,6 +54,7 @@ class Failure:
     error: bytes = b""
     local: bool = False
     tiles: bytes = b""
+    died: bool = False
 
     @property
     def final(self) -> bool:
@@ -258,9 +260,18 @@ class ReorderBuffer:
         return True
 
     def failed(self, step: int, failure: Failure) -> None:
-        """A holder could not make a step: the program is the next to try."""
-        if self.given_back(failure.holder, step):
-            self._failures.add(step, failure)
+        """A holder could not make a step: the program is the next to try, unless others died."""
+        holder, asked = failure.holder, self._asked.outstanding(step, failure.holder)
+        if asked is None or not failure.died or self._guarantee is Guarantee.AT_MOST_ONCE:
+            if self.given_back(holder, step, over=failure.died):
+                self._failures.add(step, failure)
+            return
+        fence, tries = self._asked.remove(step).fence, 1
+        while not self._ledger.fail(fence, step, f"{holder}, try {tries}"):
+            lease = self._ledger.lease(holder, asked.since, 1, slot=step)
+            assert lease is not None, "it is free again"
+            fence, tries = lease.fence, tries + 1
+        self._ledger.take_events()
 
     def given_back(self, holder: str, step: int, *, over: bool = False) -> bool:
         """A holder returns a step unmade; False when the step is not its own.
