@@ -110,7 +110,10 @@ def plan(recording: Recording) -> Plan:
     _own_memory(recording, moved)
     crossing = tuple(sorted(_crossing(recording, moved)))
     seconds = sum(recording.calls[place].seconds for place in moved)
-    why = _worth(recording, moved, crossing, seconds) if moved else _why_nothing(recording, reasons)
+    if moved:
+        why = _worth(recording, reasons, moved, crossing, seconds)
+    else:
+        why = _why_nothing(recording, reasons)
     if why:
         moved, crossing = set(), ()
     else:
@@ -198,8 +201,14 @@ def _close(recording: Recording, moved: set[int]) -> None:
             moved.discard(place)
 
 
-def _worth(recording: Recording, moved: set[int], crossing: tuple[int, ...], seconds: float) -> str:
-    """Why it is not worth it, by what was measured; "": it is."""
+def _worth(
+    recording: Recording,
+    reasons: dict[str, Reason | None],
+    moved: set[int],
+    crossing: tuple[int, ...],
+    seconds: float,
+) -> str:
+    """Why it is not worth it, by what was measured, and why the rest stays; "": it is."""
     sent = sum(recording.metas[key].size_bytes for key in crossing)
     matching = sum(_match_seconds(recording.calls[place]) for place in moved)
     left = recording.seconds - seconds + matching + sent / BYTES_PER_SECOND
@@ -209,12 +218,20 @@ def _worth(recording: Recording, moved: set[int], crossing: tuple[int, ...], sec
         choice = decide(choice, ways, Means((), (BYTES_PER_SECOND,)))
     if choice.way == NONE:
         share = seconds / recording.seconds if recording.seconds else 0.0
-        return f"what could move is {share:.0%} of the step's time: {choice.why}"
+        said = f"what could move is {share:.0%} of the step's time: {choice.why}"
+        return "; ".join([said, *_stateful(recording, reasons)[:3]])
     return ""
 
 
 def _why_nothing(recording: Recording, reasons: dict[str, Reason | None]) -> str:
-    """Of the first calls with the batch, what each is."""
+    said = _stateful(recording, reasons)
+    if any(reasons[_name(recording, place)] is None for place in range(len(recording.calls))):
+        said.insert(0, "what could move costs less than it costs to take it from elsewhere")
+    return "; ".join(said[:4]) or "the program calls nothing with its batches"
+
+
+def _stateful(recording: Recording, reasons: dict[str, Reason | None]) -> list[str]:
+    """Of the first calls with the batch, what each is that has to stay."""
     first = set(range(len(recording.paths)))
     said: list[str] = []
     for place, call in enumerate((*recording.calls, *recording.ends)):
@@ -223,9 +240,7 @@ def _why_nothing(recording: Recording, reasons: dict[str, Reason | None]) -> str
             text = f"{call.label} {_reason(call, found)}"
             if found is not None and text not in said:
                 said.append(text)
-    if any(reasons[_name(recording, place)] is None for place in range(len(recording.calls))):
-        said.insert(0, "what could move costs less than it costs to take it from elsewhere")
-    return "; ".join(said[:4]) or "the program calls nothing with its batches"
+    return said
 
 
 def _reason(call: RecordedCall, reason: Reason | None) -> str:
