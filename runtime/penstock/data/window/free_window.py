@@ -212,8 +212,8 @@ class FreeWindow:
         """
         if self._answered(holder, step) is None:
             return False
-        if over:
-            self.rounds.holders[holder].over = True
+        if over and (one := self.rounds.holders.get(holder)) is not None:
+            one.over = True
         return True
 
     def gone(self, holder: str, *, crashed: bool) -> int:
