@@ -57,7 +57,7 @@ NOT_TYPED: Final = {
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
     ("docs/simulation-sharing.md", ""): MINUTES + "tests/sim/sharing",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
-    ("docs/tasks/torchrun.md", "python -m benchmarks"): MINUTES + "tests/trainer has its parts",
+    ("docs/tasks/torchrun.md", "python -m benchmarks"): MINUTES + "tests/trainer",
     ("docs/tasks/tensorflow.md", ""): "needs TensorFlow; python -m benchmarks.tfdata installs it",
     ("docs/tasks/gpu.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",

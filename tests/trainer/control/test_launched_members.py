@@ -122,6 +122,20 @@ def test_the_pod_whose_processes_failed_first_ends_when_all_others_live() -> Non
     assert [member.id.rank for member in job.group().members] == [0, 2]
 
 
+def test_a_pod_that_asks_is_not_lost_while_its_report_is_held() -> None:
+    job = Job()
+    job.train(0, 1)
+    job.send(1, Phase.FAILED)
+    job.wait(TIMING.suspect + 0.25, 0)
+    assert job.directive(1) is Directive.END
+    both = Job()
+    both.train(0, 1)
+    both.send(1, Phase.FAILED)
+    both.send(0, Phase.FAILED)
+    both.wait(TIMING.suspect + 0.25)
+    assert sorted(map(both.directive, (0, 1))) == [Directive.END, Directive.WAIT]
+
+
 def test_a_trainer_that_stood_still_blames_nobody_for_it() -> None:
     job = Job()
     job.train(0, 1)

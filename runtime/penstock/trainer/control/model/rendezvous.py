@@ -24,6 +24,7 @@ A trainer that lost its memory adopts the group that its members report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -223,11 +224,9 @@ class Rendezvous:
             return  # the end of the job
         present = [m for m in unfinished if m is not None]
         failing = any(m.failed_since is not None for m in present)
-        # Launched processes that fail may have lost a peer; else it is lost whose silence goes with
-        # a standstill of the steps, which need every member.
-        patience = self.timing.suspect if failing else self.timing.lost
-        stands = failing or now - self._progress.since > patience
-        lost = [m for m in present if stands and now - m.seen > patience]
+        standstill = now - self._progress.since
+        allowed = [_allowed_silence(m, standstill, self.timing, failing=failing) for m in present]
+        lost = [m for m, most in zip(present, allowed, strict=True) if now - m.seen > most]
         for member in lost:
             member.suspect = member.suspect or failing
         gone = any(_has_left(m, group) and not leaves_in_order(m) for m in present)
@@ -307,6 +306,18 @@ class Rendezvous:
             return now - oldest < self.timing.settle
         missing = self.expected - {member.id.rank for member in ready}
         return bool(missing) and now - oldest < self.timing.expected
+
+
+def _allowed_silence(member: Member, standstill: float, timing: Timing, *, failing: bool) -> float:
+    """After how long without a report a member of a whole group is lost.
+
+    ``standstill``: since the group's steps, which need every member, advanced. ``failing``:
+    launched processes have failed, maybe since a peer is gone; the agent of such a member asks, and
+    is answered when there is news.
+    """
+    if failing:
+        return timing.silent if member.failed_since is not None else timing.suspect
+    return timing.lost if standstill > timing.lost else math.inf
 
 
 def _will_still_come(group: Group, now: float, timing: Timing, member: Member | None) -> bool:
