@@ -55,7 +55,7 @@ MAX_VARIANTS: Final = 8
 MAX_UNUSED: Final = 100
 """Steps in a row in which the program does not make the calls that moved."""
 MAX_NOT_COMPARED: Final = 10
-"""Steps in a row that were to be compared and made other calls."""
+"""Steps that were to be compared and made other calls."""
 _numbers = itertools.count(1 << 32)
 """Of calls; those of declared functions are others."""
 
@@ -215,7 +215,7 @@ class LoaderSteps:
         kind = None if came is None else Kind(came.place, str(tensors.shapes))
         self.state, mode = declared.ask(self.state, kind)
         if mode is Mode.RECORD or (mode is Mode.RAW and self._is_new(tensors)):
-            work = Recorder(tensors, self._frozen, self._clock)
+            work = Recorder(tensors, self._frozen)
             return self._look(batch, work, None, decides=mode is Mode.RECORD)
         if mode is Mode.RAW or came is None:
             if self._ahead:
@@ -342,7 +342,7 @@ class LoaderSteps:
     def _end_compared(self, step: _UnderWay, difference: str = "") -> None:
         assert step.kind is not None, "something came"
         self.compared += 1
-        self._unused = self._not_compared = 0
+        self._unused = 0
         if difference and (threads := torch.get_num_threads()) > 1:
             difference += f"; data workers compute with one thread, and the program with {threads}"
         found = difference or None

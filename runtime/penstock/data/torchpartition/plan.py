@@ -27,6 +27,7 @@ MATCH_SECONDS: Final = 15e-6
 """Of the training process, for a call of a function that is matched instead of made."""
 MATCH_MODULE_SECONDS: Final = 50e-6
 """For one of a module, which is looked at as well."""
+_COSTS: Final = "what could move costs less than it costs to take it from elsewhere"
 _KINDS: Final = {
     Trait.TRAINED: "reads what is trained",
     Trait.MUTATED: "is written to, or writes",
@@ -110,11 +111,10 @@ def plan(recording: Recording) -> Plan:
     _own_memory(recording, moved)
     crossing = tuple(sorted(_crossing(recording, moved)))
     seconds = sum(recording.calls[place].seconds for place in moved)
-    if moved:
-        why = _worth(recording, reasons, moved, crossing, seconds)
-    else:
-        why = _why_nothing(recording, reasons)
+    why = _worth(recording, moved, crossing, seconds) if moved else _COSTS
     if why:
+        why = f"{why}; {_reasons(recording, reasons)}" if _able(recording, reasons) else ""
+        why = why or _reasons(recording, reasons)
         moved, crossing = set(), ()
     else:
         names = Counter(recording.calls[place].label for place in sorted(moved))
@@ -201,14 +201,8 @@ def _close(recording: Recording, moved: set[int]) -> None:
             moved.discard(place)
 
 
-def _worth(
-    recording: Recording,
-    reasons: dict[str, Reason | None],
-    moved: set[int],
-    crossing: tuple[int, ...],
-    seconds: float,
-) -> str:
-    """Why it is not worth it, by what was measured, and why the rest stays; "": it is."""
+def _worth(recording: Recording, moved: set[int], crossing: tuple[int, ...], seconds: float) -> str:
+    """Why it is not worth it, by what was measured; "": it is."""
     sent = sum(recording.metas[key].size_bytes for key in crossing)
     matching = sum(_match_seconds(recording.calls[place]) for place in moved)
     left = recording.seconds - seconds + matching + sent / BYTES_PER_SECOND
@@ -218,29 +212,25 @@ def _worth(
         choice = decide(choice, ways, Means((), (BYTES_PER_SECOND,)))
     if choice.way == NONE:
         share = seconds / recording.seconds if recording.seconds else 0.0
-        said = f"what could move is {share:.0%} of the step's time: {choice.why}"
-        return "; ".join([said, *_stateful(recording, reasons)[:3]])
+        return f"what could move is {share:.0%} of the step's time: {choice.why}"
     return ""
 
 
-def _why_nothing(recording: Recording, reasons: dict[str, Reason | None]) -> str:
-    said = _stateful(recording, reasons)
-    if any(reasons[_name(recording, place)] is None for place in range(len(recording.calls))):
-        said.insert(0, "what could move costs less than it costs to take it from elsewhere")
-    return "; ".join(said[:4]) or "the program calls nothing with its batches"
+def _able(recording: Recording, reasons: dict[str, Reason | None]) -> bool:
+    """Whether anything may move."""
+    return any(reasons[_name(recording, place)] is None for place in range(len(recording.calls)))
 
 
-def _stateful(recording: Recording, reasons: dict[str, Reason | None]) -> list[str]:
-    """Of the first calls with the batch, what each is that has to stay."""
-    first = set(range(len(recording.paths)))
+def _reasons(recording: Recording, reasons: dict[str, Reason | None]) -> str:
+    """Why the first calls stay that do."""
     said: list[str] = []
     for place, call in enumerate((*recording.calls, *recording.ends)):
-        if first.intersection(call.inputs) or not said:
-            found = reasons.get(f"{place}: {call.label}")
+        found = reasons[f"{place}: {call.label}"]
+        if found is not None and call.traits:
             text = f"{call.label} {_reason(call, found)}"
-            if found is not None and text not in said:
+            if text not in said:
                 said.append(text)
-    return said
+    return "; ".join(said[:3]) or "the program calls nothing with its batches"
 
 
 def _reason(call: RecordedCall, reason: Reason | None) -> str:

@@ -74,6 +74,7 @@ class FrozenModules:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[torch.nn.Module, Frozen, int]] = {}
+        self._changed: dict[int, str] = {}
 
     def door(self, module: torch.nn.Module) -> tuple[Door, str]:
         """How it is entered, and why not as one call if it was one before."""
@@ -94,12 +95,18 @@ class FrozenModules:
         return self._known[id(module)][1].holds(iter(tensors))
 
     def change(self, module: torch.nn.Module, *, numbers: bool = False) -> str:
-        """What is another than it was, as far as is seen quickly; ""; nothing.
+        """What is another than it was, or once was, as far as is seen quickly; "": nothing.
 
         ``numbers``: also what it counts in attributes, which takes longer to see.
         """
-        frozen = self._known[id(module)][1]
-        return (frozen.change_of_numbers() if numbers else frozen.change()) or ""
+        key = id(module)
+        if key not in self._changed:
+            frozen = self._known[key][1]
+            why = frozen.change_of_numbers() if numbers else frozen.change()
+            if not why:
+                return ""
+            self._changed[key] = why
+        return self._changed[key]
 
     def still(self, module: torch.nn.Module) -> str:
         """Why one that is known cannot be one call any more, as far as is seen quickly; ""."""
@@ -111,13 +118,10 @@ class FrozenModules:
 
     def changed(self) -> dict[int, str]:
         """By `id` of a module how it changed, by any byte, since it was first called."""
-        found = {}
-        for key, (module, frozen, digest) in self._known.items():
-            if why := frozen.change():
-                found[key] = why
-            elif _digest(module) != digest:
-                found[key] = "it was written to"
-        return found
+        for key, (module, _, digest) in self._known.items():
+            if not self.change(module) and _digest(module) != digest:
+                self._changed[key] = "it was written to"
+        return self._changed
 
 
 def _digest(module: torch.nn.Module) -> int:

@@ -58,8 +58,9 @@ class Recorder:
         self,
         batch: BatchTensors,
         frozen: FrozenModules,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
+        """``clock``: seconds of this thread, so that other programs of a machine do not count."""
         self.number = next(numbers)
         self.open = True
         self.problem = ""
