@@ -1,7 +1,8 @@
 """The cache of files, real daemons and programs: CoorDL's and DS-Analyzer's figures beside ours.
 
     python -m benchmarks.cache --seed 0 --json [--share 0.35,0.5,0.65] [--jobs 8] [--nodes 2,3,4]
-        [--intercept] [--only shares,jobs,worth,ranges,nodes,intercept] [--plot caches.png]
+        [--intercept] [--form decoded] [--only shares,jobs,worth,ranges,nodes,intercept,forms]
+        [--plot caches.png]
 
 ``shares`` (PVLDB 14(5), Fig. 4 and section 7.1): one job, a cache of a share of its files on a
 storage of 50 MB/s; ``missed`` is what each epoch reads of it, counted by the kernel for daemon and
@@ -15,7 +16,8 @@ the model says what is in memory, in turns with them; ``wall_seconds`` of a cloc
 fills the cache first, then one comes that does nothing but read. ``ranges``: a file of 200 MiB, of
 which a part is read and half of that has room. ``nodes`` (section 7.2): daemons that divide the
 files, of which one is killed, and a peer whose answers are wrong. ``intercept``: unmodified
-programs. Nothing is dropped from the page cache of the machine, and nothing needs a right.
+programs. ``forms``: pictures kept as files, and as what is made of them. Nothing is dropped
+from the page cache of the machine, and nothing needs a right.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.caching.daemons import make_files
+from benchmarks.caching.forms import form_row, make_pictures
 from benchmarks.caching.intercepting import program_rows
 from benchmarks.caching.jobs import job_rows
 from benchmarks.caching.nodes import lie_row, node_row
@@ -38,7 +41,7 @@ from benchmarks.caching.shares import MB, hit_row, share_row
 from benchmarks.caching.worth import worth_row
 from benchmarks.goals import Goal, at_least, at_most, equal, report
 
-PARTS: Final = ("shares", "jobs", "worth", "ranges", "nodes", "intercept")
+PARTS: Final = ("shares", "jobs", "worth", "ranges", "nodes", "intercept", "forms")
 HIT_FILES: Final = 40
 MISS_GOAL: Final = 0.005
 HIT_GOAL_US: Final = 60.0
@@ -54,6 +57,9 @@ FIRST_GOAL: Final = 0.1
 WAIT_GOAL_MS: Final = 1000.0
 OPEN_GOAL_NS: Final = 1000.0
 SEEN_GOAL: Final = 0.99
+DECODED_GOAL: Final = 0.5
+"""Of the CPU of an epoch of files."""
+FORM_EPOCHS: Final = 6
 
 
 def share_goals(rows: list[dict[str, Any]], hit: dict[str, Any]) -> list[Goal]:
@@ -167,6 +173,17 @@ def program_goals(rows: list[dict[str, Any]]) -> list[Goal]:
     ]
 
 
+def form_goals(rows: list[dict[str, Any]]) -> list[Goal]:
+    """The same bits for less."""
+    raw, decoded = rows
+    cost = decoded["epoch_cpu_seconds"] / raw["epoch_cpu_seconds"]
+    other = [row["form"] for row in rows if row["digest"] != raw["digest"]]
+    return [
+        at_most("CPU of an epoch, decoded by raw", DECODED_GOAL, round(cost, 3)),
+        equal("forms with other bits", other),
+    ]
+
+
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """DS-Analyzer's Fig. 4 (misses of an epoch by what is cached) and our times, measured."""
     from penstock.sim.report.plot import Curve, Panel
@@ -217,6 +234,7 @@ def main() -> int:
     )
     parser.add_argument("--nodes", type=numbers, help="of the part nodes; default 2,3,4")
     parser.add_argument("--intercept", action="store_true", help="the part intercept")
+    parser.add_argument("--form", choices=("decoded",), help="the part forms, beside raw")
     parser.add_argument("--only", help="parts, by commas; default: those named, or all")
     parser.add_argument("--files", type=int, default=300, help="of the data set, 110 KB each")
     parser.add_argument("--epochs", type=int, default=4)
@@ -247,6 +265,7 @@ def parts(options: argparse.Namespace) -> tuple[str, ...]:
         *(("jobs", "worth") if options.jobs else ()),
         *(("nodes",) if options.nodes else ()),
         *(("intercept",) if options.intercept else ()),
+        *(("forms",) if options.form else ()),
     )
     return named or PARTS
 
@@ -284,6 +303,12 @@ def run(
     if "intercept" in wanted:
         result["programs"] = program_rows(folder / "pictures", options.pictures, seed)
         goals += program_goals(result["programs"])
+    if "forms" in wanted:
+        make_pictures(folder / "forms", options.files, seed)
+        result["forms"] = [
+            form_row(folder / "forms", form, FORM_EPOCHS) for form in ("Raw", "Decoded")
+        ]
+        goals += form_goals(result["forms"])
     return result, goals
 
 

@@ -111,6 +111,13 @@ class CacheScope(StrEnum):
     NODES = "Nodes"
 
 
+class CacheForm(StrEnum):
+    """What a cache keeps of files that a dataset reads."""
+
+    RAW = "Raw"
+    DECODED = "Decoded"
+
+
 class Compression(StrEnum):
     """Whether batches are sent in fewer bytes than they have."""
 

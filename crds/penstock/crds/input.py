@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from penstock.base.enums import (
+    CacheForm,
     CacheScope,
     Compression,
     Guarantee,
@@ -96,6 +97,11 @@ class InputCache(Model):
         default=CacheScope.NODE,
         description="Pod: in each data worker. Node: for all jobs of a node. Nodes: divided over"
         " the nodes, each file kept once.",
+    )
+    form: CacheForm = Field(
+        default=CacheForm.RAW,
+        description="Raw: files as they are. Decoded: what an ImageFolder's loader, or a Stage that"
+        " draws nothing, makes of each file; all other files are read as ever.",
     )
     paths: Annotated[
         list[

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from penstock.data.cache.interception import kept_functions
 from penstock.data.errors import NotPortableError, SignatureError
 from penstock.data.ledger import derive_seed
 from penstock.data.seeding import (
@@ -68,6 +69,8 @@ class Stage:
     function: Callable[[Any], Any]
     device: str = CPU
     batched: bool = False
+    random: bool = True
+    """False: it draws nothing, so that its result for a file may be kept (``input.cache.form``)."""
 
     def __post_init__(self) -> None:
         if self.device not in (CPU, CUDA):
@@ -77,6 +80,11 @@ class Stage:
                 f"device: {self.device!r}; stages of single samples are on {CPU!r}: give "
                 "batched=True"
             )
+
+    def __call__(self, sample: Any) -> Any:
+        """The next step's sample."""
+        kept = None if self.random else kept_functions()
+        return (self.function if kept is None else kept.of(self.function))(sample)
 
 
 class AnyPipeline:
@@ -250,14 +258,18 @@ class Pipeline(AnyPipeline):
         return samples
 
     def _sample(self, index: Any) -> Any:
-        return self._staged(self.dataset[index])
+        if (kept := kept_functions()) is None:
+            return self._staged(self.dataset[index])
+        with kept.loading(self.dataset):
+            sample = self.dataset[index]
+        return self._staged(sample)
 
     def _staged(self, sample: Any) -> Any:
         for number, stage in enumerate(self.stages, 1):
             if stage.batched:
                 break  # they come last
             seed_stage(number)
-            sample = stage.function(sample)
+            sample = stage(sample)
         return sample
 
 

@@ -13,6 +13,7 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from penstock.base.enums import (
+    CacheForm,
     CacheScope,
     Compression,
     Guarantee,
@@ -128,12 +129,17 @@ class ShareOptions(Message):
     join: ShareJoin = ShareJoin.NOW
 
 
+def _raw(value: object) -> bool:
+    return value == CacheForm.RAW
+
+
 class CacheOptions(Message):
     """What is kept of the files that a dataset reads: what ``spec.input.cache`` says."""
 
     memory_bytes: Annotated[int, Field(ge=1, lt=1 << 62)]
     paths: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
     scope: CacheScope = CacheScope.NODE
+    form: Annotated[CacheForm, Field(exclude_if=_raw)] = CacheForm.RAW
 
 
 def _automatic(value: object) -> bool:

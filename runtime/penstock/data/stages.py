@@ -69,7 +69,7 @@ def composed(dataset: Any) -> list[Any]:
 
 
 def _composing(dataset: Any) -> Iterator[Any]:
-    for holder in _datasets(dataset, 0):
+    for holder in datasets_of(dataset):
         for value in list(getattr(holder, "__dict__", {}).values()):
             for compose in (value, getattr(value, "transform", None)):
                 transforms = getattr(compose, "__dict__", {}).get("transforms")
@@ -77,14 +77,15 @@ def _composing(dataset: Any) -> Iterator[Any]:
                     yield compose
 
 
-def _datasets(dataset: Any, depth: int) -> Iterator[Any]:
+def datasets_of(dataset: Any, depth: int = 0) -> Iterator[Any]:
+    """A dataset, and those that it holds."""
     yield dataset
     if depth == MAX_DEPTH:
         return
     inner = getattr(dataset, "__dict__", {})
     if "dataset" in inner:
-        yield from _datasets(inner["dataset"], depth + 1)
+        yield from datasets_of(inner["dataset"], depth + 1)
     several = inner.get("datasets")
     if isinstance(several, list | tuple):
         for one in several[:MAX_DATASETS]:
-            yield from _datasets(one, depth + 1)
+            yield from datasets_of(one, depth + 1)

@@ -193,6 +193,13 @@ def _run(
     cache_path: Annotated[
         list[str] | None, typer.Option(help="With --cache: a folder of such files; any number.")
     ] = None,
+    cache_form: Annotated[
+        str | None,
+        typer.Option(
+            help="With --cache: raw (default), or decoded: what an ImageFolder's loader, or a "
+            "Stage with random=False, makes of each file."
+        ),
+    ] = None,
     partition: Annotated[
         str,
         typer.Option(help="What leaves the step: auto, declared (penstock.data.offload) or never."),
@@ -223,10 +230,10 @@ def _run(
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
     ranks, command = _ranks(nproc_per_node, command)
-    if cache is not None or cache_path:
+    if cache is not None or cache_path or cache_form is not None:
         if address is not None:
             raise typer.BadParameter("--cache: a job says input.cache in its spec")
-        _begin_cache(context, cache, cache_path or [])
+        _begin_cache(context, cache, cache_path or [], cache_form)
     choice = None
     if apply is not None:
         if data_workers is not None:
@@ -318,10 +325,13 @@ def _ranks(asked: str | None, command: list[str]) -> tuple[int, list[str]]:
         raise typer.BadParameter(str(error)) from error
 
 
-def _begin_cache(context: typer.Context, memory: str | None, paths: list[str]) -> None:
+def _begin_cache(
+    context: typer.Context, memory: str | None, paths: list[str], form: str | None
+) -> None:
     """Have a cache for all that this command starts, until it ends."""
     import os
 
+    from penstock.base.enums import CacheForm
     from penstock.data.cache.launching import beside_program
     from penstock.data.cache.locations import checked_path, parse_memory
 
@@ -329,10 +339,11 @@ def _begin_cache(context: typer.Context, memory: str | None, paths: list[str]) -
         raise typer.BadParameter("--cache and --cache-path go together: 4GiB, and what for")
     try:
         size = parse_memory(memory)
+        kept = _member(CacheForm, "--cache-form", form, CacheForm.RAW)
     except ValueError as error:
         raise typer.BadParameter(f"--cache: {error}") from error
     folders = [checked_path(str(Path(path).absolute())) for path in paths]
-    beside = beside_program(size, folders, os.environ)
+    beside = beside_program(size, folders, os.environ, kept)
     os.environ.update(context.with_resource(beside))
 
 

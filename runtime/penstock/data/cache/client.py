@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from penstock.data.cache import messages
 from penstock.data.cache.connections import Connections
 from penstock.data.cache.policy import Key, key_of
 from penstock.data.cache.program.mapped import MappedPath
+from penstock.data.cache.program.mapped_results import MappedResults
 from penstock.data.cache.program.ranges import Wanted
 from penstock.data.cache.program.times import ProcessTimes, job_name
 from penstock.data.cache.timeouts import ANSWER_SECONDS, announced_seconds
@@ -78,6 +80,7 @@ class CacheClient:
         self._noted = clock()
         self._times = ProcessTimes(clock)
         self._job = job_name()
+        self._results = MappedResults()
         self._mapped: dict[str, MappedPath | None] = {}  # None: the daemon does not grant it
         _begin_in_children(weakref.WeakMethod(self._begin_in_child))
 
@@ -255,6 +258,55 @@ class CacheClient:
         frame.set_timeouts(sock, self._answer_seconds)
         return answer
 
+    def decoded(self, descriptor: int, path: str, digest: bytes) -> tuple[bytearray | None, bool]:
+        """What a function made of an open file, in memory of the caller's own; and whether to keep
+        what it makes otherwise."""
+        if self.away:
+            return None, False
+        begun = time.perf_counter()
+        if self._clock() - self._noted > NOTE_SECONDS:
+            self.send_notes()
+        header = [messages.CACHE_PROTOCOL_VERSION, path, digest, self._results.parts]
+        answer = self._exchange(messages.DECODED, header, descriptor)
+        if answer is None or answer.kind == messages.OWN:
+            return None, answer is not None
+        content = self._results.content(answer)
+        if content is None:  # or it was given up meanwhile, and its place used again
+            return None, False
+        self._note_times("memory", path, len(content), begun)
+        return content, True
+
+    def keep(self, descriptor: int, path: str, digest: bytes, content: bytes) -> None:
+        """Have kept what a function made of an open file, if there is room."""
+        if self.away or not content:
+            return
+        size, crc = len(content), zlib.crc32(content)
+        header = [messages.CACHE_PROTOCOL_VERSION, path, digest, size, crc]
+        self._exchange(messages.KEEP, header, descriptor, content)
+
+    def _exchange(
+        self, kind: int, header: list[Any], descriptor: int, content: bytes = b""
+    ) -> frame.Frame | None:
+        """The answer to a message about an open file; None: the daemon is of no use."""
+        sock = None
+        try:
+            sock = self._connections.take()
+            frame.send(sock, kind, header, (), (descriptor,))
+            answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
+            if answer.kind == messages.READING:
+                frame.send(sock, messages.CONTENT, [len(content), None], [content])
+                answer = frame.receive(sock, _fresh, messages.MAX_HEADER_BYTES)
+            if answer.kind != messages.PLACE:
+                _answer(answer)
+        except (CacheError, FrameError, TimeoutError, OSError) as error:
+            if sock is not None:
+                sock.close()
+            self._note_failure(error, PAUSES[-1] if isinstance(error, CacheError) else None)
+            return None
+        self._failures = 0
+        self._connections.give_back(sock)
+        return answer
+
     def note_unseen(self, path: str) -> None:
         """A file below a path was opened in a way that this cache has no part in."""
         self._note(path, unseen=1)
@@ -317,6 +369,7 @@ class CacheClient:
         self._connections.close()
         with self._lock:
             self._mapped = {}  # else its memory would outlive it
+            self._results = MappedResults()
             self._until = self._clock() + seconds
 
     def _note_failure(self, why: Exception, pause: float | None = None) -> None:

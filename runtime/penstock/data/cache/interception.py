@@ -13,13 +13,16 @@ import builtins
 import io
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.base.enums import CacheForm
 from penstock.crds import environment as names
 
 if TYPE_CHECKING:
     from penstock.data.cache.client import CacheClient
+    from penstock.data.cache.decoded.functions import KeptFunctions
     from penstock.data.cache.program.files import CachedFile
 
 _READING: Final = frozenset({"r", "rb", "br", "rt", "tr"})
@@ -29,9 +32,12 @@ _BINARY: Final = frozenset({"rb", "br"})
 class Interception:
     """What is replaced in this process, and by what."""
 
-    def __init__(self, place: str, paths: Sequence[str]) -> None:
-        """``place``: the daemon's socket."""
+    def __init__(self, place: str, paths: Sequence[str], form: CacheForm = CacheForm.RAW) -> None:
+        """``place``: the daemon's socket; ``form``: what is kept of files."""
         self.place = place
+        self.form = form
+        self._functions: KeptFunctions | None = None
+        self._bypass = threading.local()
         self._roots: dict[str, str] = {}  # how a path may be written, and how the cache calls it
         for path in paths:
             plain = path.rstrip("/") or "/"
@@ -60,6 +66,24 @@ class Interception:
                     atexit.register(self._client.send_notes)
         return self._client
 
+    @property
+    def functions(self) -> KeptFunctions | None:
+        """The functions whose results are kept; None: files are kept as they are."""
+        if self.form is CacheForm.DECODED and self._functions is None:
+            from penstock.data.cache.decoded.functions import KeptFunctions
+
+            self._functions = KeptFunctions(self)
+        return self._functions
+
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Have this thread read files as without a cache: what is made of them is kept instead."""
+        before, self._bypass.on = getattr(self._bypass, "on", False), True
+        try:
+            yield
+        finally:
+            self._bypass.on = before
+
     def below(self, file: Any) -> tuple[str, str] | None:
         """The path of the cache that a file is below, and its name from there; None: outside."""
         if type(file) is not str:
@@ -86,13 +110,18 @@ class Interception:
                 return self._roots[prefix], name[len(prefix) :]
         return None
 
+    def _seen(self, file: Any) -> tuple[str, str] | None:
+        """As `below`, of a file that is read through the cache."""
+        place = self.below(file)
+        return None if place is None or getattr(self._bypass, "on", False) else place
+
     def open_raw(self, file: Any) -> CachedFile | None:
         """A file for reading whose bytes come from the cache; None: it is not below its paths.
 
         Raises:
             OSError: as ``open``.
         """
-        place = self.below(file)
+        place = self._seen(file)
         if place is None:
             return None
         return self._raw(os.fspath(file), place)
@@ -121,7 +150,7 @@ class Interception:
         opener: Any = None,
     ) -> Any:
         """As ``builtins.open``."""
-        place = self.below(file)
+        place = self._seen(file)
         if place is None or mode not in _READING:
             return self.plain(file, mode, buffering, encoding, errors, newline, closefd, opener)
         binary = mode in _BINARY
@@ -147,10 +176,10 @@ class Interception:
 _installed: list[Interception] = []
 
 
-def install(place: str, paths: Sequence[str]) -> Interception:
+def install(place: str, paths: Sequence[str], form: CacheForm = CacheForm.RAW) -> Interception:
     """Replace what opens files in this process; a second time: with another cache."""
     uninstall()
-    one = Interception(place, paths)
+    one = Interception(place, paths, form)
     opened = _function(one)
     builtins.open = opened
     io.open = opened
@@ -196,6 +225,11 @@ def uninstall() -> None:
         uninstall_readers()
 
 
+def kept_functions() -> KeptFunctions | None:
+    """The functions whose results are kept in this process, if any are."""
+    return _installed[-1].functions if _installed else None
+
+
 def installed() -> Interception | None:
     """What is replaced in this process, if anything is."""
     return _installed[-1] if _installed else None
@@ -205,4 +239,6 @@ def install_from(environ: Mapping[str, str]) -> Interception | None:
     """Do what the environment says; None where it says nothing of a cache."""
     place, paths = environ.get(names.CACHE_SOCKET, ""), environ.get(names.CACHE_PATHS, "")
     folders = [one for one in paths.split(os.pathsep) if one]
-    return install(place, folders) if place and folders else None
+    decoded = environ.get(names.CACHE_FORM) == CacheForm.DECODED
+    form = CacheForm.DECODED if decoded else CacheForm.RAW
+    return install(place, folders, form) if place and folders else None

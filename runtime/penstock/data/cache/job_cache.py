@@ -80,10 +80,11 @@ def use(
             place = pod_socket(environ)
             _used[0] = pod = _PodCache(place, options.memory_bytes, paths)
             pod.keep_up()
-        interception.install(place, paths)
+        interception.install(place, paths, options.form)
         if environ is os.environ:  # for interpreters that this one starts, which run the hook
             os.environ[names.CACHE_SOCKET] = place
             os.environ[names.CACHE_PATHS] = os.pathsep.join(paths)
+            os.environ[names.CACHE_FORM] = options.form
 
 
 def pod_socket(environ: Mapping[str, str]) -> str:

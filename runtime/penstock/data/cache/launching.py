@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from penstock.base.enums import CacheForm
 from penstock.base.parent_death import die_with_parent
 from penstock.crds import environment as names
 from penstock.data.cache import messages
@@ -95,7 +96,10 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def beside_program(
-    memory: int, paths: Sequence[str], environ: Mapping[str, str]
+    memory: int,
+    paths: Sequence[str],
+    environ: Mapping[str, str],
+    form: CacheForm = CacheForm.RAW,
 ) -> Iterator[dict[str, str]]:
     """The environment of a program that reads these paths through a cache, while it is there."""
     place, process = cache_socket(environ), None
@@ -112,6 +116,7 @@ def beside_program(
             **environ,
             names.CACHE_SOCKET: place,
             names.CACHE_PATHS: os.pathsep.join(paths),
+            names.CACHE_FORM: form,
         }
     finally:
         if process is not None:

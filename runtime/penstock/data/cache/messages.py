@@ -11,14 +11,23 @@
 | ENTER   | client | version, path of the cache, part or None | the folder, open |
 | GRANTED | daemon | bytes of the largest file that is kept whole | index or part, open |
 | NOTE    | client | version, {path of the cache: {what: how many}}, job |     |
+| DECODED | client | version, path of the cache, digest, parts | the file, open |
+| PLACE   | daemon | part, start, size, crc32          | the part, open, or not |
+| KEEP    | client | version, path of the cache, digest, bytes, crc32 | the file, open |
 | STAT    | client | version                           | answer: STAT, report  |
 | DROP    | client | version, path or None             | answer: STAT, report  |
 
-Clients (ASK, ENTER, NOTE, STAT, DROP) are on a Unix socket; daemons of other nodes (FETCH) on TCP,
-after the handshake of the data plane and sealed. READING comes before storage is read or another
-node waited for; at most `MOST_READINGS` of them, each with a wait of its own. OWN means: read it
-from storage yourself. Of a range of which little is read, one that was not met before is not kept.
-The name of a file is text, or bytes where it is none in UTF-8 (`written`, `read_name`).
+DECODED asks for what a function made of a file. The answer is CONTENT, OWN, or, of a cache that is
+one user's alone, PLACE: where it is in which part of the arena, with that part if the program does
+not name it among those that it has. KEEP has such a result kept: READING says that it is to be sent
+(CONTENT), and OWN, in any case, that this is done.
+
+Clients (ASK, ENTER, NOTE, DECODED, KEEP, STAT, DROP) are on a Unix socket; daemons of other nodes
+(FETCH) on TCP, after the handshake of the data plane and sealed. READING comes before storage is
+read or another node waited for; at most `MOST_READINGS` of them, each with a wait of its own. OWN
+means: read it from storage yourself. Of a range of which little is read, one that was not met
+before is not kept. The name of a file is text, or bytes where it is none in UTF-8 (`written`,
+`read_name`).
 """
 
 from __future__ import annotations
@@ -30,13 +39,28 @@ from penstock.data.errors import FrameError
 
 NOTED: Final = frozenset({"unseen", "hits", "hit_bytes", "miss_bytes"})
 """What clients count by themselves, besides `penstock.data.cache.observed.TIMED`."""
-CACHE_PROTOCOL_VERSION: Final = 2
-ASK, FETCH, CONTENT, READING, OWN, REFUSED, NOTE, STAT, DROP, ENTER, GRANTED = range(64, 75)
+CACHE_PROTOCOL_VERSION: Final = 3
+(
+    ASK,
+    FETCH,
+    CONTENT,
+    READING,
+    OWN,
+    REFUSED,
+    NOTE,
+    STAT,
+    DROP,
+    ENTER,
+    GRANTED,
+    DECODED,
+    KEEP,
+    PLACE,
+) = range(64, 78)
 MAX_HEADER_BYTES: Final = 64 << 10
 
 MOST_READINGS: Final = 2
 """Before an answer: of another node, and of this one's storage when that was of no use."""
-CLIENTS: Final = frozenset({ASK, ENTER, NOTE, STAT, DROP})
+CLIENTS: Final = frozenset({ASK, ENTER, NOTE, STAT, DROP, DECODED, KEEP})
 
 _NAME: Final = (str, bytes)
 _TEXT_OR_NONE: Final = (str, type(None))
@@ -53,6 +77,9 @@ _FIELDS: Final[dict[int, tuple[type | tuple[type, ...], ...]]] = {
     DROP: (int, _TEXT_OR_NONE),
     ENTER: (int, str, _NUMBER_OR_NONE),
     GRANTED: (int,),
+    DECODED: (int, str, bytes, list),
+    KEEP: (int, str, bytes, int, int),
+    PLACE: (int, int, int, int),
 }
 
 

@@ -149,6 +149,11 @@ class MinIOPolicy:
         found = self._places.get(key.piece)
         return found is not None and found[0] == key and self._sets[found[1]].keys[key]
 
+    def version(self, piece: tuple[int, int, int]) -> Key | None:
+        """The version of a piece that lies in the cache, ready to be given."""
+        found = self._places.get(piece)
+        return found[0] if found is not None and found[0] in self else None
+
     def held_of(self, data_set: str) -> int:
         """Bytes of a data set, with those that are being read in."""
         found = self._sets.get(data_set)

@@ -40,4 +40,5 @@ def _cache(said: InputCache) -> CacheOptions:
         memory_bytes=quantity.parse_bytes(said.memory),
         paths=tuple(said.paths),
         scope=said.scope,
+        form=said.form,
     )

@@ -91,6 +91,13 @@ class Contents:
             held.use()
             return held
 
+    def find_version(self, key: Key, path: str) -> Held | None:
+        """As `find`, of a file whose size is not known."""
+        with self._changed:
+            found = self._policy.version(key.piece)
+            same = found is not None and found.changed_ns == key.changed_ns
+        return self.find(found, path) if found is not None and same else None
+
     def meet(
         self, key: Key, path: str, public: bool, *, little: bool = False
     ) -> tuple[Verdict, Held | None]:
@@ -180,6 +187,16 @@ class Contents:
             if whole and not held.gone:
                 whole = self._policy.note_read(held.key)
                 held.shelf.index.add(held.key, held.place)
+            if not whole:
+                self._abandon(held)
+            self._changed.notify_all()
+        return whole
+
+    def note_stored(self, held: Held, crc: int) -> bool:
+        """What was admitted was written to its place; `release` it, unless this is False."""
+        with self._changed:
+            held.crc = crc
+            whole = not held.gone and self._policy.note_read(held.key)
             if not whole:
                 self._abandon(held)
             self._changed.notify_all()

@@ -34,6 +34,7 @@ from penstock.data.cache.node.checks import (
     same_file,
 )
 from penstock.data.cache.node.contents import Contents
+from penstock.data.cache.node.results import KeptResults, user_of
 from penstock.data.cache.node.shelves import Held
 from penstock.data.cache.observed import TIMED
 from penstock.data.cache.peers import Peers
@@ -66,6 +67,7 @@ class CacheDaemon:
         """``private``: serve programs of this process's user only, whatever they can open."""
         self.contents = contents
         self.private = private
+        self._results = KeptResults(contents, private=private)
         self._public_folders = PublicFolders()
         self.peers = peers
         self._ending = threading.Event()
@@ -184,6 +186,8 @@ class CacheDaemon:
             send(messages.REFUSED, [f"{values[1]} is not among the paths of this cache"])
         elif len(asked.descriptors) != 1:
             raise FrameError(f"{len(asked.descriptors)} open files where one was due")
+        elif asked.kind in (messages.DECODED, messages.KEEP):
+            self._results.answer(sock, asked, values, send)
         else:
             _, path, file, number, little = values
             file = messages.read_name(file)
@@ -397,9 +401,3 @@ def send_or_release(
         if held is not None:
             contents.abandon(held)
         raise
-
-
-def user_of(sock: socket.socket) -> int:
-    """The user whose process is at the other end of a Unix socket."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(credentials[4:8], "little")

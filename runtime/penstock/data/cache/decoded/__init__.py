@@ -1,0 +1,1 @@
+"""What functions make of files, kept instead of the files: for functions that draw nothing."""

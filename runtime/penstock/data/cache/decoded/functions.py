@@ -1,0 +1,176 @@
+"""Functions of a file whose results come from the cache instead of being made again.
+
+Which of a dataset's steps are the same each time only the program knows; here it has said so, by
+being an ImageFolder (whose `loader` is given a path) or by ``Stage(function, random=False)``. That
+is believed as far as it is seen: the first results are made twice, the first that come from the
+cache are made as well, and one in `EVERY` after that. A function that draws random numbers, or
+whose result differs once by a bit, is called as ever from then on, and one line says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from penstock.data.cache.decoded.identity import function_digest
+from penstock.data.cache.decoded.results import decoded, encoded
+from penstock.data.cache.policy import key_of
+from penstock.data.errors import DataError
+from penstock.data.stages import datasets_of
+
+if TYPE_CHECKING:
+    from penstock.data.cache.interception import Interception
+
+logger = logging.getLogger(__name__)
+
+FIRST: Final = 4
+"""Results that are made twice before they are kept, and as many that are found."""
+EVERY: Final = 128
+"""One of so many that are found is made as well."""
+MOST_FUNCTIONS: Final = 256
+
+
+class KeptFunction:
+    """A function of a file, as this process calls it."""
+
+    def __init__(self, function: Callable[[Any], Any], one: Interception) -> None:
+        self.function = function
+        self._one = one
+        self._digest = function_digest(function)
+        self._made = self._found = 0
+        if self._digest is None:
+            self._leave("it cannot be seen what it does")
+
+    def __call__(self, file: Any, *others: Any, **named: Any) -> Any:
+        """As the function; its result is the caller's own.
+
+        Raises:
+            Exception: whatever the function raises.
+        """
+        digest = self._digest
+        place = None
+        if digest is not None and not others and not named and isinstance(file, str | os.PathLike):
+            place = self._one.below(file)
+        if digest is None or place is None:
+            return self.function(file, *others, **named)
+        try:
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return self.function(file)  # which says what is wrong with it
+        try:
+            content, wanted = self._one.client.decoded(descriptor, place[0], digest)
+            if content is not None:
+                return self._check_found(file, content)
+            if not wanted:
+                return self.function(file)
+            return self._make(file, descriptor, place[0], digest)
+        finally:
+            os.close(descriptor)
+
+    def _check_found(self, file: Any, content: bytearray) -> Any:
+        self._found += 1
+        checked = self._found <= FIRST or not self._found % EVERY
+        kept = bytes(content) if checked else b""  # before the caller may write into it
+        try:
+            found = decoded(content)
+        except DataError as error:
+            self._leave(f"what was kept cannot be read: {error}")
+            return self.function(file)
+        if not checked:
+            return found
+        made, why = self._made_still(file)
+        if why is None and encoded(made) != kept:
+            why = f"its result for {file} is another than the one that was kept"
+        if why is not None:
+            self._leave(why)
+        return made
+
+    def _make(self, file: Any, descriptor: int, path: str, digest: bytes) -> Any:
+        """Make a result, and have it kept if it can be relied on."""
+        self._made += 1
+        before = os.fstat(descriptor)
+        made, why = self._made_still(file)
+        body = encoded(made) if why is None else None
+        if why is None and body is None:
+            why = f"its result is a {type(made).__module__}.{type(made).__qualname__}"
+        elif body is not None and self._made <= FIRST:
+            again, why = self._made_still(file)
+            if why is None and not encoded(again) == encoded(decoded(bytearray(body))) == body:
+                why = f"its result for {file} is another each time"
+        if why is not None:
+            self._leave(why)
+        elif body is not None and _is_still(file, before):
+            self._one.client.keep(descriptor, path, digest, body)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # it is not read again
+        return made
+
+    def _made_still(self, file: Any) -> tuple[Any, str | None]:
+        """A result, and what is wrong with the function."""
+        with self._one.bypassed():
+            before = _generators()
+            made = self.function(file)
+            same = all(map(operator.eq, before, _generators()))
+        return made, None if same else "it draws random numbers"
+
+    def _leave(self, why: str) -> None:
+        if self._digest is not None or not self._made:
+            name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+            logger.warning("the results of %s are not kept, it is called as ever: %s", name, why)
+        self._digest = None
+
+
+def _generators() -> tuple[Any, ...]:
+    """Where the generators that datasets draw from stand."""
+    torch = sys.modules.get("torch")
+    known, words, *rest = np.random.get_state()
+    drawn = None if torch is None else torch.default_generator.get_state().numpy().tobytes()
+    return random.getstate(), (known, np.asarray(words).tobytes(), *rest), drawn
+
+
+def _is_still(file: Any, before: os.stat_result) -> bool:
+    """Whether the name is of the file that it was of, and that is as it was."""
+    try:
+        return key_of(Path(file).stat()) == key_of(before)
+    except OSError:
+        return False
+
+
+class KeptFunctions:
+    """Those of a process."""
+
+    def __init__(self, one: Interception) -> None:
+        self._one = one
+        self._of: dict[int, KeptFunction] = {}  # by number; each keeps its function alive
+
+    def of(self, function: Callable[[Any], Any]) -> KeptFunction:
+        """A function as it is to be called."""
+        found = self._of.get(id(function))
+        if found is None:
+            if len(self._of) >= MOST_FUNCTIONS:
+                self._of.clear()
+            found = self._of[id(function)] = KeptFunction(function, self._one)
+        return found
+
+    @contextmanager
+    def loading(self, dataset: Any) -> Iterator[None]:
+        """Have the loaders of a dataset, and of those in it, be kept ones meanwhile."""
+        replaced: list[tuple[Any, Any]] = []
+        try:
+            for holder in datasets_of(dataset):
+                loader = getattr(holder, "__dict__", {}).get("loader")
+                if callable(loader) and not isinstance(loader, KeptFunction):
+                    replaced.append((holder, loader))
+                    vars(holder)["loader"] = self.of(loader)
+            yield
+        finally:
+            for holder, loader in replaced:
+                vars(holder)["loader"] = loader
