@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from penstock.data.cache.interception import kept_functions
 from penstock.data.errors import NotPortableError, SignatureError
+from penstock.data.kept import kept_functions
 from penstock.data.ledger import derive_seed
 from penstock.data.seeding import (
     ALL,

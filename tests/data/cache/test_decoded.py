@@ -19,7 +19,8 @@ from PIL import Image
 from penstock.base.enums import CacheForm
 from penstock.data.cache import interception, messages
 from penstock.data.cache.client import CacheClient
-from penstock.data.cache.decoded.functions import FIRST, KeptFunction
+from penstock.data.cache.decoded.exchange import ResultExchange
+from penstock.data.cache.decoded.functions import FIRST, KeptFunctions
 from penstock.data.cache.decoded.identity import function_digest
 from penstock.data.cache.decoded.results import decoded, encoded
 from penstock.data.errors import FrameError
@@ -114,7 +115,7 @@ def test_results_are_found_instead_of_made_and_the_first_of_them_checked(
     files = names(folder)
     with one.bypassed():
         plain = [bits(load(file)) for file in files]
-    kept = KeptFunction(load, one)
+    kept = KeptFunctions(one).of(load)
     for epoch, calls in enumerate((len(files) + FIRST, FIRST, 0)):
         CALLS.count = 0
         assert [bits(kept(file)) for file in files] == plain
@@ -128,7 +129,7 @@ def test_what_a_program_writes_into_a_result_is_its_own(
 ) -> None:
     file = names(folder)[0]
     with one.bypassed():
-        kept, plain = KeptFunction(scaled, one), bits(scaled(file))
+        kept, plain = KeptFunctions(one).of(scaled), bits(scaled(file))
     for _ in range(FIRST + 4):
         found = kept(file)
         assert bits(found) == plain
@@ -141,7 +142,7 @@ def test_a_file_that_changes_is_loaded_anew(
     one: interception.Interception, stat: Callable[[str], int], folder: Path
 ) -> None:
     file = names(folder)[0]
-    kept = KeptFunction(load, one)
+    kept = KeptFunctions(one).of(load)
     for _ in range(2 * FIRST):
         kept(file)
     Image.fromarray(np.zeros((40, 30, 3), np.uint8)).save(file)
@@ -175,7 +176,7 @@ def test_a_function_that_cannot_be_relied_on_is_called_as_ever(
     why: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kept = KeptFunction(function, one)
+    kept = KeptFunctions(one).of(function)
     with caplog.at_level(logging.WARNING):
         for file in names(folder) * 2:
             kept(file)
@@ -197,9 +198,9 @@ def test_a_result_that_is_another_than_what_was_kept_is_found(
         return np.fromfile(path, np.uint8) * int(os.environ["PENSTOCK_TEST_SCALE"])
 
     try:
-        KeptFunction(hidden, one)(file)
+        KeptFunctions(one).of(hidden)(file)
         os.environ["PENSTOCK_TEST_SCALE"] = "2"
-        again = KeptFunction(hidden, one)
+        again = KeptFunctions(one).of(hidden)
         assert bits(again(file)) == bits(hidden(file))
     finally:
         del os.environ["PENSTOCK_TEST_SCALE"]
@@ -207,7 +208,7 @@ def test_a_result_that_is_another_than_what_was_kept_is_found(
 
 
 def test_what_raises_raises(one: interception.Interception, folder: Path) -> None:
-    kept = KeptFunction(load, one)
+    kept = KeptFunctions(one).of(load)
     with pytest.raises(FileNotFoundError):
         kept(str(folder / "none.png"))
     (folder / "bad.png").write_bytes(b"no picture")
@@ -251,7 +252,7 @@ def test_a_cache_that_is_full_or_gone_costs_nothing_but_itself(folder: Path) -> 
         try:
             with one.bypassed():
                 plain = [bits(load(file)) for file in names(folder)]
-            kept = KeptFunction(load, one)
+            kept = KeptFunctions(one).of(load)
             for _ in range(2):
                 assert [bits(kept(file)) for file in names(folder)] == plain
             assert 0 < small.stat(folder)["held_bytes"] <= 10_000
@@ -268,12 +269,14 @@ def test_a_program_cannot_keep_what_it_says_wrongly(
     client, file, root = CacheClient(there[0].place), names(folder)[0], str(there[1])
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        client.keep(descriptor, root, b"d" * 32, b"right")
-        assert client.decoded(descriptor, root, b"d" * 32) == (bytearray(b"right"), True)
+        results = ResultExchange(lambda: client)
+        results.keep(descriptor, root, b"d" * 32, b"right")
+        assert results.ask(descriptor, root, b"d" * 32) == (bytearray(b"right"), True)
         header = [messages.CACHE_PROTOCOL_VERSION, root, b"e" * 32, 5, 1]
-        assert client._exchange(messages.KEEP, header, descriptor, b"wrong") is None
-        client = CacheClient(there[0].place)
-        assert client.decoded(descriptor, root, b"e" * 32) == (None, True)
+        assert client.exchange(messages.KEEP, header, descriptor, b"wrong") is None
+        again = CacheClient(there[0].place)
+        found = ResultExchange(lambda: again).ask(descriptor, root, b"e" * 32)
+        assert found == (None, True)
     finally:
         os.close(descriptor)
 

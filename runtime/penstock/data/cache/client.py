@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import weakref
-import zlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +22,6 @@ from penstock.data.cache import messages
 from penstock.data.cache.connections import Connections
 from penstock.data.cache.policy import Key, key_of
 from penstock.data.cache.program.mapped import MappedPath
-from penstock.data.cache.program.mapped_results import MappedResults
 from penstock.data.cache.program.ranges import Wanted
 from penstock.data.cache.program.times import ProcessTimes, job_name
 from penstock.data.cache.timeouts import ANSWER_SECONDS, announced_seconds
@@ -80,7 +78,7 @@ class CacheClient:
         self._noted = clock()
         self._times = ProcessTimes(clock)
         self._job = job_name()
-        self._results = MappedResults()
+        self.losses = 0  # of daemons: what one has granted, another has not
         self._mapped: dict[str, MappedPath | None] = {}  # None: the daemon does not grant it
         _begin_in_children(weakref.WeakMethod(self._begin_in_child))
 
@@ -118,13 +116,13 @@ class CacheClient:
             content = self._mapped_content(path, mapped, key, at, most)
             if content is not None:
                 size, hits = len(content), int(wanted.first) if wanted else 1
-                self._note_times("memory", path, size, begun, hits=hits, hit_bytes=size)
+                self.note_times("memory", path, size, begun, hits=hits, hit_bytes=size)
                 return Answer(content, start=key.start + at)
         which = [messages.written(file), key.number, wanted is not None and wanted.little]
         found, source = self._ask(descriptor, path, which, key.length if wanted else None)
         if found.content is None:
             return found
-        self._note_times(source, path, len(found.content), begun)
+        self.note_times(source, path, len(found.content), begun)
         return found._replace(start=key.start)
 
     def in_ranges(self, path: str, size: int) -> bool:
@@ -143,11 +141,12 @@ class CacheClient:
 
     def note_storage(self, path: str, size: int, begun: float, *, of_range: bool = False) -> None:
         """A program has read so much of a file itself, since that time of ``perf_counter``."""
-        self._note_times("storage", path, size, begun)
+        self.note_times("storage", path, size, begun)
         if of_range:  # the daemon knows how large a file is, and not how much of a range was read
             self._note(path, miss_bytes=size)
 
-    def _note_times(self, source: str, path: str, size: int, begun: float, **more: int) -> None:
+    def note_times(self, source: str, path: str, size: int, begun: float, **more: int) -> None:
+        """Bytes of a path came from somewhere; ``begun`` then, by `time.perf_counter`."""
         micro = (time.perf_counter() - begun) * 1e6
         self._note(path, **{f"{source}_bytes": size, f"{source}_us": micro}, **more)
 
@@ -258,36 +257,12 @@ class CacheClient:
         frame.set_timeouts(sock, self._answer_seconds)
         return answer
 
-    def decoded(self, descriptor: int, path: str, digest: bytes) -> tuple[bytearray | None, bool]:
-        """What a function made of an open file, in memory of the caller's own; and whether to keep
-        what it makes otherwise."""
-        if self.away:
-            return None, False
-        begun = time.perf_counter()
-        if self._clock() - self._noted > NOTE_SECONDS:
-            self.send_notes()
-        header = [messages.CACHE_PROTOCOL_VERSION, path, digest, self._results.parts]
-        answer = self._exchange(messages.DECODED, header, descriptor)
-        if answer is None or answer.kind == messages.OWN:
-            return None, answer is not None
-        content = self._results.content(answer)
-        if content is None:  # or it was given up meanwhile, and its place used again
-            return None, False
-        self._note_times("memory", path, len(content), begun)
-        return content, True
-
-    def keep(self, descriptor: int, path: str, digest: bytes, content: bytes) -> None:
-        """Have kept what a function made of an open file, if there is room."""
-        if self.away or not content:
-            return
-        size, crc = len(content), zlib.crc32(content)
-        header = [messages.CACHE_PROTOCOL_VERSION, path, digest, size, crc]
-        self._exchange(messages.KEEP, header, descriptor, content)
-
-    def _exchange(
+    def exchange(
         self, kind: int, header: list[Any], descriptor: int, content: bytes = b""
     ) -> frame.Frame | None:
         """The answer to a message about an open file; None: the daemon is of no use."""
+        if self._clock() - self._noted > NOTE_SECONDS:
+            self.send_notes()
         sock = None
         try:
             sock = self._connections.take()
@@ -369,7 +344,7 @@ class CacheClient:
         self._connections.close()
         with self._lock:
             self._mapped = {}  # else its memory would outlive it
-            self._results = MappedResults()
+            self.losses += 1
             self._until = self._clock() + seconds
 
     def _note_failure(self, why: Exception, pause: float | None = None) -> None:

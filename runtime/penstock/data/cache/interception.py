@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.enums import CacheForm
 from penstock.crds import environment as names
+from penstock.data.kept import provide
 
 if TYPE_CHECKING:
     from penstock.data.cache.client import CacheClient
@@ -187,6 +188,7 @@ def install(place: str, paths: Sequence[str], form: CacheForm = CacheForm.RAW) -
     from penstock.data.cache.program.readers import install_readers
 
     install_readers(one)
+    provide(_functions_now)
     return one
 
 
@@ -225,8 +227,7 @@ def uninstall() -> None:
         uninstall_readers()
 
 
-def kept_functions() -> KeptFunctions | None:
-    """The functions whose results are kept in this process, if any are."""
+def _functions_now() -> KeptFunctions | None:
     return _installed[-1].functions if _installed else None
 
 

@@ -15,20 +15,18 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from penstock.data.cache.decoded.exchange import Client, ResultExchange
 from penstock.data.cache.decoded.identity import function_digest
 from penstock.data.cache.decoded.results import decoded, encoded
 from penstock.data.cache.policy import key_of
 from penstock.data.errors import DataError
 from penstock.data.stages import datasets_of
-
-if TYPE_CHECKING:
-    from penstock.data.cache.interception import Interception
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +37,26 @@ EVERY: Final = 128
 MOST_FUNCTIONS: Final = 256
 
 
+class Files(Protocol):
+    """The files of a cache, as this process reads them (`penstock.data.cache.interception`)."""
+
+    @property
+    def client(self) -> Client:
+        """The connection to the daemon."""
+
+    def below(self, file: Any) -> tuple[str, str] | None:
+        """The path of the cache that a file is below, and its name; None: it is below none."""
+
+    def bypassed(self) -> AbstractContextManager[None]:
+        """Have this thread read files as without a cache."""
+
+
 class KeptFunction:
     """A function of a file, as this process calls it."""
 
-    def __init__(self, function: Callable[[Any], Any], one: Interception) -> None:
+    def __init__(self, function: Callable[[Any], Any], one: Files, results: ResultExchange) -> None:
         self.function = function
-        self._one = one
+        self._one, self._results = one, results
         self._digest = function_digest(function)
         self._made = self._found = 0
         if self._digest is None:
@@ -67,7 +79,7 @@ class KeptFunction:
         except OSError:
             return self.function(file)  # which says what is wrong with it
         try:
-            content, wanted = self._one.client.decoded(descriptor, place[0], digest)
+            content, wanted = self._results.ask(descriptor, place[0], digest)
             if content is not None:
                 return self._check_found(file, content)
             if not wanted:
@@ -109,7 +121,7 @@ class KeptFunction:
         if why is not None:
             self._leave(why)
         elif body is not None and _is_still(file, before):
-            self._one.client.keep(descriptor, path, digest, body)
+            self._results.keep(descriptor, path, digest, body)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # it is not read again
         return made
 
@@ -147,8 +159,9 @@ def _is_still(file: Any, before: os.stat_result) -> bool:
 class KeptFunctions:
     """Those of a process."""
 
-    def __init__(self, one: Interception) -> None:
+    def __init__(self, one: Files) -> None:
         self._one = one
+        self._results = ResultExchange(lambda: one.client)
         self._of: dict[int, KeptFunction] = {}  # by number; each keeps its function alive
 
     def of(self, function: Callable[[Any], Any]) -> KeptFunction:
@@ -157,7 +170,7 @@ class KeptFunctions:
         if found is None:
             if len(self._of) >= MOST_FUNCTIONS:
                 self._of.clear()
-            found = self._of[id(function)] = KeptFunction(function, self._one)
+            found = self._of[id(function)] = KeptFunction(function, self._one, self._results)
         return found
 
     @contextmanager

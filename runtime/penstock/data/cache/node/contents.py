@@ -81,22 +81,20 @@ class Contents:
             found = shelf.index_memory.descriptor if part is None else shelf.arena.descriptor(part)
             return None if found is None else os.dup(found)
 
-    def find(self, key: Key, path: str) -> Held | None:
-        """A file, if it is here; `release` it."""
+    def find(self, key: Key, path: str, *, any_size: bool = False) -> Held | None:
+        """A file, if it is here; `release` it. ``any_size``: that of the key is not known."""
         with self._changed:
             self._asked[path] = self._clock()
+            if any_size:
+                found = self._policy.version(key.piece)
+                if found is None or found.changed_ns != key.changed_ns:
+                    return None
+                key = found
             if key not in self._policy:
                 return None
             held = self._held[key]
             held.use()
             return held
-
-    def find_version(self, key: Key, path: str) -> Held | None:
-        """As `find`, of a file whose size is not known."""
-        with self._changed:
-            found = self._policy.version(key.piece)
-            same = found is not None and found.changed_ns == key.changed_ns
-        return self.find(found, path) if found is not None and same else None
 
     def meet(
         self, key: Key, path: str, public: bool, *, little: bool = False
@@ -188,7 +186,7 @@ class Contents:
                 whole = self._policy.note_read(held.key)
                 held.shelf.index.add(held.key, held.place)
             if not whole:
-                self._abandon(held)
+                self.abandon(held)
             self._changed.notify_all()
         return whole
 
@@ -198,22 +196,19 @@ class Contents:
             held.crc = crc
             whole = not held.gone and self._policy.note_read(held.key)
             if not whole:
-                self._abandon(held)
+                self.abandon(held)
             self._changed.notify_all()
         return whole
 
     def abandon(self, held: Held) -> None:
         """A file that was admitted is not going to be read in."""
         with self._changed:
-            self._abandon(held)
+            if self._held.get(held.key) is held:  # else it was given up, and maybe admitted again
+                self._policy.abandon(held.key)
+                del self._held[held.key]
+                held.give_up(self._clock())
+            held.release(self._clock())
             self._changed.notify_all()
-
-    def _abandon(self, held: Held) -> None:
-        if self._held.get(held.key) is held:  # else it was given up, and maybe admitted again
-            self._policy.abandon(held.key)
-            del self._held[held.key]
-            held.give_up(self._clock())
-        held.release(self._clock())
 
     def wait(self, key: Key, seconds: float) -> Held | None:
         """A file that somebody else reads in, once it is here; None where it does not come."""

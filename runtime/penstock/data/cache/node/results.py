@@ -56,7 +56,7 @@ class KeptResults:
     def _give(
         self, key: Key | None, of: Key | None, path: str, parts: Any, send: Callable[..., None]
     ) -> None:
-        held = self._contents.find_version(key, path) if key is not None else None
+        held = self._contents.find(key, path, any_size=True) if key is not None else None
         if held is None:
             self._contents.note(path, misses=1, miss_bytes=of.size if of is not None else 0)
             send(messages.OWN, [False, False])
