@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from penstock.crds import environment as names
 from penstock.data.interception import environment
 from penstock.data.protocol import InputOptions
 from penstock.data.share_keeper import HELLO_SECONDS, connect, start
@@ -92,7 +93,9 @@ class Membership:
             except GroupError as error:
                 logger.warning("the program goes on without the group: %s", error)
                 return
-            if told != self._told:
+            # The folder of weights is another keeper's, and what has it keeps it.
+            place = (names.DATA_ADDRESS, names.JOB_TOKEN)
+            if any(told.get(name) != self._told.get(name) for name in place):
                 logger.warning("the group has another address now: the program goes on without it")
                 return
 
