@@ -26,6 +26,16 @@ def test_no_partition_is_cheaper_and_ties_move_least(graph: Graph, seed: int) ->
     assert cut.stages == tuple(map(max, zip(*best, strict=True)))
 
 
+def test_what_costs_the_same_is_a_tie_though_the_sum_is_no_power_of_two() -> None:
+    """Three quarters here, or a quarter and a half there: with rounded prices one seemed less."""
+    for odd in (0.015625 * one for one in range(1, 200, 2)):
+        other = Node("other", "op", (), 0, (math.inf, math.inf, odd))
+        node = Node("node", "op", (), 3, (0.5, math.inf, 1.25))
+        reader = Node("reader", "op", ("node",), 0, (math.inf, math.inf, 0.5))
+        graph = Graph(("cpu", "gpu", "training"), (other, node, reader))
+        assert cheapest(graph, Prices((1.0, 1.0, 1.0), (0.125, 0.125))).stages == (2, 2, 2)
+
+
 def chain(*nodes: tuple[int, tuple[float, float, float]]) -> Graph:
     made: list[Node] = []
     for size, seconds in nodes:

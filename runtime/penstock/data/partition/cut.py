@@ -23,8 +23,8 @@ from penstock.data.partition.flow import UNBOUNDED, Network
 from penstock.data.partition.graph import Graph
 from penstock.data.partition.state import Reason, stateless
 
-_RESOLUTION: Final = 1 << 52
-"""All prices of a graph together, as the whole number to which they are scaled."""
+_RESOLUTION_BITS: Final = 52
+"""Of the whole number to which all prices of a graph together are scaled."""
 _SOURCE: Final = 0
 _SINK: Final = 1
 
@@ -211,12 +211,16 @@ def _labels(
 
 
 class _Scale:
-    """Prices as whole numbers, of which all together are about `_RESOLUTION`."""
+    """Prices as whole numbers, of which all together are below two to the `_RESOLUTION_BITS`.
+
+    By a power of two: what is a sum of others stays that, so that a tie stays a tie.
+    """
 
     __slots__ = ("_factor",)
 
     def __init__(self, total: float) -> None:
-        self._factor = _RESOLUTION / total if total > 0 else 0.0
+        exponent = _RESOLUTION_BITS - math.frexp(total)[1]
+        self._factor = math.ldexp(1.0, min(exponent, 1000)) if total else 0.0
 
     def __call__(self, price: float) -> int:
         return UNBOUNDED if math.isinf(price) else round(price * self._factor)
