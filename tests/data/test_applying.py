@@ -88,13 +88,16 @@ def test_the_profile_of_another_program_or_machine_is_named() -> None:
     assert "another machine (EPYC)" in check(known, ["train.py"], "Xeon")
 
 
-def test_what_nobody_else_makes_the_training_makes_itself() -> None:
-    there = Resources(cores=2, workers=0, data_workers=2)
+def test_a_training_without_local_workers_makes_all_or_nothing_itself() -> None:
     cut = cuts_of(IN_LINE.stages)[0]
-    rates = [bounds(IN_LINE, there, Placement(cut, share)) for share in (0.01, 0.5, 1.0)]
-    least = [min(one.values()) for one in rates]
-    assert least[0] < 1.1 * 460
-    assert least[0] < least[1] < least[2]
+
+    def least(data_workers: int, share: float) -> float:
+        there = Resources(cores=2, workers=0, data_workers=data_workers)
+        return min(bounds(IN_LINE, there, Placement(cut, share)).values())
+
+    assert least(0, 1.0) < 1.1 * 460
+    assert least(2, 0.0) < 1.1 * 460
+    assert least(2, 0.01) == least(2, 1.0) > 2 * 460
 
 
 @pytest.mark.slow

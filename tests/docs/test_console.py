@@ -54,6 +54,7 @@ NOT_TYPED: Final = {
     ("docs/input-stalls.md", "python -m benchmarks"): MINUTES + "tests/benchmarks",
     ("docs/operations/index.md", "kubectl -n"): "kubectl exec is not in the embedded cluster",
     ("docs/sharing.md", "penstock run"): "programs of one's own; tests/data/sharing has such",
+    ("docs/partition.md", "penstock run"): "a program of one's own; tests/data/relaying has such",
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
     ("docs/simulation-sharing.md", ""): MINUTES + "tests/sim/sharing",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",

@@ -33,7 +33,7 @@ from penstock.data.protocol import (
 )
 from penstock.data.serving.consumer_connection import ConsumerConnection
 from penstock.data.serving.group_reports import GroupReports
-from penstock.data.serving.worker import DataWorker
+from penstock.data.serving.worker import signer
 from penstock.data.transport import handshake
 from penstock.job.protocol import AGENT_PATH, LEASE_PATH, SESSION_PATH, SUMMARY_PATH
 from penstock.parameter_server.protocol import SERVER_PATH
@@ -234,12 +234,12 @@ def test_a_pipeline_is_opened_by_whom_its_signature_is_for(
     signed_with: str, by_group: bool, opened: bool
 ) -> None:
     """``JOB`` by group: somebody's data worker was handed what only the job's own may open."""
-    worker = DataWorker(token=JOB, group=GroupReports("g", 1, GROUP, lambda *_: set()))
+    group = GroupReports("g", 1, GROUP, lambda *_: set())
     packed = pack_pipeline(Pipeline(Plain(4), list, []), signed_with)
     blob = memoryview(packed.blob)
     connection = line(by_group=by_group)
     try:
-        token = worker._signer(connection, blob, packed.signature)
+        token = signer(JOB, group, connection, blob, packed.signature)
         if opened:
             assert isinstance(open_pipeline(blob, packed.signature, token), Pipeline)
         else:

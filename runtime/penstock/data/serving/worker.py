@@ -92,6 +92,15 @@ MAX_QUEUED: Final = 4096
 """Requests of one training process."""
 
 
+def signer(
+    own: str, group: GroupReports | None, line: ConsumerConnection, blob: memoryview, signature: Any
+) -> str:
+    """The token that a pipeline has to be signed with: the group's where it is another job's."""
+    if group is not None and (line.by_group or signed(group.token, blob, signature)):
+        return group.token
+    return own
+
+
 class DataWorker:
     """See the module's docstring."""
 
@@ -192,12 +201,7 @@ class DataWorker:
             self.reply(line, messages.OPENED, [digest, problem])
             return
         try:
-            token = self._token
-            # Of another job it is signed with the group's.
-            if (group := self._group) is not None and (
-                line.by_group or signed(group.token, blob, signature)
-            ):
-                token = group.token
+            token = signer(self._token, self._group, line, blob, signature)
             opened = open_pipeline(blob, signature, token, place=self._shared.empty)
             if isinstance(opened, SharedPipeline):
                 prepare(opened.pipeline, self._rank)
