@@ -26,6 +26,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from penstock.base.exit_codes import shell_code
 from penstock.base.listener import address_of, create_listener
 from penstock.base.logs import stderr_handler
 from penstock.base.parent_death import die_with_parent
@@ -282,7 +283,7 @@ async def run_program(
             task.cancel()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-    return code_of_program if code_of_program >= 0 else 128 - code_of_program
+    return shell_code(code_of_program)
 
 
 async def _check(plane: LocalDataPlane, choice: Choice) -> None:

@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 REAP_SECONDS: Final = 1.0
 KILL_ROUNDS: Final = 20
-SIGNALLED: Final = 128
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -35,11 +34,6 @@ def kill_group(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process and all of its group that are left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def shell_code(returned: int) -> int:
-    """An exit code as a shell has it: 128 + N when a signal N ended the process."""
-    return SIGNALLED - returned if returned < 0 else returned
 
 
 async def reap(awaited: Callable[[], Collection[int]]) -> None:

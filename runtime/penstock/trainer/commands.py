@@ -209,7 +209,8 @@ def _run(
     import asyncio
     import os
 
-    from penstock.base.enums import Compression, Sharding, ShareOrder
+    from penstock.base.enums import Compression, Partition, Sharding, ShareOrder
+    from penstock.crds import environment as names
     from penstock.data import interception, standalone
     from penstock.data.hooked import hooked
     from penstock.data.protocol import InputOptions
@@ -246,8 +247,9 @@ def _run(
     if share is not None and address is not None:
         raise typer.BadParameter("--share is for one machine; a job says input.share in its spec")
     if partition:
-        os.environ.update(_partition(partition))
-        if address is None and partition == "auto":
+        chosen = _partition(partition)
+        os.environ[names.PARTITION] = chosen.lower()
+        if address is None and chosen is Partition.AUTO:
             data_workers = data_workers or 0
     if save_batches is not None or load_batches is not None:
         os.environ.update(_saved(save_batches, load_batches))
@@ -297,13 +299,14 @@ def _run(
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
 
 
-def _partition(said: str) -> dict[str, str]:
-    """What a program, and its data workers, are told of it."""
-    from penstock.crds import environment as names
+def _partition(said: str) -> Any:
+    """What of a step may move."""
+    from penstock.base.enums import Partition
 
-    if said not in ("auto", "declared", "never"):
-        raise typer.BadParameter(f"--partition: {said}; give auto, declared or never")
-    return {names.PARTITION: said}
+    try:
+        return _member(Partition, "--partition", said, Partition.DECLARED)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _ranks(asked: str | None, command: list[str]) -> tuple[int, list[str]]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from penstock.base.exit_codes import SIGNALLED
 from penstock.job.protocol import Phase
 
 BROKEN_SECONDS: Final = 5.0
@@ -28,7 +29,6 @@ LEAVE_SECONDS: Final = 30.0
 """The same of a whole world, where ``grace_seconds`` is longer."""
 VERDICT_SECONDS: Final = 30.0
 """How long the trainer is waited for, when it is away, before a failure is this pod's own."""
-SIGNALLED: Final = 128
 UNFOUNDED: Final = 1
 """Exit code where no trainer can say what world there is."""
 

@@ -8,8 +8,9 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
+from penstock.base.exit_codes import shell_code
 from penstock.base.parent_death import die_with_parent
-from penstock.trainer.child_processes import kill_group, shell_code
+from penstock.trainer.child_processes import kill_group
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.trainer.child_processes import end_leftovers, kill_group, shell_code
+from penstock.base.exit_codes import shell_code
+from penstock.trainer.child_processes import end_leftovers, kill_group
 from penstock.trainer.launch.program import start
 from penstock.trainer.launch.world import ERROR_FILE, World
 
