@@ -7,16 +7,15 @@ wrong here ends it.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.data.child_program import end_of, signals_to, stop_program
 from penstock.data.cores import usable_cores
 from penstock.data.hooked import hooked
 from penstock.data.machine import machine
@@ -34,7 +33,6 @@ from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.profile import Profile
 
 POLL_SECONDS: Final = 0.1
-STOP_SECONDS: Final = 20.0
 _UNEQUAL: Final = 0.1
 _LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
 """Modules that start a program which is named behind them."""
@@ -77,52 +75,23 @@ def run_profiled(
         }
         began = time.monotonic()
         program = subprocess.Popen(command, env=hooked(environment))
-        with _signals_to(program):
+        with signals_to(program):
             while program.poll() is None and not record_files.is_finished(folder):
                 time.sleep(POLL_SECONDS)
             if program.poll() is None and wanted.stop:
-                _stop(program)
+                stop_program(program)
             try:
                 found: Profile | ProfileError = _profile(folder, command, wanted)
             except ProfileError as error:
                 found = error
             tell(_timed(found, time.monotonic() - began))
-            code = program.wait()
-    if wanted.stop and code in (-signal.SIGTERM, -signal.SIGKILL):
-        return 0
-    return code if code >= 0 else 128 - code
+            return end_of(program, stopped=wanted.stop)
 
 
 def _timed(found: Profile | ProfileError, seconds: float) -> Profile | ProfileError:
     if isinstance(found, ProfileError):
         return found
     return replace(found, keys={**found.keys, "seconds": f"{seconds:.1f}"})
-
-
-@contextmanager
-def _signals_to(program: subprocess.Popen[Any]) -> Iterator[None]:
-    """SIGTERM is the program's; Ctrl-C reaches it by itself, and its end is ours."""
-
-    def pass_on(number: int, frame: object) -> None:
-        program.send_signal(number)
-
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
-        signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None),
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _stop(program: subprocess.Popen[Any]) -> None:
-    program.terminate()
-    try:
-        program.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        program.kill()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ The program is a child with the same terminal and exit code as alone.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.crds import environment as names
+from penstock.data.child_program import end_of, signals_to, stop_program
 from penstock.data.hooked import INTERCEPT, hooked
 from penstock.data.torchpartition.looking import FOLDER, read
 
 POLL_SECONDS: Final = 0.1
-STOP_SECONDS: Final = 20.0
 
 
 def run_looked_at(
@@ -38,25 +37,10 @@ def run_looked_at(
     with tempfile.TemporaryDirectory(prefix="penstock-partition-") as folder:
         told = {**hooked(environ), INTERCEPT: "1", names.PARTITION: "auto", FOLDER: folder}
         program = subprocess.Popen(command, env=told, stdout=sys.stderr if quiet else None)
-        before = signal.signal(signal.SIGINT, lambda number, frame: None)  # the program's
-        try:
+        with signals_to(program):
             while stop and program.poll() is None and not read(Path(folder)):
                 time.sleep(POLL_SECONDS)
-            stopped = program.poll() is None and stop
-            if stopped:
-                _end(program)
-            code = program.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
-        found = read(Path(folder))
-    if stopped and code in (-signal.SIGTERM, -signal.SIGKILL):
-        return 0, found
-    return (code if code >= 0 else 128 - code), found
-
-
-def _end(program: subprocess.Popen[Any]) -> None:
-    program.terminate()
-    try:
-        program.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        program.kill()
+            if stopped := stop and program.poll() is None:
+                stop_program(program)
+            code = end_of(program, stopped=stopped)
+        return code, read(Path(folder))
