@@ -11,6 +11,7 @@ known to be absent.
 from __future__ import annotations
 
 import ctypes
+import operator
 import random
 import sys
 from dataclasses import dataclass
@@ -84,3 +85,20 @@ def set_generator_states(states: list[Any]) -> None:
     _numpy.set(states[1])
     if len(states) > 2:  # PyTorch was there
         sys.modules["torch"].set_rng_state(states[2])
+
+
+class Draws:
+    """Whether the process's generators are drawn from, between this and the question."""
+
+    def __init__(self) -> None:
+        self._before = _compared()
+
+    def seen(self) -> bool:
+        """Whether they stand elsewhere; one that was loaded meanwhile does not count."""
+        return any(map(operator.ne, self._before, _compared()))
+
+
+def _compared() -> list[Any]:
+    python, numpy, *others = generator_states()
+    kept = [numpy.raw or repr(numpy.whole), *map(numpy.whole.get, ("has_gauss", "gauss"))]
+    return [python, kept, *(state.numpy().tobytes() for state in others)]

@@ -17,8 +17,8 @@ import torch
 
 from penstock.data.batch_difference import first_difference
 from penstock.data.errors import NotPortableError
+from penstock.data.generator_states import Draws
 from penstock.data.offloading.arguments import Argument, fill, version
-from penstock.data.offloading.frozen import Draws
 from penstock.data.offloading.portable import PortableFunction
 from penstock.data.offloading.surroundings import Surroundings, place
 from penstock.data.transport.batch_codec import Packer

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import torch
 
-from penstock.data.generator_states import generator_states
 from penstock.data.offloading.arguments import version
 from penstock.data.offloading.reachable import Reachable
 
@@ -124,24 +123,6 @@ class _Quick:
             list(map(_TRAINING, self._modules)),
             list(map(id, itertools.chain.from_iterable(groups))),
         )
-
-
-class Draws:
-    """Whether the process's generators are drawn from, between this and the question."""
-
-    def __init__(self) -> None:
-        self._before = _generators()
-
-    def seen(self) -> bool:
-        """Whether they stand elsewhere."""
-        return _generators() != self._before
-
-
-def _generators() -> list[Any]:
-    states = generator_states()
-    python, numpy = states[0], states[1]
-    kept = [numpy.raw or repr(numpy.whole), *map(numpy.whole.get, ("has_gauss", "gauss"))]
-    return [python, kept, *(state.numpy().tobytes() for state in states[2:])]
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, bool, int]:

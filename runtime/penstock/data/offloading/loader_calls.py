@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from penstock.data.errors import PipelineTooLargeError
+from penstock.data.generator_states import Draws
 from penstock.data.offloading.arguments import Argument, BatchParts, has_leaf, leaves_of
 from penstock.data.offloading.batch_calls import (
     DRAWS,
@@ -33,7 +34,7 @@ from penstock.data.offloading.batch_calls import (
     tensors_in,
     versions,
 )
-from penstock.data.offloading.frozen import Draws, Frozen
+from penstock.data.offloading.frozen import Frozen
 from penstock.data.offloading.pace import Pace
 from penstock.data.offloading.portable import pack_function
 from penstock.data.offloading.surroundings import Surroundings

@@ -68,9 +68,8 @@ class Sent:
         self.others = len(others)
         self.prefix = prefix_of(planned, others)
         self.plan = planned
-        blob = dumps_within(self.prefix, MAX_PIPELINE_BYTES)
-        self.expected = Expected(planned, frozen, blob)
-        function = PortableFunction(blob, None)
+        function = PortableFunction(dumps_within(self.prefix, MAX_PIPELINE_BYTES), None)
+        self.expected = Expected(planned, frozen, function)
         self.digest = function.digest
         whole, none = Built(tuple, (), (Leaf(()),)), Built(dict, (), ())
         self.call = BatchCall(next(_numbers), function, whole, none, Surroundings.here())

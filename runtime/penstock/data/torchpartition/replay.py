@@ -11,7 +11,6 @@ rest of the step is then as without any partition.
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from penstock.data.offloading.arguments import version
 from penstock.data.offloading.batch_calls import difference
+from penstock.data.offloading.portable import PortableFunction
 from penstock.data.partition.graph import Trait
 from penstock.data.torchpartition.observation.deferred import (
     Deferred,
@@ -73,8 +73,8 @@ class Expected:
         reading: names of functions that were seen to write to nothing.
     """
 
-    def __init__(self, planned: Plan, frozen: FrozenModules, sent: bytes) -> None:
-        """``sent``: the prefix as it was pickled."""
+    def __init__(self, planned: Plan, frozen: FrozenModules, sent: PortableFunction) -> None:
+        """``sent``: the prefix, as it travels."""
         self._sent = sent
         self._opened: Prefix | None = None
         recording = planned.recording
@@ -106,9 +106,10 @@ class Expected:
     def variant_as_sent(self, place: int) -> Variant:
         """With all weights and constants as they were, whatever became of them."""
         if self._opened is None:
-            self._opened = pickle.loads(self._sent)  # noqa: S301 - pickled by this process
-        found: Variant = self._opened.variants[place]
-        return found
+            opened = self._sent.open()
+            assert isinstance(opened, Prefix), "it was packed"
+            self._opened = opened
+        return self._opened.variants[place]
 
     def changed(self) -> str:
         """Which module or tensor has other numbers than it had, by all bytes; "": none."""

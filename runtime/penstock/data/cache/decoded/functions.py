@@ -10,22 +10,18 @@ whose result differs once by a bit, is called as ever from then on, and one line
 from __future__ import annotations
 
 import logging
-import operator
 import os
-import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
-
-import numpy as np
 
 from penstock.data.cache.decoded.exchange import Client, ResultExchange
 from penstock.data.cache.decoded.identity import function_digest
 from penstock.data.cache.decoded.results import decoded, encoded
 from penstock.data.cache.policy import key_of
 from penstock.data.errors import DataError
+from penstock.data.generator_states import Draws
 from penstock.data.stages import datasets_of
 
 logger = logging.getLogger(__name__)
@@ -128,24 +124,16 @@ class KeptFunction:
     def _made_still(self, file: Any) -> tuple[Any, str | None]:
         """A result, and what is wrong with the function."""
         with self._one.bypassed():
-            before = _generators()
+            draws = Draws()
             made = self.function(file)
-            same = all(map(operator.eq, before, _generators()))
-        return made, None if same else "it draws random numbers"
+            seen = draws.seen()
+        return made, "it draws random numbers" if seen else None
 
     def _leave(self, why: str) -> None:
         if self._digest is not None or not self._made:
             name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
             logger.warning("the results of %s are not kept, it is called as ever: %s", name, why)
         self._digest = None
-
-
-def _generators() -> tuple[Any, ...]:
-    """Where the generators that datasets draw from stand."""
-    torch = sys.modules.get("torch")
-    known, words, *rest = np.random.get_state()
-    drawn = None if torch is None else torch.default_generator.get_state().numpy().tobytes()
-    return random.getstate(), (known, np.asarray(words).tobytes(), *rest), drawn
 
 
 def _is_still(file: Any, before: os.stat_result) -> bool:

@@ -21,8 +21,8 @@ from typing import Any, Final
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from penstock.data.generator_states import Draws
 from penstock.data.offloading.arguments import version
-from penstock.data.offloading.frozen import Draws
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition.graph import Trait
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors
