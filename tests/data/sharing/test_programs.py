@@ -189,7 +189,12 @@ def test_programs_of_other_batch_sizes_share_in_free_order(group: Group) -> None
 @pytest.mark.slow
 def test_all_batches_of_a_common_order_are_the_same(group: Group) -> None:
     options = ("--share-order", "common")
-    programs = [group.start("--workers", "1", options=options) for _ in range(2)]
+    go = group.script.with_name("go")  # they run at the same time, whenever each has loaded
+    arguments = ("--workers", "1", "--wait-for", str(go))
+    programs = [group.start(*arguments, options=options) for _ in range(2)]
+    for program in programs:
+        trains(program)
+    go.touch()
     seen = [result(program)[0] for program in programs]
     for one in seen:
         exact(one)
