@@ -235,8 +235,13 @@ def _head(job: Json, known: Job | None, now: float) -> RenderableType:
     signature = spec.get("signature") or {}
     fact("Signature", ", ".join(f"{name} {value}" for name, value in signature.items()))
     counts = status.get("replicas") or {}
-    made: Json = {role: {} for role, of in counts.items() if of.get("desired") or of.get("created")}
-    for role, of in (spec["replicaSpecs"] | made | spec["replicaSpecs"]).items():
+    declared: Json = spec["replicaSpecs"]
+    made: Json = {
+        role: {}
+        for role, of in counts.items()
+        if role not in declared and (of.get("desired") or of.get("created"))
+    }
+    for role, of in (declared | made).items():
         there = counts.get(role) or {}
         fixed = of.get("replicas")
         bound = f"fixed at {fixed}" if fixed else _bounds(of)

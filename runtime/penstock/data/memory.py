@@ -23,6 +23,9 @@ ROOM_SHARE: Final = 0.8
 """The part of the free memory that is counted on, for batches or for pages of files: programs grow,
 and samples differ in size."""
 
+SHARED_SHARE: Final = 4
+"""This part of the memory is kept for jobs that share batches, where nobody says how much."""
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:

@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from penstock.base.enums import ShareOrder
 from penstock.base.log_limit import LogLimit
 from penstock.crds import environment as names
-from penstock.data.memory import read_memory
+from penstock.data.memory import SHARED_SHARE, read_memory
 from penstock.data.outliving import ProcessId
 from penstock.data.processes import cpu_seconds
 from penstock.data.protocol import InputOptions, ShareOptions
@@ -50,8 +50,6 @@ MAX_LINE: Final = 1 << 18
 MAX_MEMBERS: Final = 256
 MAX_NEWCOMERS: Final = 32
 """That have not said what they want; the oldest goes for another, and asks again if it is one."""
-WINDOW_SHARE: Final = 4
-"""This part of the memory all data workers together keep, where nobody says how much."""
 
 
 class _State(NamedTuple):
@@ -188,7 +186,7 @@ class Keeper:
     async def _begin(self, count: int, options: InputOptions) -> LocalDataPlane:
         state = self._state()
         assert options.share is not None, "members of a group say which"
-        window = options.share.window_bytes or read_memory().limit // WINDOW_SHARE // max(1, count)
+        window = options.share.window_bytes or read_memory().limit // SHARED_SHARE // max(1, count)
         share = options.share.model_copy(update={"window_bytes": max(1, window)})
         self._token = state.token
         environ = {**os.environ, names.JOB_TOKEN: state.token}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 import time
 from collections.abc import Callable
@@ -81,3 +82,9 @@ def open_below(path: str, file: str) -> int:
 def plain_name(file: str) -> bool:
     """Whether a name stays below what it is relative to, but for links."""
     return bool(file) and not file.startswith("/") and ".." not in file.split("/")
+
+
+def user_of(sock: socket.socket) -> int:
+    """The user whose process is at the other end of a Unix socket."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], "little")

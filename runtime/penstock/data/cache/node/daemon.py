@@ -32,9 +32,10 @@ from penstock.data.cache.node.checks import (
     readable_by_all,
     readable_key,
     same_file,
+    user_of,
 )
 from penstock.data.cache.node.contents import Contents
-from penstock.data.cache.node.results import KeptResults, user_of
+from penstock.data.cache.node.results import KeptResults
 from penstock.data.cache.node.shelves import Held
 from penstock.data.cache.observed import TIMED
 from penstock.data.cache.peers import Peers

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.data.cache import messages
 from penstock.data.cache.index import part_of
-from penstock.data.cache.node.checks import readable_key
+from penstock.data.cache.node.checks import readable_key, user_of
 from penstock.data.cache.node.contents import Contents
 from penstock.data.cache.policy import Key, Verdict
 from penstock.data.errors import FrameError
@@ -39,7 +39,7 @@ class KeptResults:
             FrameError: the program asks for nothing that there is.
         """
         _, path, digest, *more = values
-        if type(digest) is not bytes or not 0 < len(digest) <= 64:
+        if not 0 < len(digest) <= 64:
             raise FrameError("a digest that is none")
         of = readable_key(asked.descriptors[0])
         if asked.kind == messages.DECODED:
@@ -47,8 +47,8 @@ class KeptResults:
             self._give(key, of, path, more[0], send)
             return
         size, crc = more
-        if type(size) is not int or type(crc) is not int or size < 1:
-            raise FrameError(f"a result of {str(size)[:100]} bytes")
+        if size < 1:
+            raise FrameError(f"a result of {size} bytes")
         if of is not None:
             self._take(sock, _key(of, digest, user_of(sock), size), crc, path, send)
         send(messages.OWN, [False, True])
@@ -109,9 +109,3 @@ def _key(of: Key, digest: bytes, user: int, size: int) -> Key:
         int.from_bytes(part, "little") >> 1 for part in (piece[:8], piece[8:], version)
     )
     return Key(device, inode, size, when)
-
-
-def user_of(sock: socket.socket) -> int:
-    """The user whose process is at the other end of a Unix socket."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(credentials[4:8], "little")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.data.errors import DataError, FrameError
 from penstock.data.ledger import derive_seed
-from penstock.data.memory import read_memory
+from penstock.data.memory import SHARED_SHARE, read_memory
 from penstock.data.protocol import SharedTotals
 from penstock.data.serving.consumer_connection import ConsumerConnection, Request
 from penstock.data.serving.shared.collate_guard import CollateGuard, apart
@@ -23,8 +23,6 @@ from penstock.data.sharing.pool import SharingError
 
 MAX_SHARED: Final = 16
 """Datasets that jobs share at once; one of which nobody is to get anything makes room."""
-WINDOW_SHARE: Final = 4
-"""This part of its memory a data worker keeps for those who share, where nobody says how much."""
 
 Samples = FreeSamples | CommonSamples
 
@@ -105,7 +103,7 @@ class SharedPools:
             if idle is None:
                 raise DataError(f"{MAX_SHARED} datasets are shared here already")
             self._forget(idle)
-        self._window = pipeline.window_bytes or max(1, read_memory().limit // WINDOW_SHARE)
+        self._window = pipeline.window_bytes or max(1, read_memory().limit // SHARED_SHARE)
         if pipeline.common:
             found = CommonSamples(pipeline, self._window)
         else:
