@@ -8,13 +8,15 @@ a sample goes through the list more than once, as for two views of a picture, ea
 own.
 
 Nothing is wrapped: the list of transforms is replaced by one that seeds between its items while a
-sample is made, and is an ordinary list to everybody else, in a pickle or a copy too. What composes
-in another way is one stage, and so are datasets that fetch a batch at once.
+sample is made, and after the last of them, so that what a dataset draws later does not depend on
+them either. It is an ordinary list to everybody else, in a pickle or a copy too. What composes in
+another way is one stage, and so are datasets that fetch a batch at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.data.seeding import seed_stage, times_begun
@@ -33,12 +35,31 @@ class SeededStages(list[Any]):
     def __init__(self, transforms: list[Any], first: int) -> None:
         super().__init__(transforms)
         self._first = first
+        self._end: tuple[int, Callable[..., Any]] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         first = self._first + times_begun(self._first) * _TIMES_APART
         for number, transform in enumerate(super().__iter__()):
+            if self._end is not None and number == self._end[0]:
+                break
             seed_stage(first + number)
             yield transform
+        if self._end is not None:
+            yield self._end[1]
+        seed_stage(first + len(self))
+
+    @contextmanager
+    def ended(self, before: int, by: Callable[..., Any]) -> Iterator[None]:
+        """Have a sample go through those before ``before`` alone, and then through ``by``."""
+        self._end = before, by
+        try:
+            yield
+        finally:
+            self._end = None
+
+    def rest(self, begin: int) -> list[tuple[int, Any]]:
+        """Those from ``begin`` on, with the number of each for `seed_stage`, first time round."""
+        return [(self._first + begin + at, one) for at, one in enumerate(self[begin:])]
 
     def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
         return list, (self[:],)
@@ -57,6 +78,26 @@ def seed_stages(dataset: Any) -> int:
         if type(transforms) is list and transforms:
             compose.transforms = SeededStages(transforms, found * _STAGES_APART)
     return found
+
+
+def seeded_lists(dataset: Any) -> list[SeededStages]:
+    """The lists of a dataset whose stages are seeded, each once."""
+    found = {id(one.transforms): one.transforms for one in _composing(dataset)}
+    return [one for one in found.values() if isinstance(one, SeededStages)]
+
+
+def names_of(transforms: list[Any], taken: set[str] | None = None) -> list[str]:
+    """What each of a list of transforms is called; ``taken``: by others, and then by these too."""
+    names: list[str] = []
+    taken = set() if taken is None else taken
+    for transform in transforms:
+        plain = getattr(transform, "__name__", None) or type(transform).__name__
+        name, number = plain, 2
+        while name in taken:
+            name, number = f"{plain} ({number})", number + 1
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def composed(dataset: Any) -> list[Any]:

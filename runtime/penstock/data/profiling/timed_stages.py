@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.data.stages import composed
+from penstock.data.stages import composed, names_of
 
 EVERY: Final = 8
 MOST_STAGES: Final = 32
@@ -67,12 +67,5 @@ def time_stages(dataset: Any, times: StageTimes) -> None:
     """Have the composed transforms of a dataset timed; what is composed in another way is not."""
     taken: set[str] = set()
     for compose in composed(dataset):
-        names = []
-        for transform in compose.transforms:
-            plain = getattr(transform, "__name__", None) or type(transform).__name__
-            name, number = plain, 2
-            while name in taken:
-                name, number = f"{plain} ({number})", number + 1
-            taken.add(name)
-            names.append(name)
+        names = names_of(compose.transforms, taken)
         compose.transforms = TimedStages(compose.transforms, names, times)
