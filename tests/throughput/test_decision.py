@@ -19,7 +19,7 @@ from penstock.throughput.decision.sizing import Seen, correct, fastflow_number
 from penstock.throughput.decision.what_if import helps, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.capacity import Placement, bounds, remote_cores_rate
-from penstock.throughput.limits.cut import cuts_of, split
+from penstock.throughput.limits.cut import carried_out, cuts_of, split
 from penstock.throughput.profiles.profile import Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from tests.throughput.programs import a_profile, profiles, resources
@@ -58,12 +58,41 @@ def test_no_share_is_better_than_the_best(
 
 @settings(max_examples=30)
 @given(profiles(), resources())
-def test_only_whole_batches_are_moved_where_nobody_offers_another_cut(
+def test_only_what_is_carried_out_is_moved_where_nobody_offers_another_cut(
     profile: Profile, limits: Resources
 ) -> None:
     found, free = decide(profile, limits), decide(profile, limits, cuts=cuts_of(profile.stages))
-    assert not found.moves or found.chosen.placement.cut.name == "whole batch"
+    assert not found.moves or found.chosen.placement.cut in carried_out(profile.stages)
     assert free.chosen.rate >= found.chosen.rate * 0.99
+
+
+def test_what_is_carried_out_ends_with_a_batch_or_in_front_of_what_makes_one() -> None:
+    opaque = replace(a_profile().stages[1], name="late", bytes_out=600e3)
+    names = [cut.name for cut in carried_out((*a_profile().stages, opaque))]
+    assert names == [
+        "whole batch",
+        "from collate on local",
+        "from ToTensor on local",
+        "from decode on local",
+    ]
+    assert [cut.name for cut in carried_out(a_profile().stages[:3])] == ["whole batch"]
+    unknown = [replace(stage, bytes_out=0.0) for stage in a_profile().stages[:3]]
+    assert len(carried_out((*unknown, a_profile().stages[3]))) == 1
+
+
+def test_where_bytes_bind_the_program_makes_what_is_four_times_as_large() -> None:
+    """50 MB/s bring 83 samples/s as floats, and 333 as bytes; the program makes 1 ms of each."""
+    stages = [*a_profile().stages]
+    stages[2] = replace(stages[2], cpu_seconds=0.001)
+    profile = a_profile(stages=tuple(stages), resources=replace(SLOW, workers=0, data_workers=0))
+    thin = replace(SLOW, workers=0, network_bytes_per_second=50e6)
+    found = decide(profile, thin)
+    assert found.chosen.placement.cut.name == "from ToTensor on local"
+    assert found.chosen.rate == pytest.approx(1 / (0.1 / 32 + 0.0012))
+    whole = decide(profile, thin, cuts=carried_out(stages)[:1])
+    assert whole.chosen.rate == pytest.approx(50e6 / 600e3)
+    wide = decide(profile, replace(thin, network_bytes_per_second=1e9))
+    assert wide.chosen.placement.cut.name == "whole batch"
 
 
 def test_no_more_is_moved_than_brings_something() -> None:

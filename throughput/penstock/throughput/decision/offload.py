@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds
-from penstock.throughput.limits.cut import Cut, cuts_of, split, whole_batch
+from penstock.throughput.limits.cut import Cut, carried_out, cuts_of, split
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
 
@@ -84,7 +84,7 @@ def decide(
     Args:
         profile: of the program.
         limits: what it has, with as many data workers as it may get.
-        cuts: to choose from; default: whole batches alone, which is what data workers make.
+        cuts: to choose from; default: all that data workers carry out.
         least_gain: below it nothing is moved.
         headroom: how much more than the goal everything that depends on the share could do.
     """
@@ -93,7 +93,7 @@ def decide(
     without = Candidate(HERE, 0, min(found.values()), 0.0, 0.0)
     if not limits.data_workers:
         return Decision(without, without.rate, None, binding(found), "no data worker may be had")
-    possible = whole_batch(profile.stages) if cuts is None else cuts
+    possible = carried_out(profile.stages) if cuts is None else cuts
     cheapest = [one for cut in possible if (one := _cheapest(profile, limits, cut, 0.0))]
     best = max([one.rate for one in cheapest], default=0.0)
     goal = best * (1 - NEAR_BEST)

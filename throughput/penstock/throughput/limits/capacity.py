@@ -46,11 +46,12 @@ def bounds(
     receive = transport.receive_cpu_seconds * parts.bytes_in
     send_out = transport.send_cpu_seconds * parts.bytes_out
     here = (1 - share) * cpu + share * (parts.local_cpu + receive + send_out)
+    taking = profile.hand_over_seconds / profile.batch_size + share * parts.in_program
     found = {
-        "accelerator": 1 / (loop + profile.hand_over_seconds / profile.batch_size),
+        "accelerator": 1 / (loop + taking),
         "cores": _per(resources.cores, here + profile.step_cores * loop),
     }
-    stay = (1 - share) * busy + share * (parts.local_cpu + parts.local_blocked)
+    stay = (1 - share) * busy + share * (parts.local_cpu + parts.local_blocked - parts.in_program)
     if resources.workers:
         found["workers"] = _per(resources.workers, stay)
     else:  # the training makes them itself, and does not train meanwhile

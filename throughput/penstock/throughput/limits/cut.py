@@ -47,9 +47,18 @@ def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
     return found
 
 
-def whole_batch(stages: Sequence[StageCost]) -> list[Cut]:
-    """The one cut that data workers carry out; none where its size is not known."""
-    return [cut for cut in cuts_of(stages) if cut.first == 0 and cut.last == len(stages)]
+def carried_out(stages: Sequence[StageCost]) -> list[Cut]:
+    """The cuts that data workers carry out, as far as what goes over the network is known.
+
+    They are the whole batch, and every beginning of a sample's way: the program itself then makes
+    the rest, and collates.
+    """
+    return [
+        cut
+        for cut in cuts_of(stages)
+        if cut.first == 0
+        and (cut.last == len(stages) or any(one.kind == "collate" for one in stages[cut.last :]))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,7 @@ class Split:
 
     Attributes:
         local_cpu, local_blocked: of what stays, for a sample that is made elsewhere.
+        in_program: of these, what the training does itself: the end of what others have begun.
         remote_cpu, remote_blocked: of what moves.
         bytes_in: that come from the data workers.
         bytes_out: that go to them first.
@@ -69,12 +79,14 @@ class Split:
     remote_blocked: float
     bytes_in: float
     bytes_out: float
+    in_program: float = 0.0
 
 
 def split(stages: Sequence[StageCost], cut: Cut) -> Split:
     """The costs on either side of a cut."""
     moved = stages[cut.first : cut.last]
     stay = [*stages[: cut.first], *stages[cut.last :]]
+    begun = moved and not cut.first
     return Split(
         local_cpu=sum(stage.cpu_seconds for stage in stay),
         local_blocked=sum(stage.blocked_seconds for stage in stay),
@@ -82,4 +94,5 @@ def split(stages: Sequence[StageCost], cut: Cut) -> Split:
         remote_blocked=sum(stage.blocked_seconds for stage in moved),
         bytes_in=moved[-1].bytes_out if moved else 0.0,
         bytes_out=stages[cut.first - 1].bytes_out if moved and cut.first else 0.0,
+        in_program=sum(stage.seconds for stage in stay) if begun else 0.0,
     )
