@@ -34,6 +34,7 @@ PINNED_WRITES: Final = "PENSTOCK_PINNED_WRITES"  # set by users: 1: workers writ
 STEP_LOG: Final = "PENSTOCK_STEP_LOG"  # set by users: folder of the step logs
 DATA_STAGE: Final = "PENSTOCK_DATA_STAGE"  # of a data worker: 1 runs batched stages; absent: 0
 DATA_SHARE: Final = "PENSTOCK_DATA_SHARE"  # for measurements: share of batches, 0 to 1
+DATA_CUT: Final = "PENSTOCK_DATA_CUT"  # set by users: stage in front of which data workers end
 SAVE_BATCHES: Final = "PENSTOCK_SAVE_BATCHES"  # folder for the first epoch of each DataLoader
 LOAD_BATCHES: Final = "PENSTOCK_LOAD_BATCHES"  # folder with saved batches, in place of DataLoaders'
 WEIGHTS_DIR: Final = "PENSTOCK_WEIGHTS_DIR"  # set by users: a node's folder for weights

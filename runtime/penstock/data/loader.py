@@ -27,6 +27,7 @@ from penstock.data.consuming.batch_stream import (
     options_of,
 )
 from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.cut_chooser import CutChooser
 from penstock.data.consuming.process import consumer_of_process
 from penstock.data.ledger import (
     BucketOrder,
@@ -113,6 +114,7 @@ class Loader:
         self._options = StreamOptions(guarantee=guarantee, skip_bad=skip_bad)
         self._epoch = 0
         self._position = 0
+        self._chooser = CutChooser()
         self._stream: BatchStream | None = None
         self.quarantine: list[BadSample] = []
         """Samples that were left out, with ``skip_bad``."""
@@ -135,7 +137,14 @@ class Loader:
         self._position = 0
         self._stream = BatchStream(
             consumer,
-            Source(self._pipeline, b"", lambda: pack_pipeline(self._pipeline, token), at_once=True),
+            Source(
+                self._pipeline,
+                b"",
+                lambda: pack_pipeline(self._pipeline, token),
+                at_once=True,
+                pack_cut=lambda head: pack_pipeline(head, token),
+                chooser=self._chooser,
+            ),
             derive_seed(self._seed, epoch),
             BatchId(self._group, self._index, epoch, start),
             self._indices(epoch, start),

@@ -21,6 +21,8 @@ from typing import Any, Final, Self
 from penstock.base.enums import Guarantee, Sharding
 from penstock.data.complaints import Complaints
 from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.cut_chooser import CutChooser
+from penstock.data.consuming.late_work import LateWork
 from penstock.data.consuming.process import pool_of_process
 from penstock.data.errors import BadSampleError, NotPortableError
 from penstock.data.local.workers import LocalOptions, LocalWorkers
@@ -29,7 +31,6 @@ from penstock.data.pipeline import (
     BatchId,
     PackedPipeline,
     Pipeline,
-    Unfinished,
     position_of,
 )
 from penstock.data.protocol import InputOptions
@@ -92,6 +93,8 @@ class Source:
         at_once: it is packed when the stream begins, and not when the first data worker comes: that
             is spared a program that has none, since packing a large dataset takes seconds.
         sent: what ``pack`` packs, where that is another than the program's own.
+        pack_cut: packs what makes the beginnings of samples alone; None: it is never cut.
+        chooser: decides where it is cut, unless the environment says; None: nobody does.
     """
 
     pipeline: Pipeline | StreamPipeline
@@ -99,6 +102,8 @@ class Source:
     pack: Callable[[], PackedPipeline]
     at_once: bool = False
     sent: Pipeline | StreamPipeline | None = None
+    pack_cut: Callable[[Pipeline], PackedPipeline] | None = None
+    chooser: CutChooser | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -114,30 +119,6 @@ class Source:
         sent = self.sent or self.pipeline
         has_device = any(device != CPU for device in self.devices)
         return sent.boundary if has_device and isinstance(sent, Pipeline) else None
-
-
-class _LateStages:
-    """The stages that nobody was there to run are the program's."""
-
-    def __init__(self, pipeline: Pipeline | StreamPipeline, seed: int) -> None:
-        self._pipeline, self._seed = pipeline, seed
-        self._indices: dict[int, Any] = {}  # of steps that the program has not got, in order
-
-    def note(self, step: int, indices: Any) -> None:
-        """A step comes into view."""
-        self._indices[step] = indices
-
-    def finish(self, step: int, batch: Any, then: Callable[[Any], Any] | None) -> Any:
-        """A step's batch, whole; ``then``: what is done with each that comes."""
-        for old in [one for one in self._indices if one < step]:
-            del self._indices[old]
-        if not isinstance(batch, Unfinished):
-            return batch
-        assert isinstance(self._pipeline, Pipeline), "a stream has no stages"
-        indices = self._indices[step]
-        with preserved():
-            whole = self._pipeline.finish(self._seed, indices, batch.batch, batch.begin)
-        return whole if then is None else then(whole)
 
 
 def start_local_workers(
@@ -208,6 +189,9 @@ class BatchStream:
         self._keeps_local = keeps_local
         self._describe = describe
         self._closed = False
+        has_late = source.until is not None or source.pack_cut is not None
+        late = (source.pipeline, seed, source.pack, source.pack_cut, source.chooser)
+        self._late = LateWork(*late) if has_late else None
         self._pool = pool_of_process() if consumer is None else consumer.pool
         expected = consumer is not None and (source.at_once or consumer.expects_workers)
         told = QueueOptions(
@@ -226,7 +210,6 @@ class BatchStream:
             until=source.until,
             devices=source.devices,
         )
-        self._late = _LateStages(source.pipeline, seed) if source.until is not None else None
         self.queue = self._pool.open(told)
         if expected and told.packed is None:
             self.queue.portable = False
@@ -238,7 +221,7 @@ class BatchStream:
 
     def _pack(self) -> PackedPipeline | None:
         try:
-            return self._source.pack()
+            return self._source.pack() if self._late is None else self._late.pack()
         except NotPortableError as error:
             dataset = type(self._source.pipeline.dataset).__qualname__
             text = f"is not served by data workers, all else is as without them: {error}"
@@ -247,6 +230,8 @@ class BatchStream:
 
     def _tend(self) -> bool:
         """What is to be done now and then; whether local workers make what nobody has."""
+        if self._late is not None:
+            self._late.tend(self._pool, self.queue, self._pack)
         if self.queue.wants_packed:
             self._pool.provide(self.queue, self._pack())
         return self._local is not None and self._local.keep()
@@ -260,7 +245,7 @@ class BatchStream:
             self._window.end()
         else:
             if self._late is not None:
-                self._late.note(self._window.fed, indices)
+                self._late.note(self._window.fed, indices, self._window.position)
             self._window.feed(indices)
 
     @property
@@ -308,7 +293,11 @@ class BatchStream:
                 continue
             made = need is None
             if made and self._late is not None:
-                batch = self._late.finish(self._window.position - 1, batch, self.queue.finish)
+                began, step = time.perf_counter(), self._window.position - 1
+                made, batch = self._late.finish(step, batch, self.queue.finish)
+                if not made:
+                    made, batch = self._make_whole(step, batch, [])
+                self._pool.counts.waited_seconds += time.perf_counter() - began
             if need is Need.MAKE:
                 self._clock.begin()  # the wait for whoever had it before is counted
                 made, batch = self._make_here(*batch)
@@ -338,10 +327,15 @@ class BatchStream:
     def _make_here(self, indices: Any, failures: list[Failure]) -> tuple[bool, Any]:
         """Make a batch in this process; False when there is none because all samples were bad."""
         raised = next((failure.error for failure in failures if failure.error), b"")
-        if raised and not self._skip_bad:
+        try:
+            if raised and not self._skip_bad:
+                raise unpack_raised(raised)
+            return self._make_whole(self._window.position, indices, failures)
+        finally:
             self.queue.made_here()
-            raise unpack_raised(raised)
-        name = self._batch._replace(step=self._window.position)
+
+    def _make_whole(self, step: int, indices: Any, failures: list[Failure]) -> tuple[bool, Any]:
+        name = self._batch._replace(step=step)
         bad: list[Any] = []
         try:
             with preserved():
@@ -351,8 +345,6 @@ class BatchStream:
         except Exception as error:
             explain(error, self._describe(name), indices, failures)
             raise
-        finally:
-            self.queue.made_here()
         for index, raised in bad:
             trace = "".join(traceback.format_exception(raised, limit=-20))
             self._leave_out(BadSample(name, index, repr(raised), trace))
@@ -400,9 +392,6 @@ class BatchStream:
         self._closed = True
         self._clock.close()
         self._pool.close(self.queue.number)
-        self._end_local()
-
-    def _end_local(self) -> None:
         if self._local is not None and not self._keeps_local:
             self._local.stop()
 
@@ -411,7 +400,8 @@ class BatchStream:
         if not self._closed:
             self._closed = True
             self._pool.abandon(self.queue.number)
-            self._end_local()
+            if self._local is not None and not self._keeps_local:
+                self._local.stop()
 
 
 def _ignore(taken: int) -> None:

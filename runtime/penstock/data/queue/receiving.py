@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.data.cuts.head import is_marked
 from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.making import Cost
@@ -270,11 +271,11 @@ def _bytes_of(root: Any, size: int) -> Any:
 
 
 def _finish(batch: Any, finish: Callable[[Any], Any] | None, *, pickled: bool) -> Any:
-    """What has arrived, as the program gets it.
+    """What has arrived, as the program gets it, or as it is where that is to go on with it.
 
     Raises:
         Exception: whatever the program's own classes raise, or the device.
     """
     if pickled:
         batch = put_together(batch)
-    return batch if finish is None else finish(batch)
+    return batch if finish is None or is_marked(batch) else finish(batch)

@@ -143,6 +143,15 @@ class WorkerPool:
             queue.packed, queue.wants_packed, queue.portable = packed, False, packed is not None
             self.makers.request(queue)
 
+    def replace(self, queue: BatchQueue, packed: PackedPipeline | None) -> None:
+        """`provide` another in the place of one that they have: what is not begun is given back."""
+        makers = self.makers
+        with makers.lock:
+            for link in makers.links.values():
+                if not link.local and queue.window.unmade_by(link.name):
+                    link.drop(queue.number)
+            self.provide(queue, packed)
+
     def pass_over(self, queue: BatchQueue, seconds: float) -> None:
         """Ask others for what was asked, so long ago, of data workers that stand still.
 

@@ -35,13 +35,17 @@ class PersistentPipeline:
             NotPortableError: the dataset was changed meanwhile, or cannot be packed.
         """
         if self._packed is None:
-            if not _same(self._before, _attributes(self._dataset)):
-                raise NotPortableError(
-                    "persistent_workers=True: its dataset was changed after they began, and they "
-                    "have it as it was"
-                )
-            self._packed = pack()
+            self._packed = self.pack_cut(pack)
         return self._packed
+
+    def pack_cut(self, pack: Callable[[], PackedPipeline]) -> PackedPipeline:
+        """What ``pack`` gives now, which ends elsewhere than the loader's own; raises as `pack`."""
+        if not _same(self._before, _attributes(self._dataset)):
+            raise NotPortableError(
+                "persistent_workers=True: its dataset was changed after they began, and they "
+                "have it as it was"
+            )
+        return pack()
 
 
 def _attributes(dataset: Any) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ from penstock.data.consuming.batch_stream import (
     start_local_workers,
 )
 from penstock.data.consuming.consumer import Consumer
+from penstock.data.consuming.cut_chooser import CutChooser
 from penstock.data.consuming.iterable_stream import IterableStream
 from penstock.data.consuming.process import consumer_of_process, job_token, number_in
 from penstock.data.consuming.shared_stream import SharedStream
@@ -183,6 +184,7 @@ class Epochs:
         self.persistent: PersistentPipeline | None = None  # of such
         self.base_seed: int | None = None  # of such
         self.calls: LoaderWork | None = None  # with its batches
+        self._chooser = CutChooser()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a loader, in this process or another, begins with an epoch of its own."""
@@ -404,10 +406,16 @@ class Epochs:
                 too_large.append(str(error))
                 raise
 
-        pack, persistent = pack_now, self.persistent
+        def pack_head(head: Pipeline) -> PackedPipeline:
+            return pack_pipeline(head, token)
+
+        pack, pack_cut, persistent = pack_now, pack_head, self.persistent
         if persistent is not None and local is not None and local is self.local:
             pack = lambda: persistent.pack(pack_now)  # noqa: E731  a name for it says no more
-        return Source(pipeline, b"" if local is None else local.key, pack, sent=sent)
+            pack_cut = lambda head: persistent.pack_cut(lambda: pack_head(head))  # noqa: E731
+        key, whole = b"" if local is None else local.key, sent is pipeline
+        cut, chooser = pack_cut if whole else None, self._chooser
+        return Source(pipeline, key, pack, sent=sent, pack_cut=cut, chooser=chooser)
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None

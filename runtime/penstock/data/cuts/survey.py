@@ -1,0 +1,84 @@
+"""What each stage of a sample's way costs, and how large a sample is after it, from a few samples.
+
+They are made in the program, once, in the state and with the random numbers of any other batch, one
+stage after the other; so it is known, too, that they can be made in two places.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from penstock.data.cuts.head import Begun, head_of, opened
+from penstock.data.cuts.passing import NotCutError, replaced
+from penstock.data.cuts.plain import to_plain
+from penstock.data.cuts.points import COLLATE, DATASET, points_of
+from penstock.data.cuts.tail import stages_from
+from penstock.data.errors import NotPortableError
+from penstock.data.pipeline import Pipeline
+from penstock.data.seeding import ALL, begin_sample, end_samples, seed_stage
+from penstock.data.transport.batch_codec import pack
+from penstock.throughput.profiles.stage import StageCost
+
+SAMPLES: Final = 8
+
+
+def survey(pipeline: Pipeline, seed: int, indices: list[Any]) -> list[StageCost]:
+    """Costs of a batch of so many samples, stage by stage: the dataset, each stage, collating.
+
+    Of a stage after which a sample cannot be sent the size is 0, which is unknown.
+
+    Raises:
+        NotCutError: they cannot be made in two places; says why.
+        Exception: whatever the user's code raises.
+    """
+    some, points = indices[:SAMPLES], points_of(pipeline)
+    times = len(indices) / len(some)
+    head = head_of(pipeline, points[0])
+    spent, (begun, why) = _timed(lambda: opened(head.make(seed, some)))
+    if not isinstance(begun, Begun):
+        raise NotCutError(why)
+    samples = begun.samples
+    found = [_cost(DATASET, "opaque", spent, samples, times)]
+    for point, (number, stage) in zip(points, stages_from(pipeline, points[0]), strict=False):
+        do = partial(_go_on, seed, some, samples, begun.ways, number, stage)
+        spent, samples = _timed(do)
+        found.append(_cost(point.name, "transform", spent, samples, times))
+    spent, batch = _timed(partial(pipeline.collated, seed, some, samples))
+    found.append(_cost(COLLATE, "collate", spent, batch, times))
+    return found
+
+
+def _go_on(
+    seed: int, indices: list[Any], samples: list[Any], ways: list[Any], number: int, stage: Any
+) -> list[Any]:
+    """Samples after one stage more."""
+    made = []
+    for index, sample, way in zip(indices, samples, ways, strict=True):
+        begin_sample(seed, index, ALL)
+        try:
+            seed_stage(number)
+            made.append(replaced(sample, way, stage))
+        finally:
+            end_samples()
+    return made
+
+
+def _timed(make: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
+    """Seconds of the clock and on a core, and what was made."""
+    began, cpu = time.perf_counter(), time.thread_time()
+    made = make()
+    return (time.perf_counter() - began, time.thread_time() - cpu), made
+
+
+def _cost(name: str, kind: Any, spent: tuple[float, float], made: Any, times: float) -> StageCost:
+    seconds, cpu = spent
+    try:
+        size = pack(to_plain(made)).size
+    except NotPortableError:
+        size = 0
+    # What is not on a core here waits for one mostly; of a data worker that is known by itself.
+    blocked = max(0.0, seconds - cpu) if kind == "opaque" else 0.0
+    return StageCost(name, kind, cpu * times, blocked * times, size * times)
