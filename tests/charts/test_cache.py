@@ -9,8 +9,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from penstock.base import ports
+from penstock.base import ports, quantity
 from penstock.base.listener import split_address
+from penstock.controller.reconcile.desired.cache import memory_of
 from penstock.data.cache.commands import cache
 from penstock.data.cache.locations import parse_memory
 from penstock.data.cache.node.process import checked_peers
@@ -142,6 +143,7 @@ def test_the_token_is_long_and_in_a_secret_alone() -> None:
 def test_what_it_holds_is_asked_for() -> None:
     assert "--memory=40Gi" in command(cache_pod(OF_A_NODE))
     request = f"{40 * 1024 * 51 // 50 + 64}Mi"
+    assert quantity.parse_bytes(request) == memory_of(40 << 30), "as of a data worker's own"
     assert cache_pod(OF_A_NODE)["containers"][0]["resources"] == {"requests": {"memory": request}}
     assert cache_pod(OVER_NODES)["containers"][0]["resources"] == {
         "requests": {"cpu": "1", "memory": "18Gi"},

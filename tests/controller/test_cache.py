@@ -10,6 +10,8 @@ import typer
 
 from penstock.controller.commands import controller
 from penstock.controller.reconcile import Settings
+from penstock.controller.reconcile.desired.cache import memory_of
+from penstock.data.cache.index import index_bytes
 from penstock.kube.errors import ApiRefusedError
 from tests.controller.life import Life, template
 
@@ -185,11 +187,12 @@ def test_what_is_forbidden_for_another_reason_is_told_as_ever(
 @pytest.mark.parametrize(
     ("resources", "requests", "limits"),
     [
-        ({"requests": {"memory": "1Gi"}}, "3Gi", None),
-        ({"limits": {"memory": "4Gi"}}, None, "6Gi"),
-        ({"requests": {"memory": "1Gi"}, "limits": {"memory": "4Gi"}}, "3Gi", "6Gi"),
-        ({}, "2Gi", None),
-        ({"requests": {"cpu": "1"}}, "2Gi", None),
+        # The cache holds 2 GiB, and takes a fiftieth and 64 MiB for itself.
+        ({"requests": {"memory": "1Gi"}}, "3176Mi", None),
+        ({"limits": {"memory": "4Gi"}}, None, "6248Mi"),
+        ({"requests": {"memory": "1Gi"}, "limits": {"memory": "4Gi"}}, "3176Mi", "6248Mi"),
+        ({}, "2152Mi", None),
+        ({"requests": {"cpu": "1"}}, "2152Mi", None),
     ],
 )
 def test_a_cache_of_ones_own_is_asked_for_as_memory(
@@ -206,6 +209,12 @@ def test_a_cache_of_ones_own_is_asked_for_as_memory(
     assert (found.get("limits") or {}).get("memory") == limits
     [training] = life.pods("worker")
     assert training["spec"]["containers"][0]["resources"] == resources, "only data workers keep"
+
+
+@pytest.mark.parametrize("held", [1 << 20, 1 << 30, (1 << 34) + 1, 1 << 40])
+def test_it_has_room_for_its_process_its_index_and_files_of_80_kilobytes(held: int) -> None:
+    of_files = held // 80_000 * 820
+    assert memory_of(held) >= held + (60 << 20) + index_bytes(held) + of_files
 
 
 def test_a_scale_names_all_of_the_memory(life: Life) -> None:

@@ -21,6 +21,13 @@ VOLUME: Final = "penstock-cache"
 ROLES: Final = frozenset({Role.WORKER, *DATA_ROLES, Role.EVALUATOR})
 """Whose programs read the dataset."""
 
+_MEBIBYTE: Final = 1 << 20
+_OWN_BYTES: Final = 64 * _MEBIBYTE
+_OWN_SHARE: Final = 50
+"""Beside what it holds a cache takes so many bytes, and this part of it once more, for its process,
+its index and what it knows of each file: enough for files of 80 KB on average. The chart asks for
+as much for the cache of a node."""
+
 Json = dict[str, Any]
 
 
@@ -81,24 +88,31 @@ def _container_without(container: Mapping[str, Any]) -> Json:
 def with_memory(spec: ElasticJobSpec, template: Mapping[str, Any]) -> Mapping[str, Any]:
     """A data worker's template with room for a cache of its own: memfds count to its container.
 
-    A request grows by it, and a limit; of a container that asks for no memory, the cache is all
-    that is asked for. A Scale that names memory names all of it.
+    A request grows by what it holds and what it takes for itself, and a limit; of a container that
+    asks for no memory, the cache is all that is asked for. A Scale that names memory names all of
+    it.
     """
     asked = spec.input.cache
     if asked is None or asked.scope is not CacheScope.POD:
         return template
+    added = memory_of(quantity.parse_bytes(asked.memory))
     first, *others = template["spec"]["containers"]
     resources = dict(first.get("resources") or {})
     limit = (resources.get("limits") or {}).get("memory")
     if limit is not None:
-        resources["limits"] = {**resources["limits"], "memory": _sum(limit, asked.memory)}
+        resources["limits"] = {**resources["limits"], "memory": _sum(limit, added)}
     request = (resources.get("requests") or {}).get("memory")
     if request is not None or limit is None:
-        grown = _sum(request or 0, asked.memory)
+        grown = _sum(request or 0, added)
         resources["requests"] = {**(resources.get("requests") or {}), "memory": grown}
     grown_first = {**first, "resources": resources}
     return {**template, "spec": {**template["spec"], "containers": [grown_first, *others]}}
 
 
-def _sum(one: str | int, other: str | int) -> str:
-    return quantity.format_bytes(quantity.parse_bytes(one) + quantity.parse_bytes(other))
+def memory_of(held_bytes: int) -> int:
+    """Bytes that a cache takes which holds so many of files."""
+    return held_bytes + held_bytes // _OWN_SHARE // _MEBIBYTE * _MEBIBYTE + _OWN_BYTES
+
+
+def _sum(quantity_: str | int, added: int) -> str:
+    return quantity.format_bytes(quantity.parse_bytes(quantity_) + added)
