@@ -131,8 +131,14 @@ def measured(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Go
         # Long enough that what a program spends before its first batch does not decide.
         steady = Program(options.samples * 5, 16, EPOCHS, options.step_seconds / 2)
         rows = peer.rows(jobs, steady, seed, workers)
-        ours, theirs = (row["cpu_ms_per_sample_and_job"] for row in rows)
-        goals = [at_most("CPU by tf.data service's", SHARED_CPU, round(ours / theirs, 3))]
+        ours, theirs = rows
+        goals = [
+            at_most(name, SHARED_CPU, round(ours[of] / theirs[of], 3))
+            for name, of in (
+                ("CPU by tf.data service's", "cpu_ms_per_sample_and_job"),
+                ("CPU by tf.data service's, after the first batches", "later_ms"),
+            )
+        ]
         return rows, [*goals, *no_loss(rows[:1])]
     else:
         rows = [scenarios.together(count, short, seed, workers) for count in options.jobs]

@@ -133,6 +133,13 @@ class Found:
         return {number for job in self.ended for number in job["made"]}
 
 
+def batches_in(folder: Path, number: int) -> int:
+    """How many batches a program has got, as it writes it into its group's folder."""
+    with suppress(OSError, ValueError):
+        return int((folder / f"job-{number}.batches").read_text())
+    return 0
+
+
 def costs_of(path: Path) -> dict[int, float]:
     """What programs and data workers wrote of their makings; a line that is cut off is left out."""
     found = {}
@@ -212,9 +219,7 @@ class Jobs:
 
     def batches(self, number: int) -> int:
         """That a program has got."""
-        with suppress(OSError, ValueError):
-            return int(self.out(number).with_suffix(".batches").read_text())
-        return 0
+        return batches_in(self.folder, number)
 
     def begin(self) -> None:
         """Let all begin, when all are ready.

@@ -31,7 +31,7 @@ from benchmarks.sharing_jobs.programs import (
     lost_and_repeated,
     run,
 )
-from penstock.sim.sharing.rules import bound, sliding
+from penstock.sim.sharing.rules import Life, bound, bound_of, sliding
 from penstock.sim.sharing.world import Group, times_of
 
 BATCH: Final = 8
@@ -83,7 +83,11 @@ def together(jobs: int, program: Program, seed: int, workers: int) -> Row:
 def apart(
     jobs: int, program: Program, seed: int, workers: int, *, speeds: float = 0.0, joins: float = 0.0
 ) -> Row:
-    """Jobs of several speeds, or that begin one after the other, in a small window."""
+    """Jobs of several speeds, or that begin one after the other, in a small window.
+
+    ``needed`` is the bound for the times at which they began, trained and ended, and
+    ``needed_as_planned`` that for those at which they were to.
+    """
     share = 0.1 if jobs <= 8 else 0.2
     tiles = program.samples // BATCH
     group = Group(
@@ -106,18 +110,32 @@ def apart(
     ]
     sharing = Sharing(workers, window_of(program, share, workers))
     found = run(programs, sharing, seed)
-    least = bound(group) * program.samples * program.epochs
+    planned = bound(group) * program.samples * program.epochs
+    least = bound_of(lives_of(found.ended, tiles * program.epochs), group.window) * BATCH
     fastest = found.jobs[0]
     assert fastest is not None, "all have ended"
     busy = program.step_seconds * program.steps
     slowdown = (fastest["seconds"] - fastest["first_seconds"]) / busy - 1
     return {
         **row_of(found, programs, least),
+        "needed_as_planned": round(planned),
         "data_workers": workers,
         "slowdown_of_fastest": round(slowdown, 3),
         "first_batch": round(max(job["first_seconds"] for job in found.ended), 3),
         "tf_data_would_lose": round(sliding(group).lost, 3),
     }
+
+
+def lives_of(ended: Sequence[dict[str, Any]], tiles: int) -> list[Life]:
+    """When jobs trained, from their first batch on, and how fast; ``tiles``: of all their epochs.
+
+    On a machine that has more to do they begin later than was planned, and go more slowly.
+    """
+    lives = []
+    for job in ended:
+        busy = job["seconds"] - job["first_seconds"]
+        lives.append(Life(job["first_at"], job["first_at"] + busy, busy / tiles))
+    return lives
 
 
 class Faults:

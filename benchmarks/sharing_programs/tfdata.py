@@ -72,6 +72,7 @@ def consumer(target: str, number: int, samples: int, batch: int, seed: int, fold
             cross_trainer_cache=service.CrossTrainerCache(trainer_id=f"job-{number}"),
         )
     )
+    progress = folder / f"job-{number}.batches"
     (folder / f"ready-{number}").touch()
     deadline = time.monotonic() + LIMIT_SECONDS
     while not (folder / "go").exists():
@@ -80,9 +81,11 @@ def consumer(target: str, number: int, samples: int, batch: int, seed: int, fold
         time.sleep(0.02)
     begun, cpu, before_first = time.monotonic(), time.process_time(), 0.0
     seen: list[int] = []
-    for _, indices in shared.take(wanted["epochs"] * samples // batch):
+    batches = shared.take(wanted["epochs"] * samples // batch)
+    for count, (_, indices) in enumerate(batches, start=1):
         before_first = before_first or time.process_time() - cpu
         seen += indices.numpy().tolist()
+        progress.write_text(str(count))
         time.sleep(wanted["step_seconds"])
     result = {
         "seen": seen,

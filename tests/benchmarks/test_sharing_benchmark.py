@@ -11,6 +11,7 @@ import pytest
 from benchmarks import sharing
 from benchmarks.sharing_jobs import peer, scenarios
 from benchmarks.sharing_jobs.programs import Found, Program, Stop, costs_of, lost_and_repeated
+from penstock.sim.sharing.rules import bound_of
 
 
 @pytest.mark.slow
@@ -77,11 +78,31 @@ def test_goals_of_jobs_apart() -> None:
     assert [goal.ok for goal in late] == [False, True, True]
 
 
+def test_what_must_be_made_follows_from_when_programs_really_trained() -> None:
+    together = {"first_at": 100.0, "first_seconds": 3.0, "seconds": 23.0}  # 20 tiles in 20 s
+    late = {**together, "first_at": 110.0, "first_seconds": 0.5, "seconds": 20.5}
+    [first, second] = scenarios.lives_of([together, late], tiles=20)
+    assert (first.begins, first.ends, first.seconds) == (100.0, 120.0, 1.0)
+    assert bound_of([first, first], window=4) == 20, "both have all that is made"
+    # The other comes when half is gone: of its last ten seconds it may have four tiles before.
+    assert bound_of([first, second], window=4) == 20 + 10 - 4
+
+
+def test_cpu_is_divided_into_that_before_the_first_batches_and_after_them() -> None:
+    program = Program(samples=50, batch=5, epochs=2, step_seconds=0.0)
+    programs = [{"cpu_seconds": 1.5, "cpu_seconds_before_first": 0.55}] * 2
+    row = peer.figures(program, programs, peer.Making(before=1.0, after=0.9, taken=20))
+    assert row["cpu_ms_per_sample_and_job"] == 1000 * (1.0 + 0.9 + 3.0) / 200
+    assert row["beginning_ms"] == 1000 * (1.0 + 1.1) / 200
+    assert row["later_ms"] == pytest.approx(1000 * (0.9 / 180 + 1.9 / 190))
+
+
 @pytest.mark.parametrize(("ours", "code"), [(0.5, 0), (0.7, 1)])
 def test_the_peer_is_judged_and_the_command_ends_accordingly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ours: float, code: int
 ) -> None:
-    rows = [row(8, cpu_ms_per_sample_and_job=ours), {"cpu_ms_per_sample_and_job": 1.0}]
+    names = ("cpu_ms_per_sample_and_job", "later_ms")
+    rows = [row(8, **dict.fromkeys(names, ours)), dict.fromkeys(names, 1.0)]
     monkeypatch.setattr(peer, "rows", lambda *_: rows)
     monkeypatch.setattr("sys.argv", ["sharing", "--peers", "tfdata", "--json"])
     assert sharing.main() == code

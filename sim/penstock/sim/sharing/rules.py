@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.sim.sharing.world import Group, Outcome, World, times_of
@@ -118,24 +119,44 @@ def free(group: Group) -> Outcome:
 RULES: Final = {ALONE: alone, MEMO: memo, OWED: owed, SLIDING: sliding, FREE: free}
 
 
+@dataclass(frozen=True)
+class Life:
+    """A job that takes a tile in so many seconds, from when it begins until it ends."""
+
+    begins: float
+    ends: float
+    seconds: float
+
+
 def bound(group: Group) -> float:
-    """The least that must be made, in datasets an epoch, if no job waits or loses a tile.
+    """The least that must be made, in datasets an epoch, if no job waits or loses a tile."""
+    wanted = group.tiles * group.epochs
+    lives = [
+        Life(one.begins, one.begins + one.seconds * wanted, one.seconds) for one in times_of(group)
+    ]
+    return bound_of(lives, group.window) / wanted
+
+
+def bound_of(lives: Sequence[Life], window: int) -> float:
+    """The tiles that must be made at least for jobs that go as they go, and lose nothing.
 
     No job has an instance twice. So of what a job takes in some time, all was made in that time but
     for what was held when it began, which is a window at most, and nothing at the very beginning.
     Times of several jobs, one after the other, add up; this is the best choice of them.
+
+    Args:
+        lives: of the jobs; at least one.
+        window: tiles that all data workers hold together.
     """
-    times, wanted = times_of(group), group.tiles * group.epochs
-    lives = [(one.begins, one.begins + one.seconds * wanted, one.seconds) for one in times]
-    moments = sorted({moment for begins, ends, _ in lives for moment in (begins, ends)})
+    moments = sorted({moment for one in lives for moment in (one.begins, one.ends)})
     best = [0.0] * len(moments)
     for later in range(1, len(moments)):
         best[later] = best[later - 1]
         for earlier in range(later):
             start, stop = moments[earlier], moments[later]
-            held = group.window if earlier else 0
-            for begins, ends, seconds in lives:
-                if begins <= start and stop <= ends:
-                    made = (stop - start) / seconds - held
+            held = window if earlier else 0
+            for one in lives:
+                if one.begins <= start and stop <= one.ends:
+                    made = (stop - start) / one.seconds - held
                     best[later] = max(best[later], best[earlier] + made)
-    return best[-1] / wanted
+    return best[-1]
