@@ -23,7 +23,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.dataplane.systems import ROOT, interpreter
-from benchmarks.sharing_jobs.programs import Jobs, Program, Sharing, batches_in, run
+from benchmarks.sharing_jobs.programs import COMPILED, Jobs, Program, Sharing, batches_in, run
 from benchmarks.sharing_jobs.scenarios import KEEPER_PROCESS, WORKER_PROCESS, row_of
 from penstock.data.allocator import ALLOCATOR
 
@@ -118,7 +118,8 @@ def theirs(jobs: int, program: Program, seed: int) -> Row:
     """A dispatcher, a worker, and as many consumers of one endless dataset."""
     command = [interpreter("tfdata"), "-W", "ignore", "-m", "benchmarks.sharing_programs.tfdata"]
     numbers = [str(program.samples), str(program.batch), str(seed)]
-    environ = {**os.environ, **ALLOCATOR, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, **ALLOCATOR, **COMPILED, **own}
     with tempfile.TemporaryDirectory(prefix="penstock-tfdata-") as place, ExitStack() as ending:
         folder = Path(place)
         wanted = {"epochs": program.epochs, "step_seconds": program.step_seconds}

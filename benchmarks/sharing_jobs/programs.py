@@ -27,6 +27,8 @@ GROUP: Final = "benchmark"
 START_SECONDS: Final = 240.0
 END_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.05
+COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": ""}
+"""What is installed is compiled once, and not in each process."""
 MARK: Final = "PENSTOCK_KILL_RUN"
 """Variable by which `benchmarks.kill.leftovers` knows the processes of a run."""
 
@@ -175,6 +177,7 @@ class Jobs:
         self.environ = {
             **os.environ,
             **ALLOCATOR,
+            **COMPILED,
             "XDG_RUNTIME_DIR": str(folder),
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
