@@ -16,9 +16,11 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+from penstock.data.offloading import portable
 from penstock.data.partition.proof import Phase
-from penstock.data.torchpartition import plan
+from penstock.data.torchpartition import loader_steps, plan
 from penstock.data.torchpartition.loader_steps import LoaderSteps
+from penstock.data.torchpartition.replay import LostError
 from tests.data.torchpartition.training import Step, Training, encoder, frozen, let_go, pairs
 
 F = nn.functional
@@ -260,6 +262,49 @@ def test_what_happens_later_is_seen_and_every_loss_is_right(
     training = Training(program(loss, make))
     training.run(epochs=4, steps=12)
     assert training.loader.moved >= 5, training.loader.state.proof.why
+
+
+def wide_encoder() -> nn.Module:
+    """Of 2 MiB."""
+    return frozen(nn.Sequential(nn.Flatten(), nn.Linear(192, 2700), nn.ReLU(), nn.Linear(2700, 16)))
+
+
+def test_weights_do_not_count_as_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable, "MAX_PIPELINE_BYTES", 1 << 20)
+    training = Training(program(plain_loss, wide_encoder))
+    training.run()
+    assert training.loader.state.phase is Phase.ON, training.loader.state.proof.why
+    assert training.loader.moved == 25
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_value_of_weights_that_were_written_to_is_what_it_was_or_an_error(
+    copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not copied:
+        monkeypatch.setattr(loader_steps, "COPIED_BYTES", 1 << 20)
+
+    def make() -> Any:
+        return wide_encoder(), iter(range(1_000_000))
+
+    def loss(batch: Any, own: Any, head: nn.Module) -> torch.Tensor:
+        encode, count = own
+        pixels, labels = batch
+        hidden = encode(normal(pixels))
+        crosses = hidden * 2
+        if next(count) == 40:
+            with torch.no_grad():
+                encode[1].weight.mul_(2)
+            crosses = crosses + hidden.cumsum(0)
+        return F.cross_entropy(head(crosses), labels)
+
+    training = Training(program(loss, make))
+    if copied:
+        training.run()
+        assert training.loader.state.phase is Phase.FELL_BACK
+    else:
+        with pytest.raises(LostError, match="the weights of Sequential were written to"):
+            training.run()
 
 
 def ahead(batches: Iterator[Any]) -> Iterator[Any]:

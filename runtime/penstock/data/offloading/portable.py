@@ -38,8 +38,10 @@ class PortableFunction:
         weights: None: it has no large tensors.
     """
 
-    def __init__(self, blob: bytes, weights: Weights | None) -> None:
+    def __init__(self, blob: bytes, weights: Weights | None, *, copied: bool = False) -> None:
+        """``copied``: the weights' memory is nobody else's."""
         self._blob = blob
+        self._copied = copied
         self.weights = weights
         self.digest = hashlib.sha256(blob + (weights.digest if weights else b"")).hexdigest()
 
@@ -53,14 +55,22 @@ class PortableFunction:
         """Whether it can be opened: its weights have come."""
         return self.weights is None or self.weights.there
 
+    @property
+    def keeps_bytes(self) -> bool:
+        """Whether it opens as it was packed here, whatever becomes of the function's tensors."""
+        return self.weights is None or self._copied
+
     def open(self) -> Callable[..., Any]:
         """The function; raises whatever its classes raise when they are unpickled."""
         opened: Callable[..., Any] = _Unpickler(self._blob, self.weights).load()
         return opened
 
 
-def pack_function(function: Any) -> PortableFunction:
+def pack_function(function: Any, *, copied_bytes: int = 0) -> PortableFunction:
     """Take a function apart.
+
+    ``copied_bytes``: weights of no more than that are copied, so that it opens here as it is now
+    also when the program writes to them later.
 
     Raises:
         PipelineTooLargeError: it, or its large tensors, are more than is sent.
@@ -69,7 +79,22 @@ def pack_function(function: Any) -> PortableFunction:
     file = Bounded(MAX_PIPELINE_BYTES)
     pickler = _Pickler(file, MAX_PIPELINE_BYTES)
     pickler.dump(function)
-    return PortableFunction(file.getvalue(), pickler.gathering.weights())
+    weights = pickler.gathering.weights()
+    if weights is None or weights.size > copied_bytes:
+        return PortableFunction(file.getvalue(), weights)
+    return PortableFunction(file.getvalue(), _copy(weights), copied=True)
+
+
+def _copy(weights: Weights) -> Weights:
+    """The same bytes in memory of their own."""
+    memory = torch.empty(weights.size, dtype=torch.uint8).numpy()  # aligned as tensors are
+    view, at = memoryview(memory), 0
+    for piece in weights.read(0, weights.size):
+        view[at : at + len(piece)] = piece
+        at += len(piece)
+    found = Weights(weights.digest, weights.size)
+    found.attach(memory)
+    return found
 
 
 def _published(weights: Weights) -> Weights:

@@ -20,12 +20,11 @@ from typing import Any, Final
 
 import torch
 
-from penstock.data.bounded_pickle import dumps_within
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.offloading.arguments import Built, Leaf
 from penstock.data.offloading.batch_calls import BatchCall, BatchCalls, Result, split
 from penstock.data.offloading.pace import Pace
-from penstock.data.offloading.portable import PortableFunction
+from penstock.data.offloading.portable import pack_function
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
@@ -45,7 +44,15 @@ from penstock.data.torchpartition.observation.record import Recorder
 from penstock.data.torchpartition.observation.recording import Recording, merged
 from penstock.data.torchpartition.plan import Plan, plan
 from penstock.data.torchpartition.prefix import NO_VARIANT, fits, prefix_of
-from penstock.data.torchpartition.replay import Came, Comparison, Expected, Replay, compared
+from penstock.data.torchpartition.replay import (
+    COPIED_BYTES,
+    Came,
+    Comparison,
+    Expected,
+    Replay,
+    compared,
+)
+from penstock.data.weight_bundle import MAX_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +75,7 @@ class Sent:
         self.others = len(others)
         self.prefix = prefix_of(planned, others)
         self.plan = planned
-        function = PortableFunction(dumps_within(self.prefix, MAX_PIPELINE_BYTES), None)
+        function = pack_function(self.prefix, copied_bytes=COPIED_BYTES)
         self.expected = Expected(planned, frozen, function)
         self.digest = function.digest
         whole, none = Built(tuple, (), (Leaf(()),)), Built(dict, (), ())
@@ -301,7 +308,10 @@ class LoaderSteps:
         try:
             sent = Sent(self.plan, self._others, self._frozen)
         except PipelineTooLargeError:
-            self.give_up(f"what moves has more than {MAX_PIPELINE_BYTES >> 20} MiB when pickled")
+            pickled, weights = MAX_PIPELINE_BYTES >> 20, MAX_BYTES >> 30
+            self.give_up(
+                f"what moves has more than {pickled} MiB when pickled, or {weights} GiB of weights"
+            )
         except Exception as error:  # noqa: BLE001 - pickling runs code of the program's classes
             why = f"what moves cannot be pickled: {type(error).__name__}: {error}"
             self.give_up(why[:500])

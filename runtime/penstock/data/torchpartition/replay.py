@@ -40,6 +40,8 @@ from penstock.data.torchpartition.observation.recording import Ref, bytes_of, is
 from penstock.data.torchpartition.plan import Plan
 from penstock.data.torchpartition.prefix import Prefix, PrefixCall, Variant
 
+COPIED_BYTES: Final = 256 << 20
+"""Of weights; of more there is no copy, since an encoder may take half of the memory there is."""
 HEAD_BYTES: Final = 16 << 10
 """Of a constant tensor, looked at with each call: writes past its version are seen there."""
 
@@ -103,13 +105,36 @@ class Expected:
         one, at, head, _ = known
         return version(one) == at and tensor_digest(_head(one)) == head
 
-    def variant_as_sent(self, place: int) -> Variant:
-        """With all weights and constants as they were, whatever became of them."""
+    def calls_as_sent(self, variant: int, own: Sequence[PrefixCall]) -> Sequence[PrefixCall]:
+        """The first calls of a variant, with weights and constants as they were sent.
+
+        ``own``: the same calls, with the program's modules and tensors.
+
+        Raises:
+            LostError: weights of which there is no copy were written to.
+        """
+        if not self._sent.keeps_bytes and (name := self._written(own)):
+            raise LostError(
+                f"the weights of {name} were written to after it was called, and then a value was "
+                f"asked for that is made of them as they were: of more than {COPIED_BYTES >> 20} "
+                "MiB there is no copy: run the program with --partition declared"
+            )
         if self._opened is None:
             opened = self._sent.open()
             assert isinstance(opened, Prefix), "it was packed"
             self._opened = opened
-        return self._opened.variants[place]
+        return self._opened.variants[variant].calls[: len(own)]
+
+    def _written(self, calls: Sequence[PrefixCall]) -> str:
+        """What was written to of what calls rely on; "": nothing."""
+        for call in calls:
+            if call.module is not None and call.moves and self.frozen.written(call.module):
+                return type(call.module).__name__
+            for one in call.flat if call.moves else ():
+                known = self._constants.get(id(one))
+                if known is not None and tensor_digest(one) != known[3]:
+                    return f"{call.name or type(call.module).__name__}, a tensor of {one.shape},"
+        return ""
 
     def changed(self) -> str:
         """Which module or tensor has other numbers than it had, by all bytes; "": none."""
@@ -292,8 +317,8 @@ class Replay:
                 "the program with --partition declared"
             )
         values = {key: self._values[key] for key in self._batch}
-        calls = self._expected.variant_as_sent(self._came.variant).calls
-        for call in calls[: self.matched]:
+        matched = self._calls[: self.matched]
+        for call in self._expected.calls_as_sent(self._came.variant, matched):
             if not call.moves:
                 continue
             with call.surroundings.applied():

@@ -116,6 +116,10 @@ class FrozenModules:
             return "all modules have hooks"
         return self.change(module)
 
+    def written(self, module: torch.nn.Module) -> bool:
+        """Whether one that is known has not all bytes that it had when it was first called."""
+        return _digest(module) != self._known[id(module)][2]
+
     def changed(self) -> dict[int, str]:
         """By `id` of a module how it changed, by any byte, since it was first called."""
         for key, (module, _, digest) in self._known.items():
