@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_LAUNCHERS: Final = ("torchrun", "deepspeed", "horovodrun", "mpirun")
+_LAUNCHERS: Final = ("torchrun", "accelerate-launch", "deepspeed", "horovodrun", "mpirun")
+_LAUNCHING_COMMANDS: Final = (("accelerate", "launch"), ("fabric", "run"))
 _LAUNCHING_MODULES: Final = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -42,8 +43,8 @@ def _launcher(words: Sequence[str]) -> str:
     name = Path(words[0]).name
     if name in _LAUNCHERS:
         return name
-    if name == "accelerate" and words[1:2] == ["launch"]:
-        return "accelerate launch"
+    if (name, *words[1:2]) in _LAUNCHING_COMMANDS:
+        return f"{name} {words[1]}"
     at = words.index("-m") if "-m" in words[:3] else -1
     if at >= 0 and (at == 0 or name.startswith("python")):
         module = words[at + 1] if len(words) > at + 1 else ""
