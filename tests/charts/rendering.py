@@ -14,6 +14,8 @@ import yaml
 Json = dict[str, Any]
 
 CHART = Path(__file__).parents[2] / "charts" / "penstock"
+CLUSTERS = CHART.parent / "values"
+"""Values for known kinds of clusters."""
 SYSTEM = "penstock-system"
 
 VALUE_SETS: dict[str, Json] = {
@@ -135,8 +137,9 @@ VALUE_SETS: dict[str, Json] = {
         },
         "networkPolicy": {"monitoring": []},
     },
+    **{path.stem: yaml.safe_load(path.read_text()) for path in sorted(CLUSTERS.glob("*.yaml"))},
 }
-"""Nine that between them take every branch of the templates."""
+"""Nine that between them take every branch of the templates, and those for known clusters."""
 
 
 def render(values: Json, namespace: str = SYSTEM) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm for nine sets of values, is sound: for Kubernetes and for our own
+"""The chart, rendered by Helm for many sets of values, is sound: for Kubernetes and for our own
 commands."""
 
 from __future__ import annotations
