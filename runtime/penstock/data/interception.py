@@ -51,6 +51,7 @@ def install(loader_class: Any) -> None:
         if cls.__module__.split(".")[0] == "torchdata" and "__iter__" in cls.__dict__:
             _tell_of(cls)
 
+    begin.__wrapped__ = plain  # type: ignore[attr-defined]  # for `inspect.unwrap`
     loader_class.__iter__ = begin
     loader_class.__init_subclass__ = classmethod(note_subclass)
 

@@ -35,15 +35,26 @@ def _tell_agent(module: "ModuleType") -> None:
     install(module)
 
 
-_WATCHED = {
-    name: (variable, act)
+def _follow_loaders(module: "ModuleType") -> None:
+    from penstock.trainer.follow.follower import install
+
+    install(module)
+
+
+_FOLLOW = "PENSTOCK_FOLLOW_LOADERS"
+_ACTS = [
+    (name, variable, act)
     for name, variable, act in (
         ("torch.utils.data", "PENSTOCK_DATA_INTERCEPT", _serve_loaders),
         ("torch.utils.data", "PENSTOCK_PROFILE", _profile_loaders),
         ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
+        ("torch", _FOLLOW, _follow_loaders),
     )
     if os.environ.get(variable)
-}
+    # A profile is of the program's own way of loading.
+    and not (act is _serve_loaders and os.environ.get("PENSTOCK_PROFILE"))
+]
+_WATCHED = {name for name, _, _ in _ACTS}
 
 
 class _Watch:
@@ -73,15 +84,18 @@ class _Watch:
         execute = spec.loader.exec_module
 
         def exec_module(module: "ModuleType") -> None:
-            variable, act = _WATCHED.pop(name, ("", None))
+            first = name in _WATCHED
+            _WATCHED.discard(name)
             if not _WATCHED and self in sys.meta_path:
                 sys.meta_path.remove(self)
             execute(module)
-            try:
-                if act is not None:
+            for watched, variable, act in _ACTS if first else ():
+                if watched != name:
+                    continue
+                try:
                     act(module)
-            except (ImportError, AttributeError) as error:  # no Penstock, or an unknown PyTorch
-                sys.stderr.write(f"penstock: {variable} has no effect here: {error}\n")
+                except (ImportError, AttributeError) as error:  # no Penstock, or an unknown PyTorch
+                    sys.stderr.write(f"penstock: {variable} has no effect here: {error}\n")
 
         # The loader's method is wrapped on purpose.
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]

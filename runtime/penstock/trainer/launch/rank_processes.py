@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.base.exit_codes import shell_code
 from penstock.trainer.child_processes import end_leftovers, kill_group
+from penstock.trainer.follow import FOLLOW
 from penstock.trainer.launch.program import start
 from penstock.trainer.launch.world import ERROR_FILE, World
 
@@ -52,6 +53,7 @@ class RankProcesses:
             self._record(local_rank).unlink(missing_ok=True)
             told = world.environment(local_rank, self._environ)
             told[ERROR_FILE] = str(self._record(local_rank))
+            told[FOLLOW] = "1"
             try:
                 process = await start(self._command, told)
             except OSError:
