@@ -34,9 +34,9 @@ def data(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     del sys.modules["data"]
 
 
-def run(script: str) -> str:
+def run(script: str, *options: str) -> str:
     done = subprocess.run(
-        [sys.executable, f"examples/criteo/{script}", *SHORT],
+        [sys.executable, f"examples/criteo/{script}", *SHORT, *options],
         cwd=ROOT,
         env=ENVIRON,
         capture_output=True,
@@ -81,9 +81,16 @@ def test_auc_counts_ties_half(data: ModuleType) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["wide_deep.py", "xdeepfm.py"])
-def test_it_learns_alone_and_sees_every_sample_once(script: str) -> None:
-    [line] = [line for line in run(script).splitlines() if line.startswith("penstock-result ")]
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("wide_deep.py", ()),
+        ("xdeepfm.py", ("--optimizer=Adam", "--learning-rate=0.005", "--warmup=5")),
+    ],
+)
+def test_it_learns_alone_and_sees_every_sample_once(script: str, options: tuple[str, ...]) -> None:
+    out = run(script, *options)
+    [line] = [line for line in out.splitlines() if line.startswith("penstock-result ")]
     result: dict[str, Any] = json.loads(line.partition(" ")[2])
     assert result["samples_seen"] == 6000
     assert result["samples_lost"] == result["samples_repeated"] == 0

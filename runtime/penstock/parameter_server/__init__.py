@@ -4,6 +4,8 @@ A job with parameter servers has three kinds of processes, and each has a folder
 three imports another; what they share is beside them:
 
     spec.py        what a model consists of, and which partition each of its parameters is in
+    schedule.py    how the learning rate goes on from batch to batch
+    buckets.py     where ids are in a table that is keyed by them, and what their rows begin with
     arrays.py      which arrays a partition has, in which order
     layout.py      which server owns which partition
     protocol.py    what servers and workers say to the job's trainer
@@ -24,8 +26,9 @@ three imports another; what they share is beside them:
     process.py     its sockets, its threads and its life
     shard.py       its share of the parameters: contents.py is what it holds,
                      request_handler.py what it answers, order_executor.py what it is told to do
-    storage/       store.py has its parameters and the optimizer that changes them; migration.py,
-                     snapshots.py, staleness.py, lock.py
+    storage/       store.py has its parameters: space.py the rows of tables, dynamic_space.py those
+                     that are keyed by ids, update_rule.py the optimizer that changes them;
+                     migration.py, snapshots.py, staleness.py, lock.py
     requests.py, settings.py
 
 ``worker/``, in a training process:
@@ -34,7 +37,7 @@ three imports another; what they share is beside them:
     exchange.py    its dealings with the trainer, by trainer_client.py; slots.py: what it leased
     client.py      all servers as one
     duties.py      what is asked of one worker for all, the chief; chief.py is how it is done
-    checkpoint.py  the file of a whole model
+    checkpoint.py  the file of a whole model; rekeying.py: its ids in another division
 
 Nothing here imports PyTorch; a server starts in a fraction of a second and has no use for it.
 Training scripts use `penstock.trainer.ps`.

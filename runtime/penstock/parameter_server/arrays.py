@@ -1,21 +1,29 @@
 """The arrays of a model's parameters: which ones a partition has, in which order.
 
 For each space the values of the partition's rows (rows, dim) and then, with an optimizer that has a
-state, their states; then the same of its piece of the dense vector. In that order a store has them,
-messages carry them and checkpoints hold them; an array that is left out is as it was before the
-first update.
+state, their states (rows, dim) and, if it counts updates, the counts (rows, 1); for a table that is
+keyed by ids also its keys (rows, 4) and, if ids have to be seen more than once, its candidates
+(rows, 6), which are int64 pairs and triples in the guise of twice as many float32. Then the same of
+its piece of the dense vector, which has one count (1,). In that order a store has them, messages
+carry them and checkpoints hold them; an array that is left out is as it was before the first
+update.
+
+Counts are float32 as all numbers here, and as torch.optim's: exact up to `MAX_UPDATES` of a row,
+where they stay. Whatever depends on them has long come to rest by then.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.parameter_server.spec import ModelSpec
+
+MAX_UPDATES: Final = 1 << 24
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -36,12 +44,24 @@ Sparse = Sequence[tuple[int, Rows, Floats]]
 def shapes_of(spec: ModelSpec, partition: int) -> list[tuple[int, ...]]:
     """The shapes of a partition's arrays."""
     start, stop = spec.dense_range(partition)
-    kinds = 1 + spec.optimizer.states
-    rows = [
-        (places.count(partition), space.dim)
-        for space, places in zip(spec.spaces, spec.places, strict=True)
+    optimizer = spec.optimizer
+    shapes: list[tuple[int, ...]] = [
+        (places.count(partition), width)
+        for number, places in enumerate(spec.places)
+        for width in spec.widths(number)
     ]
-    return [shape for shape in [*rows, (stop - start,)] for _ in range(kinds)]
+    return [*shapes, *[(stop - start,)] * (1 + optimizer.states), *[(1,)] * optimizer.counted]
+
+
+def counts_among(spec: ModelSpec) -> list[int]:
+    """Which of a partition's arrays are counts of updates."""
+    if not spec.optimizer.counted:
+        return []
+    found, at = [], 0
+    for number in range(len(spec.spaces)):
+        found.append(at + 1 + spec.optimizer.states)
+        at += len(spec.widths(number))
+    return [*found, at + 1 + spec.optimizer.states]
 
 
 def sizes_of(spec: ModelSpec, partition: int) -> list[int]:
@@ -53,7 +73,7 @@ def afresh(spec: ModelSpec, partition: int, dense: Floats) -> list[Floats | None
     """A partition of a model that begins with these dense parameters; None: left out."""
     arrays: list[Floats | None] = [None] * len(shapes_of(spec, partition))
     start, stop = spec.dense_range(partition)
-    arrays[-1 - spec.optimizer.states] = dense[start:stop]
+    arrays[-1 - len(spec.optimizer.initial)] = dense[start:stop]
     return arrays
 
 

@@ -19,9 +19,13 @@ each request in turn. Every request but STATE names the number of the layout tha
     SEAL   [layout, applied ranges, pushes]  -> DONE []                     chief has filled it:
            BAD while a partition of the server has not been written
 
+    IDS    [layout, space]                   -> VALUES [version]            of a space that has a
+           body: int64 ids that have a row, ascending                       vocabulary
+
     any                                      -> UNAVAILABLE [reason, text]  see `Unavailable`
 
-Rows are numbers within the space, each at most once in a request. Numbers are little-endian.
+Rows are numbers within the space, or any ids where it has a vocabulary, each at most once in a
+request. Numbers are little-endian.
 ``version`` counts the updates that the server has made. A VALUES body has the rows as float32
 (rows, dim) in the order asked for. BEGIN and PUSH carry a server's dense pieces in the order of its
 partitions. With a ``staleness`` the first server of the layout answers BEGIN only while the update
@@ -35,7 +39,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-BEGIN, PULL, PUSH, READ, WRITE, STATE, SEAL = range(32, 39)
+BEGIN, PULL, PUSH, READ, WRITE, STATE, SEAL, IDS = range(32, 40)
 VALUES, DONE, PARTITION, STATED, UNAVAILABLE = range(48, 53)
 
 TIMEOUT_SECONDS: Final = 15.0

@@ -81,12 +81,12 @@ class Permutation:
         half, mask = np.uint64(self._half_bits), np.uint64(self._mask)
         left, right = values >> half, values & mask
         for key in self._keys:
-            left, right = right, left ^ (_mix64_all(right ^ np.uint64(key)) & mask)
+            left, right = right, left ^ (mix64_all(right ^ np.uint64(key)) & mask)
         result: NDArray[np.uint64] = (left << half) | right
         return result
 
 
-def _mix64_all(values: NDArray[Any]) -> NDArray[np.uint64]:
+def mix64_all(values: NDArray[Any]) -> NDArray[np.uint64]:
     """`mix64` of every element; unsigned arithmetic wraps as the scalar form masks."""
     values = values + np.uint64(_GAMMA)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_MIX_1)

@@ -21,10 +21,12 @@ from penstock.parameter_server.protocol import ServerFigures, ServerStage
 from penstock.parameter_server.server.contents import ShardContents
 from penstock.parameter_server.server.requests import RequestReader, Response
 from penstock.parameter_server.server.storage.lock import Lock
-from penstock.parameter_server.server.storage.store import BadRequestError, Store
+from penstock.parameter_server.server.storage.space import BadRequestError
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.wire import (
     BEGIN,
     DONE,
+    IDS,
     PARTITION,
     PULL,
     PUSH,
@@ -66,6 +68,7 @@ class RequestHandler:
             WRITE: self._write,
             STATE: self._state,
             SEAL: self._seal,
+            IDS: self._ids,
         }
 
     def answer(self, caller: Hashable, kind: int, header: Any, body: memoryview) -> Response:
@@ -142,6 +145,14 @@ class RequestHandler:
             self._pulls += 1
             self._bytes_in += size
             return self._values(store, [store.pull(space, rows) for space, rows in wanted])
+
+    def _ids(self, _: Hashable, header: Any, __: memoryview) -> Response:
+        number, space = header
+        with self._lock:
+            store = self._contents.serving(number)
+            ids = store.ids(int(space))
+            self._bytes_out += ids.nbytes
+            return Response(VALUES, [store.version], [ids], ids.nbytes)
 
     def _values(self, store: Store, values: list[Floats]) -> Response:
         size = sum(array.nbytes for array in values)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.parameter_server.arrays import Floats, Gradients, Rows
-from penstock.parameter_server.server.storage.store import BadRequestError
+from penstock.parameter_server.server.storage.space import BadRequestError
 from penstock.parameter_server.spec import ModelSpec
 
 

@@ -25,8 +25,10 @@ from pydantic import ValidationError
 from penstock.data.ledger.ranges import RangeSet
 from penstock.job import atomic_file
 from penstock.job.protocol import DataSpec
-from penstock.parameter_server.arrays import Floats, cut, sizes_of
+from penstock.parameter_server.arrays import Floats, cut, shapes_of, sizes_of
+from penstock.parameter_server.buckets import Buckets
 from penstock.parameter_server.spec import FLOAT_BYTES, ModelSpec
+from penstock.parameter_server.worker.rekeying import keyed_anew
 
 logger = logging.getLogger(__name__)
 
@@ -117,24 +119,31 @@ class ModelFile:
     def _gathered(self, partition: int) -> list[Floats]:
         """A partition of another division: row by row, from where each is in this one."""
         wanted, count = self._wanted, self.spec.partitions
-        times = 1 + wanted.optimizer.states
-        found = [np.empty(size, np.float32) for size in sizes_of(wanted, partition)]
-        stored = self._mapped
-        for number, space in enumerate(wanted.spaces):
-            place = np.arange(partition, space.rows, wanted.partitions)
+        found = [np.empty(shape, np.float32) for shape in shapes_of(wanted, partition)]
+        stored, at = self._mapped, 0
+        for number, places in enumerate(wanted.places):
+            arrays = range(at, at + len(wanted.widths(number)))
+            at = arrays.stop
+            if isinstance(places, Buckets):
+                old_arrays = [[old[array] for array in arrays] for old in stored]
+                found[arrays.start : at] = keyed_anew(wanted, number, partition, old_arrays)
+                continue
+            place = np.arange(partition, places.rows, wanted.partitions)
             there, index = place % count, place // count
-            for array in range(number * times, (number + 1) * times):
-                rows = found[array].reshape(-1, space.dim)
+            for array in arrays:
+                rows = found[array]
                 for old in np.unique(there):
                     mine = there == old
-                    rows[mine] = stored[old][array].reshape(-1, space.dim)[index[mine]]
+                    rows[mine] = stored[old][array].reshape(-1, rows.shape[1])[index[mine]]
         start, stop = wanted.dense_range(partition)
-        for array in range(len(wanted.spaces) * times, len(found)):
-            for old, arrays in enumerate(stored):
+        if wanted.optimizer.counted:  # the same number in every partition
+            found[-1][...] = stored[0][-1]
+        for array in range(at, at + 1 + wanted.optimizer.states):
+            for old, theirs in enumerate(stored):
                 low, high = self.spec.dense_range(old)
                 first, last = max(start, low), min(stop, high)
                 if first < last:
-                    found[array][first - start : last - start] = arrays[array][
+                    found[array][first - start : last - start] = theirs[array][
                         first - low : last - low
                     ]
         return found

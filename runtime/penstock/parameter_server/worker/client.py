@@ -20,7 +20,7 @@ from penstock.parameter_server.arrays import Floats, Gradients, Rows, cut
 from penstock.parameter_server.connection import Connection, UnavailableError
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId
 from penstock.parameter_server.spec import ModelSpec
-from penstock.parameter_server.wire import BEGIN, PULL, PUSH, STATE, Unavailable
+from penstock.parameter_server.wire import BEGIN, IDS, PULL, PUSH, STATE, Unavailable
 
 GIVE_UP_SECONDS: Final = 900.0
 NOTHING_BEGINS: Final = frozenset({Unavailable.HALTED, Unavailable.FROZEN})
@@ -190,6 +190,18 @@ class ParameterClient:
                     values[i][places] = flat[at : at + rows.size * dim].reshape(rows.size, dim)
                     at += rows.size * dim
             return values
+
+        return self._asked(ask)
+
+    def ids(self, space: int) -> Rows:
+        """The ids that have a row in a space with a vocabulary, ascending."""
+
+        def ask(routes: Routes) -> Rows:
+            header = [routes.layout.number, space]
+            requests = [Request(i, header, []) for i in range(len(routes.servers))]
+            answers = self._exchange(routes, IDS, requests)
+            parts = [np.frombuffer(answer.body, np.int64) for answer in answers if answer.body]
+            return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
         return self._asked(ask)
 

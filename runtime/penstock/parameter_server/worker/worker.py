@@ -148,6 +148,12 @@ class Worker:
         self._check_trained()
         return values
 
+    def ids(self, space: int) -> Rows:
+        """As `ParameterClient.ids`."""
+        ids = self._servers.ids(space)
+        self._check_trained()
+        return ids
+
     def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
         """As `ParameterClient.push`; the slot is acknowledged with the next exchange."""
         applied = self._servers.push(slot, sparse, dense)

@@ -21,7 +21,7 @@ one model, each at its own pace, and keep these promises while workers and serve
 - A batch sees the dense parameters as of its beginning and the rows that it looks up as of its
   forward pass; others change them meanwhile, by at most ``staleness`` updates if that is given.
 
-    embedding.py  tables that are looked up on the servers
+    embedding.py  tables that are looked up on the servers, by number or by id
     optimizer.py  what is trained, and by which rule
     model.py      a PyTorch model as the servers see it
     session.py    the loop; batch.py is the batch in work
@@ -32,9 +32,19 @@ one model, each at its own pace, and keep these promises while workers and serve
 
 from __future__ import annotations
 
+from penstock.parameter_server.schedule import Schedule
 from penstock.trainer.elastic import DrainedError
-from penstock.trainer.ps.embedding import Embedding
+from penstock.trainer.ps.embedding import DynamicEmbedding, Embedding
 from penstock.trainer.ps.optimizer import Optimizer
 from penstock.trainer.ps.session import Session, SessionError, session
 
-__all__ = ["DrainedError", "Embedding", "Optimizer", "Session", "SessionError", "session"]
+__all__ = [
+    "DrainedError",
+    "DynamicEmbedding",
+    "Embedding",
+    "Optimizer",
+    "Schedule",
+    "Session",
+    "SessionError",
+    "session",
+]

@@ -77,6 +77,10 @@ class Alone:
         """The values of rows."""
         return [self._store.pull(space, rows) for space, rows in wanted]
 
+    def ids(self, space: int) -> Rows:
+        """The ids that have a row in a space with a vocabulary."""
+        return self._store.ids(space)
+
     def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
         """Apply the gradients of a slot, and save if that is due."""
         applied = self._store.push(slot, sparse, dense)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from penstock.parameter_server.arrays import Rows
-from penstock.parameter_server.spec import MAX_DIM, MAX_ROWS
+from penstock.parameter_server.spec import MAX_DIM, MAX_ROWS, Vocabulary
 from penstock.trainer.ps.arguments import whole
 
 INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
@@ -41,6 +41,8 @@ class Embedding(torch.nn.Module):
     """
 
     _device: torch.device | None = None  # to which it was moved
+    vocabulary: Vocabulary | None = None
+    """When ids get rows, of a table that is keyed by them."""
 
     def __init__(
         self,
@@ -130,11 +132,7 @@ class Embedding(torch.nn.Module):
 
     def _rows(self, ids: torch.Tensor) -> Rows:
         """The rows within the space, in the shape of the ids."""
-        if not isinstance(ids, torch.Tensor):
-            raise ValueError(f"ids: a {type(ids).__name__}; they are a tensor of integers")
-        if ids.dtype not in INTEGERS:
-            raise ValueError(f"ids: of type {ids.dtype}; they are integers, such as torch.int64")
-        numbers = ids.detach().cpu().numpy().astype(np.int64, copy=False)
+        numbers = self._numbers(ids)
         fields = len(self.sizes)
         if not self._single and (numbers.ndim == 0 or numbers.shape[-1] != fields):
             raise ValueError(
@@ -147,6 +145,15 @@ class Embedding(torch.nn.Module):
         rows: Rows = numbers + self._starts
         return rows
 
+    def _numbers(self, ids: torch.Tensor) -> Rows:
+        """The ids on the host."""
+        if not isinstance(ids, torch.Tensor):
+            raise ValueError(f"ids: a {type(ids).__name__}; they are a tensor of integers")
+        if ids.dtype not in INTEGERS:
+            raise ValueError(f"ids: of type {ids.dtype}; they are integers, such as torch.int64")
+        numbers: Rows = ids.detach().cpu().numpy().astype(np.int64, copy=False)
+        return numbers
+
     def _refuse(self, numbers: Rows, bad: NDArray[np.bool_]) -> None:
         where = tuple(int(index) for index in np.argwhere(bad)[0])
         field = 0 if self._single else where[-1]
@@ -155,3 +162,48 @@ class Embedding(torch.nn.Module):
             f"ids: {int(numbers[where])} of field {name} at {list(where)}; its table has rows 0 to "
             f"{self.sizes[field] - 1} ({int(bad.sum())} ids are out of range)"
         )
+
+
+class DynamicEmbedding(Embedding):
+    """One table that is keyed by ids, any 64-bit integers: a row is made when an id turns up.
+
+    Ids need no numbering: hashes of words, or numbers of users who come and go. The table has
+    ``capacity`` rows, in its servers' memory from the start; plan a quarter more than there are ids
+    at a time. Where it is full, the row that was seen least recently makes room. A row's first
+    values come from the seed, the table's name and the id alone. `Session.state_dict` has the ids
+    beside the weights, as ``NAME.ids``.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        dim: int,
+        *,
+        admit_after: int = 1,
+        evict_after: int | None = None,
+        std: float = 1.0,
+    ) -> None:
+        """See `penstock.parameter_server.spec.Vocabulary`.
+
+        Args:
+            capacity: rows at most.
+            dim: numbers in a row.
+            admit_after: an id gets its row with the so-manieth batch that trains on it; before that
+                it reads as zeros.
+            evict_after: a row goes when no batch has trained on it for so many batches, of all
+                workers; None: only when another one needs the room.
+            std: deviation of the noise that rows begin with.
+
+        Raises:
+            ValueError: a number is out of range; names it.
+        """
+        super().__init__(whole("capacity", capacity, 1, MAX_ROWS - 1), dim, std=std)
+        most = (1 << 31) - 1
+        self.vocabulary = Vocabulary(
+            admit_after=whole("admit_after", admit_after, 1, most),
+            evict_after=None if evict_after is None else whole("evict_after", evict_after, 1, most),
+        )
+
+    def _rows(self, ids: torch.Tensor) -> Rows:
+        """The ids themselves."""
+        return self._numbers(ids)

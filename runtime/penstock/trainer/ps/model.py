@@ -51,15 +51,24 @@ class ServedModel:
         self._parameters = self._trained()
         if not self._embeddings and not self._parameters:
             raise ValueError("model: it has nothing to train")
-        tables: dict[int, list[TableSpec]] = {}
+        tables: dict[int | str, list[TableSpec]] = {}
         try:
             for name, module in self._embeddings:
-                tables.setdefault(module.dim, []).extend(
+                tables.setdefault(_space_of(name, module), []).extend(
                     TableSpec(name=table, rows=rows, deviation=module.std)
                     for table, rows in zip(module.table_names(name), module.sizes, strict=True)
                 )
+            self._numbers = {space: number for number, space in enumerate(tables)}
+            modules = {_space_of(name, module): module for name, module in self._embeddings}
             self.spec = ModelSpec(
-                spaces=tuple(SpaceSpec(dim=dim, tables=tuple(t)) for dim, t in tables.items()),
+                spaces=tuple(
+                    SpaceSpec(
+                        dim=modules[space].dim,
+                        tables=tuple(own),
+                        vocabulary=modules[space].vocabulary,
+                    )
+                    for space, own in tables.items()
+                ),
                 dense=tuple(
                     DenseSpec(name=name, shape=tuple(parameter.shape))
                     for name, parameter in self._parameters
@@ -74,9 +83,8 @@ class ServedModel:
     def connect(self, source: Source | None) -> None:
         """Have the embeddings look their rows up at a source."""
         next_table = [0] * len(self.spec.spaces)
-        number_of = {space.dim: number for number, space in enumerate(self.spec.spaces)}
-        for _, module in self._embeddings:
-            number = number_of[module.dim]
+        for name, module in self._embeddings:
+            number = self._numbers[_space_of(name, module)]
             first = next_table[number]
             next_table[number] += len(module.sizes)
             starts = self.spec.spaces[number].starts[first : next_table[number]]
@@ -145,7 +153,10 @@ class ServedModel:
         return found
 
     def tables(self) -> Iterator[tuple[str, int, int, int]]:
-        """Each table: its name, its space, and the half-open range of its rows there."""
+        """Each table: its name, its space, and the half-open range of its rows there.
+
+        Those of a table that is keyed by ids say nothing.
+        """
         for number, space in enumerate(self.spec.spaces):
             for table, start in zip(space.tables, space.starts, strict=True):
                 yield table.name, number, start, start + table.rows
@@ -159,6 +170,8 @@ class ServedModel:
             yield name, values.view(parameter.shape)
 
     def _tables_of(self, space: int, rows: Rows) -> list[str]:
+        if self.spec.spaces[space].vocabulary is not None:
+            return [self.spec.spaces[space].tables[0].name]
         starts = np.asarray(self.spec.spaces[space].starts)
         numbers = np.unique(np.searchsorted(starts, rows, side="right") - 1)
         return [self.spec.spaces[space].tables[number].name for number in numbers]
@@ -197,6 +210,11 @@ class ServedModel:
                 )
             found.append((name, parameter))
         return found
+
+
+def _space_of(name: str, module: Embedding) -> int | str:
+    """What tables share a space: those of one width, but one that is keyed by ids has its own."""
+    return module.dim if module.vocabulary is None else name
 
 
 def _by_device(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:

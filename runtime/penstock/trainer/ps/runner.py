@@ -39,6 +39,9 @@ class Runner(Protocol):
     def pull(self, wanted: Sequence[tuple[int, Rows]]) -> list[Floats]:
         """The values of rows."""
 
+    def ids(self, space: int) -> Rows:
+        """The ids that have a row in a space with a vocabulary, ascending."""
+
     def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
         """Apply a slot's gradients."""
 

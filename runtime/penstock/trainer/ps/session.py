@@ -132,16 +132,23 @@ class Session:
         """All trained parameters as plain tensors: it must fit into memory.
 
         Tables are ``NAME.weight``, where NAME is that of the module, with the table's name behind
-        it where the module has several.
+        it where the module has several. One that is keyed by ids has ``NAME.ids`` as well, which
+        says whose each row is.
         """
         runner = self._running
         state = {name: values.clone() for name, values in self._served.split(runner.dense())}
         for name, space, start, stop in self._served.tables():
-            parts = [
-                runner.pull([(space, np.arange(at, min(at + EXPORT_ROWS, stop), dtype=np.int64))])
-                for at in range(start, stop, EXPORT_ROWS)
-            ]
-            state[f"{name}.weight"] = torch.from_numpy(np.concatenate([part[0] for part in parts]))
+            if self._served.spec.spaces[space].vocabulary is None:
+                rows: Rows | range = range(start, stop)
+            else:
+                rows = runner.ids(space)
+                state[f"{name}.ids"] = torch.from_numpy(rows)
+            weight = torch.empty(len(rows), self._served.spec.spaces[space].dim)
+            for at in range(0, len(rows), EXPORT_ROWS):
+                some = np.asarray(rows[at : at + EXPORT_ROWS], np.int64)
+                [part] = runner.pull([(space, some)])
+                weight[at : at + EXPORT_ROWS] = torch.from_numpy(part)
+            state[f"{name}.weight"] = weight
         return state
 
     # ------------------------------------------------------------------ the loop
@@ -397,7 +404,7 @@ def session(
         kind = type(optimizer)
         raise ValueError(
             f"optimizer: {kind.__module__}.{kind.__qualname__}; parameters on servers are changed "
-            'there: give a ps.Optimizer(model, "adagrad", lr=...), or "sgd"'
+            'there: give a ps.Optimizer(model, "adagrad", lr=...), or "sgd", "adam", "adamw"'
         )
     if optimizer.model is not model:
         raise ValueError(

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.parameter_server.arrays import Sparse, shapes_of
-from penstock.parameter_server.server.storage.store import BadRequestError, Store
+from penstock.parameter_server.server.storage.space import BadRequestError
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import (
     DenseSpec,
     ModelSpec,
     OptimizerKind,
     OptimizerSpec,
+    Places,
     SpaceSpec,
     TableSpec,
 )
@@ -248,7 +250,7 @@ def test_a_bad_push_changes_nothing(text: str, gradients: Sparse, dense: np.ndar
 def test_rows_of_other_servers_are_refused() -> None:
     spec = model()
     store = Store(spec, [0, 1])
-    elsewhere = spec.places[0].rows_of(2)[:1]
+    elsewhere = Places(spec.spaces[0].rows, spec.partitions).rows_of(2)[:1]
     with pytest.raises(BadRequestError, match="not here"):
         store.pull(0, elsewhere)
     with pytest.raises(BadRequestError, match="not here"):

@@ -18,7 +18,8 @@ from penstock.data.ledger.ranges import RangeSet
 from penstock.parameter_server.arrays import Floats, received
 from penstock.parameter_server.connection import Connection, UnavailableError
 from penstock.parameter_server.layout import Layout, ServerAddress, ServerId
-from penstock.parameter_server.server.storage.store import BadRequestError, Store
+from penstock.parameter_server.server.storage.space import BadRequestError
+from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.wire import PARTITION, READ, STATE, STATED
 
 logger = logging.getLogger(__name__)

@@ -12,20 +12,15 @@ one thread at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
-from penstock.data.ledger.permutation import derive_seed
 from penstock.data.ledger.ranges import RangeSet
-from penstock.parameter_server.arrays import Floats, Rows, Sparse
-from penstock.parameter_server.spec import ModelSpec, OptimizerKind, SpaceSpec
-
-_ELSEWHERE: Final = -(1 << 62)
-
-
-class BadRequestError(ValueError):
-    """A request that this store cannot answer, whoever asks; says what is wrong with it."""
+from penstock.parameter_server.arrays import MAX_UPDATES, Floats, Rows, Sparse, counts_among
+from penstock.parameter_server.server.storage.dynamic_space import DynamicSpace
+from penstock.parameter_server.server.storage.space import BadRequestError, Space, TableSpace
+from penstock.parameter_server.server.storage.update_rule import UpdateRule
+from penstock.parameter_server.spec import ModelSpec
 
 
 class Store:
@@ -37,14 +32,21 @@ class Store:
         self.owned = tuple(sorted(owned))
         self.applied = RangeSet()
         self.pushes = 0
-        kinds = 1 + spec.optimizer.states
-        self._spaces = [_Space(spec, number, self.owned) for number in range(len(spec.spaces))]
-        self._dense_starts, size = {}, 0
-        for partition in self.owned:
-            start, stop = spec.dense_range(partition)
-            self._dense_starts[partition] = size
-            size += stop - start
-        self._dense = [np.zeros(size, np.float32) for _ in range(kinds)]
+        self._rule = UpdateRule(spec.optimizer)
+        self._spaces: list[Space] = [
+            TableSpace(spec, number, self.owned)
+            if space.vocabulary is None
+            else DynamicSpace(spec, number, self.owned)
+            for number, space in enumerate(spec.spaces)
+        ]
+        ranges = [spec.dense_range(partition) for partition in self.owned]
+        self._pieces = np.array([stop - start for start, stop in ranges], np.int64)
+        ends = np.cumsum(self._pieces)
+        self._dense_starts = dict(zip(self.owned, (ends - self._pieces).tolist(), strict=True))
+        size = int(self._pieces.sum())
+        self._dense = [np.zeros(size, np.float32) for _ in range(1 + spec.optimizer.states)]
+        # Updates of the dense parameters, for each partition: it moves with them.
+        self._counts = np.zeros(len(self.owned), np.float32) if spec.optimizer.counted else None
 
     @property
     def version(self) -> int:
@@ -60,7 +62,8 @@ class Store:
     def bytes(self) -> int:
         """Memory of all that is here."""
         arrays = [*self._dense, *(array for space in self._spaces for array in space.arrays)]
-        return sum(array.nbytes for array in arrays)
+        counts = 0 if self._counts is None else self._counts.nbytes
+        return sum(array.nbytes for array in arrays) + counts
 
     # ------------------------------------------------------------------ training
 
@@ -71,8 +74,14 @@ class Store:
     def pull(self, space: int, rows: Rows) -> Floats:
         """The values of rows, (rows, dim). Raises QuestionError: they are not here."""
         here = self._space(space)
-        values: Floats = here.arrays[0].take(here.places_of(rows), axis=0)
-        return values
+        return here.values(rows, here.places_of(rows), self.pushes + 1)
+
+    def ids(self, space: int) -> Rows:
+        """The ids that have a row here, ascending. Raises QuestionError: rows have no ids."""
+        here = self._space(space)
+        if not isinstance(here, DynamicSpace):
+            raise BadRequestError(f"space {space} has rows by number, not by id")
+        return here.ids(self.pushes + 1)
 
     def push(self, slot: int, gradients: Sparse, dense: Floats | None) -> bool:
         """Apply the gradients of one slot; False: they had been applied, nothing was done.
@@ -97,17 +106,19 @@ class Store:
                 )
             _check_finite(gradient, f"space {number}")
             _check_once(rows, number)
-            found.append((space, space.places_of(rows), gradient))
+            found.append((space, rows, space.places_of(rows), gradient))
         if dense is not None:
             if dense.shape != self._dense[0].shape:
                 raise BadRequestError(
                     f"dense gradients: {dense.size} numbers; {self.dense_size} are here"
                 )
             _check_finite(dense, "the dense parameters")
-        for space, places, gradient in found:
-            space.apply(places, gradient)
-        if dense is not None and dense.size:
-            _descend(self.spec, self._dense, dense)
+        rate = self.spec.optimizer.rate(slot)
+        for space, rows, places, gradient in found:
+            taken = space.take_in(rows, places, gradient, self.pushes + 1)
+            space.apply(*taken, self._rule, rate)
+        if dense is not None:
+            self._apply_dense(dense, rate)
         self.applied.add(slot, slot + 1)
         self.pushes += 1
         return True
@@ -121,7 +132,11 @@ class Store:
         arrays = [array for space in self._spaces for array in space.partition(partition)]
         start = self._dense_starts[partition]
         first, last = self.spec.dense_range(partition)
-        return [*arrays, *(array[start : start + last - first] for array in self._dense)]
+        arrays += [array[start : start + last - first] for array in self._dense]
+        if self._counts is not None:
+            place = self.owned.index(partition)
+            arrays.append(self._counts[place : place + 1])
+        return arrays
 
     def set_partition(self, partition: int, arrays: Sequence[Floats | None]) -> None:
         """Take over a partition. None instead of an array: its initial content.
@@ -137,17 +152,14 @@ class Store:
                 raise BadRequestError(
                     f"partition {partition}: {array.size} numbers where {into.size} belong"
                 )
-        kinds = 1 + self.spec.optimizer.states
-        for place, (array, into) in enumerate(zip(arrays, here, strict=True)):
-            number, kind = divmod(place, kinds)
-            if array is not None:
-                into[...] = array.reshape(into.shape)
-            elif kind:
-                into.fill(self.spec.optimizer.initial_accumulator)
-            elif number < len(self._spaces):
-                into[...] = self._spaces[number].initial(partition)
-            else:
-                into.fill(0.0)
+        for counted in counts_among(self.spec):
+            _check_counts(arrays[counted], partition)
+        left = list(zip(arrays, here, strict=True))
+        for space in self._spaces:
+            space.fill(partition, left[: len(space.arrays)])
+            left = left[len(space.arrays) :]
+        for (array, into), first in zip(left, (0.0, *self.spec.optimizer.initial), strict=True):
+            into[...] = first if array is None else array.reshape(into.shape)
 
     def initialise(self) -> None:
         """All parameters as they are before the first update; the dense ones are zero."""
@@ -163,91 +175,25 @@ class Store:
         other.pushes = self.pushes
         return other
 
-    def _space(self, number: int) -> _Space:
+    def _apply_dense(self, gradient: Floats, rate: float) -> None:
+        counts = None
+        if self._counts is not None:
+            self._counts += 1
+            counts = np.repeat(self._counts, self._pieces)
+        if gradient.size:
+            self._rule.update(self._dense[0], self._dense[1:], counts, gradient, rate)
+
+    def _space(self, number: int) -> Space:
         if not 0 <= number < len(self._spaces):
             raise BadRequestError(f"space {number}; the model has {len(self._spaces)}")
         return self._spaces[number]
 
 
-class _Space:
-    """The rows of one space that are in the partitions of a store."""
-
-    def __init__(self, spec: ModelSpec, number: int, owned: Sequence[int]) -> None:
-        self.spec = spec
-        self.number = number
-        self.dim = spec.spaces[number].dim
-        self._places = spec.places[number]
-        self._starts = np.full(spec.partitions, _ELSEWHERE, np.int64)
-        size = 0
-        for partition in owned:
-            self._starts[partition] = size
-            size += self._places.count(partition)
-        kinds = 1 + spec.optimizer.states
-        self.arrays = [np.zeros((size, self.dim), np.float32) for _ in range(kinds)]
-        # One opaque number per row: NumPy then stores rows by copying each at once, in a third to
-        # two thirds of the time that its loop over two dimensions takes.
-        row = np.dtype((np.void, self.dim * 4))
-        self._by_row = [array.view(row).ravel() for array in self.arrays]
-
-    def places_of(self, rows: Rows) -> Rows:
-        """Where rows are in the arrays."""
-        if not len(rows):
-            return rows
-        if rows.view(np.uint64).max() >= self._places.rows:  # negative ones are beyond, too
-            raise BadRequestError(
-                f"rows {rows.min()} to {rows.max()} of space {self.number}, which has "
-                f"{self._places.rows}"
-            )
-        partition, index = self._places.of(rows)
-        index += self._starts.take(partition)
-        if index.min() < 0:
-            raise BadRequestError(f"rows of space {self.number} that are not here")
-        return index
-
-    def apply(self, places: Rows, gradient: Floats) -> None:
-        """Make one step along the gradient of some rows, each there once."""
-        arrays = [array.take(places, axis=0) for array in self.arrays]
-        _descend(self.spec, arrays, gradient)
-        for array, by_row in zip(arrays, self._by_row, strict=True):
-            by_row[places] = array.view(by_row.dtype).ravel()
-
-    def partition(self, partition: int) -> list[Floats]:
-        """The rows of one partition in each array."""
-        start = int(self._starts[partition])
-        stop = start + self._places.count(partition)
-        return [array[start:stop] for array in self.arrays]
-
-    def initial(self, partition: int) -> Floats:
-        """The values of a partition's rows before the first update: by seed, wherever they are."""
-        space = self.spec.spaces[self.number]
-        generator = np.random.default_rng(derive_seed(self.spec.seed, self.number, partition))
-        shape = (self._places.count(partition), self.dim)
-        values = generator.standard_normal(shape, np.float32)
-        values *= _deviations(space, self._places.rows_of(partition))[:, None]
-        return values
-
-
-def _deviations(space: SpaceSpec, rows: Rows) -> Floats:
-    """The deviation of each row: that of its table."""
-    table = np.searchsorted(np.asarray(space.starts), rows, side="right") - 1
-    return np.asarray([table.deviation for table in space.tables], np.float32)[table]
-
-
-def _descend(spec: ModelSpec, arrays: Sequence[Floats], gradient: Floats) -> None:
-    """One step of the optimizer, in place: ``arrays`` are the values and their state."""
-    optimizer = spec.optimizer
-    rate = np.float32(optimizer.learning_rate)
-    if optimizer.kind is OptimizerKind.SGD:
-        arrays[0] -= rate * gradient
-        return
-    values, state = arrays
-    step = gradient * gradient
-    state += step
-    np.sqrt(state, out=step)
-    step += np.float32(optimizer.epsilon)
-    np.divide(gradient, step, out=step)
-    step *= rate
-    values -= step
+def _check_counts(counts: Floats | None, partition: int) -> None:
+    if counts is not None and not ((counts >= 0) & (counts <= MAX_UPDATES)).all():
+        raise BadRequestError(
+            f"partition {partition}: counts of updates that are not from 0 to {MAX_UPDATES}"
+        )
 
 
 def _check_finite(gradient: Floats, of: str) -> None:
