@@ -176,6 +176,22 @@ def test_who_makes_jobs_is_asked_for_pods_on_request_alone() -> None:
         assert made in job_policy()
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "group"),
+    [("SchedulerPlugins", "scheduling.x-k8s.io"), ("Volcano", "scheduling.volcano.sh")],
+)
+def test_the_controller_may_make_groups_where_it_is_to(scheduler: str, group: str) -> None:
+    objects = render({"controller": {"gangScheduler": scheduler}})
+    [rule] = named(objects, "ClusterRole", "penstock-controller-gangs")["rules"]
+    assert rule == {"apiGroups": [group], "resources": ["podgroups"], "verbs": ["get", "create"]}
+    bound = named(objects, "ClusterRoleBinding", "penstock-controller-gangs")
+    assert [one["name"] for one in bound["subjects"]] == ["penstock-controller"]
+    command = pod_of(deployments(objects)["penstock-controller"])["containers"][0]["command"]
+    assert f"--gang-scheduler={scheduler}" in command
+    for values in ({}, {"controller": {"gangScheduler": "Kueue"}}):
+        assert "penstock-controller-gangs" not in of_kind(render(values), "ClusterRole")
+
+
 @each_set
 def test_our_commands_take_their_arguments(values: Json) -> None:
     commands = {"brain": brain, "controller": _app(controller), "scheduler": _app(scheduler)}

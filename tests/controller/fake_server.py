@@ -66,8 +66,11 @@ class FakeServer:
                 "rolebindings",
                 "events",
                 "leases",
+                "podgroups.scheduling.x-k8s.io",
+                "podgroups.scheduling.volcano.sh",
             )
         }
+        self.unknown_kinds: set[str] = set()
         self.pending: list[Event] = []
         self.calls: list[tuple[str, str, str]] = []
         self.created_pods: list[tuple[str, int, int]] = []
@@ -202,6 +205,9 @@ class FakeServer:
 
     def check(self, resource: str, body: Mapping[str, Any]) -> None:
         """A dry run: refused as the object itself would be."""
+        if resource in self.unknown_kinds:
+            text = "the server could not find the requested resource"
+            raise ApiRefusedError(text, code=404, reason="NotFound")
         if self.refuses_pod is not None and resource == "pods":
             self.refuses_pod(body)
 

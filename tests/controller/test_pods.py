@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.base.enums import Role
 from penstock.controller.reconcile.desired.pods import (
     TRAINER_CPU_LIMIT,
@@ -15,6 +17,7 @@ from penstock.controller.reconcile.desired.targets import RankTarget
 from penstock.controller.reconcile.model.observed import Job, Settings
 from penstock.controller.reconcile.model.parsing import read_job, read_spec
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.main_container import main_of_pod
 from tests.controller.life import job as make_job
 
 Json = dict[str, Any]
@@ -74,7 +77,7 @@ def test_what_the_user_set_is_kept_but_not_our_names() -> None:
     pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())
     assert pod["metadata"]["labels"]["team"] == "a"
     assert pod["metadata"]["labels"]["penstock.dev/rank"] == "0"
-    assert pod["metadata"]["annotations"] == {"x": "y"}
+    assert pod["metadata"]["annotations"] == {"x": "y", "penstock.dev/main-container": "main"}
     assert pod["spec"]["nodeSelector"] == {"gpu": "yes"}
     assert pod["spec"]["restartPolicy"] == "Never"
     found = environment(pod["spec"]["containers"][0])
@@ -105,6 +108,101 @@ def test_resources_become_requests_and_limits_of_the_first_container() -> None:
         "limits": {"nvidia.com/gpu": 1, "cpu": "2500m", "memory": "3Gi"},
     }
     assert second["resources"] == {"requests": {"cpu": "1"}}
+
+
+def with_a_proxy(first: str, second: str) -> tuple[Job, ElasticJobSpec]:
+    raw = make_job()
+    spec = raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    [train] = spec["containers"]
+    spec["containers"] = [{**train, "name": first}, {**train, "name": second}]
+    spec["initContainers"] = [{"name": "fetch"}]
+    return read(raw)
+
+
+@pytest.mark.parametrize(
+    ("names", "main"), [(("proxy", "main"), 1), (("main", "proxy"), 0), (("train", "proxy"), 0)]
+)
+def test_the_main_container_is_main_by_name_else_the_first(
+    names: tuple[str, str], main: int
+) -> None:
+    job, spec = with_a_proxy(*names)
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget(2500, 3 << 30))
+    containers = pod["spec"]["containers"]
+    template = spec.replica_specs.worker.template["spec"]["containers"]
+    beside, trains = containers[1 - main], containers[main]
+    assert pod["metadata"]["annotations"]["penstock.dev/main-container"] == names[main]
+    assert trains["resources"]["limits"] == {"cpu": "2500m", "memory": "3Gi"}
+    assert beside["resources"] == template[1 - main]["resources"]
+    assert "PENSTOCK_JOB_TOKEN" in environment(trains)
+    for other in (beside, pod["spec"]["initContainers"][0]):
+        assert "PENSTOCK_JOB_TOKEN" not in environment(other)
+        assert environment(other)["PENSTOCK_RANK"] == "0"
+    data_worker = replica_pod(job, spec, Role.DATA_WORKER, 0, 0, RankTarget())
+    assert [one["name"] for one in data_worker["spec"]["containers"]] == [names[main]]
+
+
+def test_a_pod_knows_its_main_container_when_another_is_put_before_it() -> None:
+    job, spec = read(make_job())
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())
+    pod["spec"]["containers"][0]["name"] = "train"
+    pod["metadata"]["annotations"]["penstock.dev/main-container"] = "train"
+    assert main_of_pod(pod)["name"] == "train"
+    pod["spec"]["containers"].insert(0, {"name": "injected"})
+    assert main_of_pod(pod)["name"] == "train"
+    del pod["metadata"]["annotations"]
+    assert main_of_pod(pod)["name"] == "injected"
+
+
+def test_a_sidecar_that_names_a_token_is_given_it() -> None:
+    raw = make_job()
+    containers = raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+    containers.append({"name": "side", "env": [{"name": "PENSTOCK_JOB_TOKEN"}]})
+    job, spec = read(raw)
+    _, side = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())["spec"]["containers"]
+    assert environment(side)["PENSTOCK_JOB_TOKEN"]["secretKeyRef"]["name"] == "job-token"
+
+
+SHM = "/dev/shm"
+
+
+@pytest.mark.parametrize("role", [Role.WORKER, Role.DATA_WORKER])
+def test_shared_memory_is_as_large_as_the_memory_that_is_planned(role: Role) -> None:
+    job, spec = read(make_job())
+    for target, limit in ((RankTarget(), "1Gi"), (RankTarget(None, 3 << 30), "3Gi")):
+        pod = replica_pod(job, spec, role, 0, 0, target)["spec"]
+        assert pod["volumes"] == [
+            {"name": "penstock-shm", "emptyDir": {"medium": "Memory", "sizeLimit": limit}}
+        ]
+        [container] = pod["containers"]
+        assert container["volumeMounts"] == [{"name": "penstock-shm", "mountPath": SHM}]
+
+
+def test_shared_memory_of_a_pod_that_names_no_memory_is_bounded_by_the_kubelet() -> None:
+    raw = make_job()
+    [container] = raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+    del container["resources"]
+    job, spec = read(raw)
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())["spec"]
+    assert pod["volumes"] == [{"name": "penstock-shm", "emptyDir": {"medium": "Memory"}}]
+
+
+@pytest.mark.parametrize("path", [SHM, f"{SHM}/"])
+def test_shared_memory_of_the_template_is_kept(path: str) -> None:
+    raw = make_job()
+    template = raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+    template["volumes"] = [{"name": "own", "emptyDir": {"medium": "Memory"}}]
+    template["containers"][0]["volumeMounts"] = [{"name": "own", "mountPath": path}]
+    job, spec = read(raw)
+    pod = replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())["spec"]
+    assert pod["volumes"] == template["volumes"]
+    assert pod["containers"][0]["volumeMounts"] == template["containers"][0]["volumeMounts"]
+
+
+def test_a_pod_in_the_nodes_ipc_namespace_has_the_nodes_shared_memory() -> None:
+    raw = make_job()
+    raw["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["hostIPC"] = True
+    job, spec = read(raw)
+    assert "volumes" not in replica_pod(job, spec, Role.WORKER, 0, 0, RankTarget())["spec"]
 
 
 def test_avoided_nodes_join_every_term_of_the_affinity() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired.replacement import (
@@ -16,7 +18,12 @@ from penstock.controller.reconcile.desired.replacement import (
     decide,
     fingerprints,
 )
-from penstock.controller.reconcile.model.observed import ContainerState, Pod, RankRecord
+from penstock.controller.reconcile.model.observed import (
+    ContainerKind,
+    ContainerState,
+    Pod,
+    RankRecord,
+)
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import FailurePolicy
 
@@ -64,6 +71,32 @@ def waiting(reason: str) -> ContainerState:
     return ContainerState("main", waiting=reason)
 
 
+INIT = ContainerKind.INIT
+RUNS = ContainerState("main")
+NOT_YET = waiting("PodInitializing")
+CRASHES = ContainerState("proxy", waiting="CrashLoopBackOff", kind=ContainerKind.SIDECAR)
+
+
+def beside(
+    code: int | None, reason: str = "", kind: ContainerKind = ContainerKind.BESIDE
+) -> ContainerState:
+    return ContainerState("side", code, reason, "", None if code is None else NOW, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("container", "told"),
+    [
+        (beside(1, kind=INIT), "init container side of pod job-worker-0-0 exited with code 1"),
+        (beside(1), "container side of pod job-worker-0-0 exited with code 1"),
+        (CRASHES, "sidecar container proxy of pod job-worker-0-0: CrashLoopBackOff"),
+    ],
+)
+def test_what_fails_a_pod_is_named_as_what_it_is(container: ContainerState, told: str) -> None:
+    found = classify(pod(container, NOT_YET, phase="Pending" if container.waiting else "Failed"))
+    assert found.detail == told
+    assert found.container == container.name
+
+
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("cause", Cause)
 def test_every_pair_has_a_row(role: str, cause: Cause) -> None:
@@ -81,8 +114,10 @@ def test_no_row_is_for_nothing() -> None:
         (pod(phase="Pending"), Cause.NONE),
         (pod(ended(0), phase="Succeeded"), Cause.SUCCEEDED),
         (pod(ended(137, "OOMKilled"), phase="Failed"), Cause.OUT_OF_MEMORY),
-        (pod(ended(0), ended(137, "OOMKilled", name="side"), phase="Failed"), Cause.OUT_OF_MEMORY),
-        (pod(ended(1), ended(137, "OOMKilled", name="side"), phase="Failed"), Cause.OUT_OF_MEMORY),
+        (pod(ended(0), beside(137, "OOMKilled"), phase="Failed"), Cause.SUCCEEDED),
+        (pod(ended(1), beside(137, "OOMKilled"), phase="Failed"), Cause.ERROR),
+        (pod(RUNS, beside(137, "OOMKilled")), Cause.ERROR),
+        (pod(beside(137, "OOMKilled", INIT), NOT_YET, phase="Failed"), Cause.ERROR),
         (pod(ended(137), phase="Failed"), Cause.PREEMPTED),
         (pod(ended(143), phase="Failed"), Cause.PREEMPTED),
         (pod(phase="Failed", reason="Evicted"), Cause.PREEMPTED),
@@ -95,9 +130,25 @@ def test_no_row_is_for_nothing() -> None:
         (pod(ended(1), phase="Failed"), Cause.ERROR),
         (pod(ended(2), phase="Failed"), Cause.ERROR),
         (pod(ended(139), phase="Failed"), Cause.ERROR),
-        (pod(ended(137), ended(1, name="side"), phase="Failed"), Cause.ERROR),
-        (pod(ended(1), ContainerState("side")), Cause.ERROR),
-        (pod(ended(0), ContainerState("side")), Cause.NONE),
+        (pod(ended(137), beside(1), phase="Failed"), Cause.PREEMPTED),
+        (pod(ended(1), beside(None)), Cause.ERROR),
+        (pod(ended(137, "OOMKilled"), beside(None)), Cause.OUT_OF_MEMORY),
+        (pod(ended(0), beside(None)), Cause.SUCCEEDED),
+        (pod(ended(0), beside(1)), Cause.SUCCEEDED),
+        (pod(ended(0), beside(None), disrupted=True), Cause.PREEMPTED),
+        (pod(ended(0), beside(None), deleting=True), Cause.PREEMPTED),
+        (pod(ended(0), beside(143), phase="Failed", reason="DeadlineExceeded"), Cause.ERROR),
+        (pod(RUNS, beside(0)), Cause.NONE),
+        (pod(RUNS, beside(1)), Cause.ERROR),
+        (pod(RUNS, beside(1, kind=ContainerKind.SIDECAR)), Cause.NONE),
+        (
+            pod(ended(0), beside(143, kind=ContainerKind.SIDECAR), phase="Succeeded"),
+            Cause.SUCCEEDED,
+        ),
+        (pod(beside(1, kind=INIT), NOT_YET, phase="Pending"), Cause.NONE),
+        (pod(beside(1, kind=INIT), NOT_YET, phase="Failed"), Cause.ERROR),
+        (pod(CRASHES, NOT_YET, phase="Pending"), Cause.BAD_CONFIG),
+        (pod(CRASHES, RUNS), Cause.NONE),
         (pod(phase="Failed", reason="DeadlineExceeded"), Cause.ERROR),
         (pod(phase="Failed"), Cause.PREEMPTED),
         (pod(waiting("ErrImagePull"), phase="Pending"), Cause.BAD_IMAGE),
@@ -177,3 +228,26 @@ def test_a_program_that_never_started_is_failed_with_what_the_runtime_said() -> 
     assert finding.cause is Cause.ERROR
     assert finding.detail.endswith(f"exited with code 128 (StartError: {told})")
     assert "log" not in classify(pod(ended(1, "Error", "log"), phase="Failed")).detail
+
+
+@given(
+    code=st.sampled_from([0, 1, 2, 137, 139, 143]),
+    out_of_memory=st.booleans(),
+    others=st.lists(
+        st.builds(
+            beside,
+            st.sampled_from([None, 0, 1, 137, 143]),
+            st.sampled_from(["", "OOMKilled", "Error"]),
+            st.sampled_from([one for one in ContainerKind if one is not ContainerKind.MAIN]),
+        ),
+        max_size=4,
+    ),
+)
+def test_once_the_training_has_ended_nothing_beside_it_counts(
+    code: int, out_of_memory: bool, others: list[ContainerState]
+) -> None:
+    main = ended(code, "OOMKilled" if code and out_of_memory else "")
+    alone = classify(pod(main, phase="Failed" if code else "Succeeded"))
+    for phase in ("Running", "Failed"):
+        found = classify(pod(*others, main, phase=phase))
+        assert (found.cause, found.detail) == (alone.cause, alone.detail)

@@ -29,6 +29,7 @@ SPARES = (
 WITHIN = (
     "replicas must be 0, which leaves the number to the plan, or from minReplicas to maxReplicas"
 )
+IN_UNITS = "minReplicas, replicas and maxReplicas must be multiples of nodeUnit"
 ONE_WORKER = (
     "with strategy Local there is one worker: its replicas, minReplicas and maxReplicas must not"
     " be greater than 1, and it has no spareReplicas"
@@ -36,6 +37,14 @@ ONE_WORKER = (
 JOB_NAME = (
     "metadata.name must be an RFC 1035 label: at most 63 lower-case letters, digits and hyphens,"
     " the first a letter, the last a letter or a digit"
+)
+SERVERS_FIXED = (
+    "with framework TensorFlow the number of parameter servers is fixed: replicas must be greater"
+    " than 0"
+)
+COUNTS_FIXED = (
+    "with framework TensorFlow the numbers of workers and of parameter servers are immutable:"
+    " create a new job to change them"
 )
 STATE_VOLUME = "stateVolume must be the name of a volume in trainer.template.spec.volumes"
 ADMITTED_ONCE = (
@@ -51,6 +60,10 @@ def immutable(field: str) -> str:
 def ps_job(**changes: Any) -> dict[str, Any]:
     servers = {"spec__strategy": "ParameterServer", "spec__replicaSpecs__ps__template": TEMPLATE}
     return job(**servers, **changes)
+
+
+def tensorflow_job(**changes: Any) -> dict[str, Any]:
+    return job(spec__framework="TensorFlow", spec__replicaSpecs__worker__replicas=2, **changes)
 
 
 def worker(**fields: Any) -> Callable[[], Verdict]:
@@ -104,6 +117,33 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
             job(spec__trainer=WITH_VOLUME, spec__stateVolume="state"),
             {"spec": {"stateVolume": "other"}},
         ),
+    ),
+    (
+        "spec.framework",
+        immutable("framework"),
+        lambda: update(job(), {"spec": {"framework": "PyTorch"}}),
+    ),
+    (
+        "spec.replicaSpecs.worker.replicas",
+        "with framework TensorFlow the number of workers is fixed: replicas must be greater than 0",
+        lambda: create(job(spec__framework="TensorFlow")),
+    ),
+    (
+        "spec.replicaSpecs.worker.spareReplicas",
+        "with framework TensorFlow the number of workers is fixed: there are no spareReplicas",
+        lambda: create(tensorflow_job(spec__replicaSpecs__worker__spareReplicas=1)),
+    ),
+    (
+        "spec.replicaSpecs.ps",
+        SERVERS_FIXED,
+        lambda: create(
+            ps_job(spec__framework="TensorFlow", spec__replicaSpecs__worker__replicas=2)
+        ),
+    ),
+    (
+        "spec.replicaSpecs",
+        COUNTS_FIXED,
+        lambda: update(tensorflow_job(), {"spec": {"replicaSpecs": {"worker": {"replicas": 3}}}}),
     ),
     (
         "spec.input.guarantee",
@@ -176,6 +216,14 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         worker(minReplicas=3, maxReplicas=2),
     ),
     ("spec.replicaSpecs.worker.replicas", WITHIN, worker(replicas=1, minReplicas=2)),
+    ("spec.replicaSpecs.worker.nodeUnit", IN_UNITS, worker(nodeUnit=2)),
+    ("spec.replicaSpecs.worker.nodeUnit", IN_UNITS, worker(nodeUnit=2, minReplicas=2, replicas=3)),
+    (
+        "spec.replicaSpecs.worker.nodeUnit",
+        IN_UNITS,
+        worker(nodeUnit=2, minReplicas=2, maxReplicas=5),
+    ),
+    ("spec.gang", immutable("gang"), lambda: update(job(), {"spec": {"gang": {}}})),
     ("spec.replicaSpecs.worker.replicas", WITHIN, worker(replicas=5, maxReplicas=4)),
     ("spec.replicaSpecs.worker.spareReplicas", SPARES, worker(maxReplicas=4000, spareReplicas=97)),
     ("spec.replicaSpecs.worker.spareReplicas", SPARES, worker(replicas=4000, spareReplicas=97)),
@@ -271,6 +319,9 @@ def test_a_rule_refuses_with_field_and_message(
     [
         lambda: create(job(metadata__name="j" * 63)),
         lambda: create(ps_job()),
+        lambda: create(tensorflow_job()),
+        worker(nodeUnit=2, minReplicas=2, maxReplicas=6, replicas=4),
+        lambda: update(tensorflow_job(), {"spec": {"suspend": True}}),
         worker(replicas=0, minReplicas=2, maxReplicas=4),
         worker(maxReplicas=4000, spareReplicas=96),
         local_worker(replicas=1, minReplicas=1, maxReplicas=1),

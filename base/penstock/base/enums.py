@@ -18,6 +18,21 @@ class Strategy(StrEnum):
     LOCAL = "Local"
 
 
+class Framework(StrEnum):
+    """What a job's programs train with."""
+
+    PYTORCH = "PyTorch"
+    TENSORFLOW = "TensorFlow"
+
+
+class GangScheduler(StrEnum):
+    """Whose groups of pods a cluster's gangs are."""
+
+    SCHEDULER_PLUGINS = "SchedulerPlugins"
+    VOLCANO = "Volcano"
+    KUEUE = "Kueue"
+
+
 class Optimize(StrEnum):
     """What the Brain may do with a job's resources."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+TENSORFLOW: Final = 2222  # of the programs of a job with framework TensorFlow: they listen there
 TRAINER: Final = 8476
 BRAIN: Final = 8477
 CONTROLLER_METRICS: Final = 8478

@@ -23,7 +23,7 @@ from penstock.base.structural import Model, UniqueItems
 
 
 class Resources(Model):
-    """Resources of each pod of a role: requests and limits of its first container."""
+    """Resources of each pod of a role: requests and limits of its main container."""
 
     min_properties: ClassVar[int] = 1
 
@@ -67,7 +67,9 @@ class RoleTarget(Model):
         " worker.",
     )
     resources: Resources | None = Field(
-        default=None, description="Resources of each replica's first container."
+        default=None,
+        description="Resources of each replica's main container: the one named"
+        " main, else the first.",
     )
     ranks: (
         Annotated[

@@ -49,6 +49,7 @@ def _check_role(role: Role, plan: RolePlan, job: JobDescription, limits: Limits)
             f"the spec fixes it at {spec.fixed}"
             if spec.fixed is not None
             else f"the spec allows {spec.minimum} to {spec.maximum or 'any number'}"
+            + (f" in multiples of {spec.unit}" if spec.unit > 1 else "")
         )
         raise PlanRefusedError(f"roles.{role}.replicas", rule, plan.replicas)
     if (plan.spare_replicas or 0) > spec.spare:

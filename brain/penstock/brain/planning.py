@@ -88,8 +88,8 @@ class RoleSpec:
     """What a job's spec says of one role.
 
     `fixed` is ``spec.replicaSpecs.ROLE.replicas`` where that is not 0: a plan does not change the
-    count then. `maximum` None: bounded by the limits only. `milli_cpu` and `memory_bytes` are the
-    template's requests, None where it makes none.
+    count then. `maximum` None: bounded by the limits only. Replicas come in multiples of `unit`.
+    `milli_cpu` and `memory_bytes` are the template's requests, None where it makes none.
     """
 
     minimum: int = 1
@@ -98,10 +98,12 @@ class RoleSpec:
     milli_cpu: int | None = None
     memory_bytes: int | None = None
     spare: int = 0
+    unit: int = 1
 
     def __post_init__(self) -> None:
         _in_range("minimum", self.minimum, 0, MAX_REPLICAS)
         _in_range("spare", self.spare, 0, MAX_REPLICAS)
+        _in_range("unit", self.unit, 1, MAX_REPLICAS)
         if self.maximum is not None:
             _in_range("maximum", self.maximum, self.minimum, MAX_REPLICAS)
         if self.fixed is not None:
@@ -114,11 +116,12 @@ class RoleSpec:
         return self.fixed or (unsaid if self.maximum is None else self.maximum)
 
     def clamp(self, replicas: int) -> int:
-        """The count nearest to `replicas` that the spec allows."""
+        """The count that the spec allows for `replicas`: within its bounds, in whole units."""
         if self.fixed is not None:
             return self.fixed
         ceiling = MAX_REPLICAS if self.maximum is None else self.maximum
-        return max(self.minimum, min(replicas, ceiling))
+        within = max(self.minimum, min(replicas, ceiling))
+        return max(self.minimum, within - within % self.unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.base.enums import GangScheduler
 from penstock.base.logs import LogFormat
 from penstock.base.ports import CONTROLLER_METRICS
 from penstock.kube.command import (
@@ -60,6 +61,10 @@ def controller(
             "is none."
         ),
     ] = "",
+    gang_scheduler: Annotated[
+        GangScheduler | None,
+        typer.Option(help="Whose groups the gangs of jobs are; without it, pods start one by one."),
+    ] = None,
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="How many jobs to work on at the same time.")
     ] = 16,
@@ -97,6 +102,7 @@ def controller(
                 brain_url=brain_url or None,
                 brain_authority=authority,
                 cache_socket=_socket(cache_socket),
+                gang_scheduler=gang_scheduler,
             ),
             namespace=namespace or None,
             workers=workers,

@@ -34,6 +34,7 @@ class JobCache:
     unresizable: set[str] = field(default_factory=set)
     known_templates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     cache_refused: bool = False
+    gang_refusal: Refusal | None = None
     objects_seen_at: datetime | None = None
     objects_missing: bool = False
     status_written_at: datetime | None = None

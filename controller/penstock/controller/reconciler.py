@@ -97,6 +97,7 @@ class Reconciler:
             unresizable=frozenset(memory.unresizable),
             known_templates=dict(memory.known_templates),
             cache_refused=memory.cache_refused,
+            gang_refusal=memory.gang_refusal,
             objects_seen_at=memory.objects_seen_at,
             objects_missing=memory.objects_missing,
             planner_alive=planner_alive,

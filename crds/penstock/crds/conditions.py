@@ -59,6 +59,11 @@ class JobReason(ConditionReason):
     """Reasons on the conditions of an ElasticJob."""
 
     ACCEPTED = ("Accepted", "Accepted=True", "The spec can be carried out.")
+    GANG_UNAVAILABLE = (
+        "GangUnavailable",
+        "Accepted=True",
+        "The spec can be carried out but for its gang: the message says what to install.",
+    )
     INVALID_SPEC = (
         "InvalidSpec",
         "Accepted=False Running=False Scaling=False",
@@ -171,6 +176,11 @@ class JobReason(ConditionReason):
         "AllRanksSucceeded",
         "Succeeded=True",
         "Every rank of the workers has succeeded.",
+    )
+    CHIEF_SUCCEEDED = (
+        "ChiefSucceeded",
+        "Succeeded=True",
+        "The chief of a TensorFlow job with parameter servers has succeeded.",
     )
     DATA_EXHAUSTED = (
         "DataExhausted",

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from penstock.base.enums import Optimize, Strategy
+from penstock.base.enums import Framework, Optimize, Strategy
 from penstock.base.fields import (
     INT32_MAX,
     JOB_NAME,
@@ -24,6 +24,7 @@ from penstock.base.fields import (
     VolumeName,
 )
 from penstock.base.structural import Keywords, Model, Rule
+from penstock.crds.gang import Gang
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND, ELASTICJOB_PLURAL
 from penstock.crds.input import Input, immutable
 from penstock.crds.job_status import ElasticJobStatus
@@ -31,6 +32,7 @@ from penstock.crds.meta import ObjectMeta
 from penstock.crds.replica_spec import ReplicaSpecs
 from penstock.crds.resource import AGE, Column, CustomResource, ScaleSubresource
 from penstock.crds.template import PodTemplateOverlay
+from penstock.crds.tensorflow_rules import TENSORFLOW_RULES
 
 _MANAGER: Final = (
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -121,6 +123,9 @@ class ElasticJobSpec(Model):
         _SERVERS_REFUSED,
         _LOCAL_HAS_ONE_WORKER,
         _STATE_VOLUME_EXISTS,
+        immutable("framework"),
+        immutable("gang"),
+        *TENSORFLOW_RULES,
     )
 
     strategy: Annotated[
@@ -134,6 +139,13 @@ class ElasticJobSpec(Model):
     ] = Field(
         description="How the replicas train together; immutable. AllReduce: workers exchange"
         " gradients. ParameterServer: servers hold the parameters. Local: one worker."
+    )
+    framework: Framework | None = Field(
+        default=None,
+        description="What the programs train with; immutable. TensorFlow: they are told of one"
+        " another by TF_CONFIG, so the numbers of workers and of parameter servers are fixed by"
+        " replicas; with strategy ParameterServer worker 0 is the chief, and the job ends with it."
+        " Without it: PyTorch.",
     )
     independent_workers: Flag | None = Field(
         default=None,
@@ -191,6 +203,13 @@ class ElasticJobSpec(Model):
         description="Seconds after its end at which the job is deleted; without it, never.",
     )
     replica_specs: ReplicaSpecs = Field(description="The roles of the job.")
+    gang: Gang | None = Field(
+        default=None,
+        description="The pods without which the training cannot begin start together or not at"
+        " all, by the gang scheduler that the controller is set up for: replicas, else"
+        " minReplicas, of workers and of parameter servers. Where there is none they start one by"
+        " one, and condition Accepted says what is missing. Immutable.",
+    )
     trainer: Trainer | None = Field(default=None, description="The Elastic Trainer's own pod.")
     input: Input = Field(default=Input(), description="The input pipeline.")
     state_volume: VolumeName | None = Field(

@@ -23,5 +23,8 @@ MANAGED_BY_VALUE: Final = "penstock"
 PLACEMENT_GATE: Final = f"{GROUP}/placement"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
+MAIN_CONTAINER: Final = f"{GROUP}/main-container"
+"""Annotation of a pod: the name of the container that trains."""
+
 PLAN: Final = f"{GROUP}/plan"
 """Annotation of a Scale: the id of the Brain's plan that it carries out."""

@@ -38,6 +38,14 @@ NO_SPARES: Final = Rule(
 )
 
 
+_IN_UNITS: Final = Rule(
+    cel="self.minReplicas % self.nodeUnit == 0 && self.replicas % self.nodeUnit == 0 && "
+    "(!has(self.maxReplicas) || self.maxReplicas % self.nodeUnit == 0)",
+    message="minReplicas, replicas and maxReplicas must be multiples of nodeUnit",
+    field_path=".nodeUnit",
+)
+
+
 def _zero(count: int) -> bool:
     return count == 0
 
@@ -75,6 +83,7 @@ class WorkerSpec(ReplicaSpec):
         _MIN_WITHIN_MAX,
         _REPLICAS_WITHIN_BOUNDS,
         _SPARES_WITHIN_RANKS,
+        _IN_UNITS,
     )
 
     min_replicas: Annotated[Int32, Field(ge=1, le=MAX_REPLICAS)] = Field(
@@ -85,6 +94,12 @@ class WorkerSpec(ReplicaSpec):
         description="Greatest number that a plan may choose; without it, resourceLimits and "
         f"{MAX_REPLICAS} are the bounds. As the job is created, it also fixes into how many slots "
         "a training step is cut (64 without it).",
+    )
+    node_unit: Annotated[Int32, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        default=1,
+        description="How many workers come and go together, such as those of one switch or of one"
+        " model-parallel group: their number is a multiple of it, and what a plan says is rounded"
+        " down to one.",
     )
     spare_replicas: Replicas = Field(
         default=0,

@@ -44,7 +44,8 @@ class _PodSpec(Model):
     preserve_unknown: ClassVar[bool] = True
 
     containers: _Containers = Field(
-        description="Containers of the pod, at least one; the first one runs the role's program."
+        description="Containers of the pod, at least one. The one named main, else the first, runs"
+        " the role's program: it ends the pod, and a plan's cpu and memory are its."
     )
 
 

@@ -37,9 +37,12 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "leases": "/apis/coordination.k8s.io/v1",
     "resourceslices": _DEVICES,
     "resourceclaims": _DEVICES,
+    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
+    "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
     ELASTICJOB_PLURAL: f"/apis/{GROUP}/{VERSION}",
     SCALE_PLURAL: f"/apis/{GROUP}/{VERSION}",
 }
+"""Where each resource is; one whose name several groups have is called as its CRD is."""
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
@@ -84,7 +87,7 @@ class _Request:
         parts = [_PREFIXES[self.resource]]
         if self.namespace:
             parts.append(f"namespaces/{quote(self.namespace)}")
-        parts.append(self.resource)
+        parts.append(self.resource.partition(".")[0])
         parts.extend(quote(part) for part in (self.name, self.subresource) if part)
         path = "/".join(parts)
         return f"{path}?{urlencode(self.query)}" if self.query else path

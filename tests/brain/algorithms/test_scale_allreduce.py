@@ -109,6 +109,8 @@ def test_only_counts_that_relieve_the_busiest_worker_are_tried() -> None:
     assert useful_counts(job(worker=RoleSpec(maximum=8), slots=8), 8) == (1, 2, 3, 4, 8)
     assert useful_counts(job(worker=RoleSpec(minimum=3, maximum=5), slots=None), 8) == (3, 4, 5)
     assert useful_counts(job(worker=RoleSpec(minimum=4)), 2) == (4,)
+    units = RoleSpec(minimum=2, maximum=8, unit=2)
+    assert useful_counts(job(worker=units, slots=None), 7) == (2, 4, 6)
 
 
 @settings(max_examples=40, deadline=None)

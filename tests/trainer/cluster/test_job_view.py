@@ -9,7 +9,13 @@ import pytest
 from penstock.base.enums import Role
 from penstock.crds.elasticjob import ElasticJob
 from penstock.parameter_server.control.records.servers import ServerPod
-from penstock.trainer.cluster.job_view import PodLimits, registration_of, role_pods
+from penstock.trainer.cluster.job_view import (
+    PodLimits,
+    facts_of,
+    registration_of,
+    role_pods,
+    worker_pods,
+)
 
 
 def job(resources: dict[str, Any]) -> ElasticJob:
@@ -37,6 +43,38 @@ def test_requests_go_before_limits_and_numbers_are_amounts() -> None:
     resources = {"requests": {"cpu": 2}, "limits": {"cpu": "4", "memory": "1Gi"}}
     said = registration_of(job(resources), 4, None).roles[Role.WORKER]
     assert (said.cpu, said.memory) == ("2", "1Gi")
+
+
+def test_the_brain_is_told_of_the_main_container_and_of_units_that_are_some() -> None:
+    spec = job({"requests": {"cpu": 2}}).model_dump(by_alias=True, exclude_none=True)
+    worker = spec["spec"]["replicaSpecs"]["worker"]
+    said = registration_of(ElasticJob.model_validate(spec), 4, None).roles[Role.WORKER]
+    assert "unit" not in said.model_dump(mode="json")
+    worker["template"]["spec"]["containers"].insert(0, {"name": "proxy"})
+    worker.update(nodeUnit=2, minReplicas=2)
+    said = registration_of(ElasticJob.model_validate(spec), 4, None).roles[Role.WORKER]
+    assert (said.cpu, said.unit) == ("2", 2)
+    assert said.model_dump(mode="json")["unit"] == 2
+
+
+def test_programs_of_tensorflow_are_no_silent_copies() -> None:
+    spec = job({}).model_dump(by_alias=True, exclude_none=True)
+    assert not facts_of(ElasticJob.model_validate(spec)).independent
+    spec["spec"]["framework"] = "TensorFlow"
+    assert facts_of(ElasticJob.model_validate(spec)).independent
+
+
+def test_a_worker_has_ended_when_its_training_has() -> None:
+    running = pod("worker", 1, 0, "Running")
+    pods = [pod("worker", 0, 2, "Running"), running]
+    pods[0]["spec"]["containers"].append({"name": "shipper"})
+    pods[0]["status"]["containerStatuses"] = [
+        {"name": "shipper", "state": {"running": {}}},
+        {"name": "main", "state": {"terminated": {"exitCode": 0}}},
+    ]
+    found = worker_pods(pods)
+    assert found.ended == ((0, 2),)
+    assert found.expected == frozenset({1})
 
 
 def pod(role: str, rank: int, incarnation: int, phase: str, **limits: str) -> dict[str, Any]:

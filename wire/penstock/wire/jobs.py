@@ -13,6 +13,11 @@ from penstock.wire.base import NO_NUL, Counter, Name, Rate, Seconds, Text, Uid, 
 LimitedResource = Annotated[str, Field(min_length=1, max_length=317, pattern=NO_NUL)]
 
 
+def _one(count: int) -> bool:
+    """What is the rule is left unsaid: a Brain of an earlier release takes it as well."""
+    return count == 1
+
+
 class Signature(WireModel):
     """How similar jobs are found; empty is unknown."""
 
@@ -35,12 +40,14 @@ class RoleDescription(WireModel):
     """Greatest number that a plan may choose; absent: bounded by the job's limits alone."""
     fixed_replicas: Annotated[Replicas, Field(ge=1)] | None = None
     """The number that the spec fixes; a plan does not change it then."""
+    unit: Annotated[Replicas, Field(ge=1, exclude_if=_one)] = 1
+    """The number of replicas is a multiple of it."""
     spare_replicas: Replicas = 0
     """Workers beyond the quota, the first to be preempted."""
     cpu: PositiveQuantity | None = None
-    """CPU that the template's first container requests."""
+    """CPU that the template's main container requests."""
     memory: PositiveQuantity | None = None
-    """Memory that the template's first container requests."""
+    """Memory that the template's main container requests."""
 
     @model_validator(mode="after")
     def _bounds_agree(self) -> Self:

@@ -67,6 +67,7 @@ def _role_spec(described: RoleDescription) -> planning.RoleSpec:
         milli_cpu=milli_cpu(described.cpu),
         memory_bytes=byte_count(described.memory),
         spare=described.spare_replicas,
+        unit=described.unit,
     )
 
 
@@ -76,6 +77,7 @@ def _described(spec: planning.RoleSpec) -> RoleDescription:
         max_replicas=spec.maximum,
         fixed_replicas=spec.fixed,
         spare_replicas=spec.spare,
+        unit=spec.unit,
         cpu=None if spec.milli_cpu is None else format_milli_cpu(spec.milli_cpu),
         memory=None if spec.memory_bytes is None else format_bytes(spec.memory_bytes),
     )

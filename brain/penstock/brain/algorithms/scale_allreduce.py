@@ -122,6 +122,8 @@ def useful_counts(job: JobDescription, most: int) -> tuple[int, ...]:
     least = max(1, spec.minimum)
     counts: list[int] = []
     for count in range(least, max(ceiling, least) + 1):
+        if spec.clamp(count) != count:  # not a whole number of units
+            continue
         if counts and job.slots_per_step is not None:
             slots = math.ceil(job.slots_per_step / count)
             if slots == math.ceil(job.slots_per_step / counts[-1]):

@@ -32,6 +32,7 @@ from penstock.controller.reconcile.model.actions import (
     DeletePod,
     DeleteScale,
     EnsureObject,
+    EnsurePodGroup,
     EnsureShared,
     FetchLog,
     LiftGate,
@@ -49,6 +50,8 @@ from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 
 _AT_A_TIME: Final = 32
+_NO_GROUPS: Final = frozenset({400, 403, 404, 422})
+"""What an API server answers that does not know a kind of group, or lets nobody make one."""
 _PODS: Final = "pods"
 _OBJECTS: Final = "objects"
 
@@ -129,6 +132,8 @@ class Executor:
                 await self._ensure(namespace, memory, action)
             case EnsureShared():
                 await self._take_part(namespace, job, memory, action)
+            case EnsurePodGroup():
+                memory.gang_refusal = await self._make_group(namespace, action)
             case CreatePod():
                 why = await self._pods.create(namespace, memory, action)
                 if why and job is not None:
@@ -183,6 +188,21 @@ class Executor:
             memory.record_refusal(shown, Refusal(error.code, shown, str(error)))
             raise
         memory.created(shown)
+
+    async def _make_group(self, namespace: str, action: EnsurePodGroup) -> Refusal | None:
+        """Why there is no group of the job's, where that is not only for now."""
+        shown = object_key(action.manifest)
+        try:
+            await self._api.submit(action.resource, namespace, action.manifest)
+        except ApiRefusedError as error:
+            if error.reason == "AlreadyExists":
+                if await self._is_ours(action.resource, namespace, dict(action.manifest)):
+                    return None
+                return Refusal(error.code, shown, f"{shown} is somebody else's")
+            if error.code in _NO_GROUPS:
+                return Refusal(error.code, shown, str(error))
+            raise
+        return None
 
     async def _take_part(
         self, namespace: str, job: Job | None, memory: JobCache, action: EnsureShared

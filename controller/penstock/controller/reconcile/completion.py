@@ -15,6 +15,7 @@ from penstock.base.enums import TRAINER_ROLE, Role
 from penstock.controller.reconcile.desired.ranks import Failure, RolePlan
 from penstock.controller.reconcile.desired.replacement import Cause, classify
 from penstock.controller.reconcile.desired.targets import Target
+from penstock.controller.reconcile.desired.tensorflow import ends_with_its_chief
 from penstock.controller.reconcile.model import timing
 from penstock.controller.reconcile.model.actions import DeleteJob, DeletePod, FetchLog
 from penstock.controller.reconcile.model.observed import Pod
@@ -65,7 +66,8 @@ def _count_all(context: PassContext) -> None:
     for role in (*Role, TRAINER_ROLE):
         pods = [pod for pod in context.observed.pods if pod.role == role]
         plan = RolePlan(role, context.written_records(role))
-        plan.failed_before = context.job.status.counts.get(role, NO_COUNTS).failed
+        written = context.job.status.counts.get(role, NO_COUNTS)
+        plan.failed_before, plan.succeeded_before = written.failed, written.succeeded
         plan.wanted = frozenset(pod.rank for pod in pods)
         plan.current = {pod.rank: pod for pod in sorted(pods, key=lambda one: one.incarnation)}
         plan.succeeded = {
@@ -136,9 +138,13 @@ def _finish(context: PassContext, kind: JobCondition, reason: JobReason, message
     context.alarm.at(context.now)
 
 
-def succeeds(context: PassContext, target: Target) -> bool:
+def succeeds(context: PassContext, spec: ElasticJobSpec, target: Target) -> bool:
     """End the job as Succeeded if it has; returns whether the pass ends here."""
     workers, trainer = context.plans[Role.WORKER], context.plans[TRAINER_ROLE]
+    if ends_with_its_chief(spec) and workers.wanted and 0 in workers.succeeded:
+        text = "worker 0, the chief, succeeded"
+        _finish(context, JobCondition.SUCCEEDED, JobReason.CHIEF_SUCCEEDED, text)
+        return True
     quota = range(target.role(Role.WORKER).replicas)
     if workers.wanted and all(rank in workers.succeeded for rank in quota):
         text = f"all {len(quota)} workers succeeded"
@@ -156,18 +162,15 @@ def _exhaust_data(context: PassContext, workers: RolePlan, trainer: Pod) -> None
     Those who trained may save and evaluate. One that began as the trainer ended waits for somebody
     who will never answer: it is ended soon, like a pod that is removed for any other reason.
     """
-    ended_at = max(
-        (one.finished_at for one in trainer.containers if one.finished_at),
-        default=trainer.created,
-    )
+    ended_at = (trainer.main.finished_at if trainer.main else None) or trainer.created
 
     def limit(pod: Pod) -> datetime:
         late = workers.succeeded and _began(pod, context.now) > ended_at - timing.TOO_LATE_TO_TRAIN
         return ended_at + (timing.LATE_WORKER_GRACE if late else timing.FINISH_GRACE)
 
     pods = [pod for pod in context.observed.pods if pod.role == Role.WORKER]
-    running = [pod for pod in pods if not pod.ended]
-    ended = [pod for pod in pods if pod.ended and pod.rank in workers.current]
+    running = [pod for pod in pods if not pod.done]
+    ended = [pod for pod in pods if pod.done and pod.rank in workers.current]
     waited_for = [limit(pod) for pod in running if limit(pod) > context.now]
     if waited_for:
         context.reserve_nothing()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
+from penstock.controller.reconcile.desired.gang import join, pod_group
 from penstock.controller.reconcile.desired.pods import replica_pod, trainer_pod
 from penstock.controller.reconcile.desired.targets import Target
 from penstock.controller.reconcile.model import timing
@@ -70,18 +71,22 @@ def _lift_gates(context: PassContext) -> None:
 
 
 def _create_pods(context: PassContext, spec: ElasticJobSpec, target: Target) -> None:
-    """Create what the plans say; a job with a share group knows first whether it has joined it."""
+    """Create what the plans say; before that a job knows whether its groups are there."""
     if needs_objects(context):
         group = group_objects(context.job)
+        gang = pod_group(context.job, spec, context.settings)
         context.actions.extend(group)
         context.actions.extend(job_objects(context.job))
-        if group and any(plan.create for plan in context.plans.values()):
+        if gang is not None:
+            context.actions.append(gang)
+        if (group or gang) and any(plan.create for plan in context.plans.values()):
             context.alarm.at(context.now)
             return
     _create(context, spec, target, group_joined(context.job, context.observed.refusals))
 
 
 def _create(context: PassContext, spec: ElasticJobSpec, target: Target, group: str) -> None:
+    scheduler = None if context.observed.gang_refusal else context.settings.gang_scheduler
     creations: list[CreatePod] = []
     counts: dict[str, int] = {}
     cache_socket = None if context.observed.cache_refused else context.settings.cache_socket
@@ -104,6 +109,8 @@ def _create(context: PassContext, spec: ElasticJobSpec, target: Target, group: s
                     group=group,
                     cache_socket=cache_socket,
                 )
+                if rank < own.replicas:  # spares come on top and go first
+                    join(manifest, context.job, spec, role, rank, scheduler)
             creations.append(CreatePod(name, rank, incarnation, manifest))
             counts[name] = counts.get(name, 0) + 1
     context.actions.extend(creations)

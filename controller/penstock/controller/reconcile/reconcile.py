@@ -17,7 +17,7 @@ from datetime import datetime
 
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Policy, Role
 from penstock.controller.reconcile import completion, planned_condition, pod_changes
-from penstock.controller.reconcile.desired import own_scales
+from penstock.controller.reconcile.desired import gang, own_scales
 from penstock.controller.reconcile.desired.pods import pod_name, replica_pod
 from penstock.controller.reconcile.desired.ranks import RolePlanner
 from penstock.controller.reconcile.desired.replacement import classify, fingerprints
@@ -122,7 +122,7 @@ def _go_on(context: PassContext) -> None:
         context.alarm.at(context.now)
         return
     _set_accepted(context, spec)
-    if completion.fails(context, spec) or completion.succeeds(context, target):
+    if completion.fails(context, spec) or completion.succeeds(context, spec, target):
         return
     _act(context, spec, scales, target, held, started=started)
 
@@ -170,7 +170,9 @@ def _set_accepted(context: PassContext, spec: ElasticJobSpec) -> None:
     if fault is not None:
         context.conditions.set(JobCondition.ACCEPTED, False, *fault)
     else:
-        context.conditions.set(JobCondition.ACCEPTED, True, JobReason.ACCEPTED)
+        text = gang.missing(spec, context.settings, context.observed.gang_refusal)
+        reason = JobReason.GANG_UNAVAILABLE if text else JobReason.ACCEPTED
+        context.conditions.set(JobCondition.ACCEPTED, True, reason, text)
 
 
 def _held(context: PassContext) -> Held:
@@ -214,7 +216,7 @@ def _beyond_limits(
     """Change no pod, since half of a target is no target; but a job that runs may still end."""
     if context.job.status.start_time is not None:
         _plan_roles(context, spec, target, started=True)
-        if completion.fails(context, spec) or completion.succeeds(context, target):
+        if completion.fails(context, spec) or completion.succeeds(context, spec, target):
             return
         context.plans.clear()
     _not_accepted(context, fault)

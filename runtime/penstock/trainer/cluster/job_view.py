@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.base import quantity
-from penstock.base.enums import Policy, Role, Source
+from penstock.base.enums import Framework, Policy, Role, Source
 from penstock.crds import labels
 from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.group import API_VERSION, SCALE_KIND
-from penstock.crds.replica_spec import ReplicaSpec
+from penstock.crds.main_container import has_ended, main_of_pod
+from penstock.crds.replica_spec import ReplicaSpec, WorkerSpec
 from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
 from penstock.job.settings import PodIdentity
 from penstock.parameter_server.control.records.servers import ServerPod
@@ -19,7 +20,6 @@ from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, JobFacts
 from penstock.wire import JobRegistration, Plan, RoleDescription, Signature
 
 Json = dict[str, Any]
-_ENDED: Final = ("Failed", "Succeeded")
 _RUNNING: Final = "Running"
 
 
@@ -45,12 +45,11 @@ def worker_pods(pods: Iterable[Mapping[str, Any]]) -> WorkerPods:
         worker = tags.get(labels.ROLE) == Role.WORKER.in_names
         if not (worker and rank.isdecimal() and incarnation.isdecimal()):
             continue
-        phase = (pod.get("status") or {}).get("phase")
-        if phase in _ENDED:
+        if has_ended(pod):
             ended.append((int(rank), int(incarnation)))
         elif "deletionTimestamp" not in metadata:
             expected.add(int(rank))
-            if phase == _RUNNING:
+            if (pod.get("status") or {}).get("phase") == _RUNNING:
                 running.add((int(rank), int(incarnation)))
     return WorkerPods(frozenset(expected), tuple(ended), frozenset(running))
 
@@ -91,7 +90,7 @@ def role_pods(pods: Iterable[Mapping[str, Any]]) -> RolePods:
             continue
         rank, incarnation = int(written[0]), int(written[1])
         own = _limits(pod)
-        if (pod.get("status") or {}).get("phase") in _ENDED:
+        if has_ended(pod):
             if role is Role.PS:
                 ended.add((rank, incarnation))
             continue
@@ -106,8 +105,7 @@ def role_pods(pods: Iterable[Mapping[str, Any]]) -> RolePods:
 
 
 def _limits(pod: Mapping[str, Any]) -> PodLimits:
-    containers = (pod.get("spec") or {}).get("containers") or [{}]
-    stated = (containers[0].get("resources") or {}).get("limits") or {}
+    stated = (main_of_pod(pod).get("resources") or {}).get("limits") or {}
     cpu, memory = _stated(stated.get("cpu")), _stated(stated.get("memory"))
     return PodLimits(
         quantity.parse_milli_cpu(cpu) if cpu is not None else None,
@@ -125,7 +123,9 @@ def facts_of(job: ElasticJob) -> JobFacts:
         skip_bad=job.spec.input.skip_bad,
         min_workers=worker.min_replicas,
         suspended=job.spec.suspend,
-        independent=bool(job.spec.independent_workers),
+        # TensorFlow's programs form their group by themselves, and it says nothing of it here.
+        independent=bool(job.spec.independent_workers)
+        or job.spec.framework is Framework.TENSORFLOW,
     )
 
 
@@ -183,13 +183,13 @@ def scale_of(plan: Plan, identity: PodIdentity) -> Json | None:
 
 
 def _role(spec: ReplicaSpec) -> RoleDescription:
-    containers = (spec.template.get("spec") or {}).get("containers") or [{}]
-    resources = containers[0].get("resources") or {}
+    resources = main_of_pod(spec.template).get("resources") or {}
     wanted = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return RoleDescription(
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
         fixed_replicas=spec.replicas or None,
+        unit=spec.node_unit if isinstance(spec, WorkerSpec) else 1,
         spare_replicas=spec.spare_replicas,
         cpu=_stated(wanted.get("cpu")),
         memory=_stated(wanted.get("memory")),

@@ -16,6 +16,7 @@ from penstock.base import quantity
 from penstock.base.accelerators import ACCELERATOR_KINDS
 from penstock.base.enums import Role
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.main_container import main_index
 
 _PLAIN: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _EXAMPLE: Final = f"such as resources.limits[{ACCELERATOR_KINDS[0]}]: 1"
@@ -76,14 +77,15 @@ def without_accelerators(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_one_accelerator(template: Mapping[str, Any], accelerator: str) -> Mapping[str, Any]:
-    """The same with one accelerator of that kind, in its first container."""
+    """The same with one accelerator of that kind, in its main container."""
     bare = without_accelerators(template)
-    first, *others = bare["spec"]["containers"]
-    resources: Json = {kind: dict(amounts) for kind, amounts in first["resources"].items()}
+    containers = list(bare["spec"]["containers"])
+    main = containers[main_index(containers)]
+    resources: Json = {kind: dict(amounts) for kind, amounts in main["resources"].items()}
     resources["limits"] = {**resources.get("limits", {}), accelerator: "1"}
     if "requests" in resources:
         resources["requests"][accelerator] = "1"
-    containers = [{**first, "resources": resources}, *others]
+    containers[main_index(containers)] = {**main, "resources": resources}
     return {**bare, "spec": {**bare["spec"], "containers": containers}}
 
 

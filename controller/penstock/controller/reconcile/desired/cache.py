@@ -16,6 +16,7 @@ from penstock.base import quantity
 from penstock.base.enums import DATA_ROLES, CacheScope, Role
 from penstock.crds import environment
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.main_container import main_index
 
 VOLUME: Final = "penstock-cache"
 ROLES: Final = frozenset({Role.WORKER, *DATA_ROLES, Role.EVALUATOR})
@@ -37,25 +38,24 @@ def wants_socket(spec: ElasticJobSpec, role: Role) -> bool:
     return asked is not None and asked.scope is not CacheScope.POD and role in ROLES
 
 
-def add_socket(pod_spec: Json, socket: str) -> None:
-    """Let all containers of a pod reach the node's cache, or find that there is none."""
+def add_socket(pod_spec: Json, container: Json, socket: str) -> None:
+    """Let a pod's main container reach the node's cache, or find that there is none."""
     folder = str(PurePosixPath(socket).parent)
     volumes = [one for one in pod_spec.get("volumes") or () if one.get("name") != VOLUME]
     # Made where there is no daemon: a pod whose volume is missing would never start.
     source = {"path": folder, "type": "DirectoryOrCreate"}
     pod_spec["volumes"] = [*volumes, {"name": VOLUME, "hostPath": source}]
-    for container in pod_spec["containers"]:
-        mounts = [
-            one
-            for one in container.get("volumeMounts") or ()
-            if one.get("name") != VOLUME and one.get("mountPath") != folder
-        ]
-        mount = {"name": VOLUME, "mountPath": folder, "readOnly": True}
-        container["volumeMounts"] = [*mounts, mount]
-        variables = [
-            one for one in container.get("env") or () if one.get("name") != environment.CACHE_SOCKET
-        ]
-        container["env"] = [{"name": environment.CACHE_SOCKET, "value": socket}, *variables]
+    mounts = [
+        one
+        for one in container.get("volumeMounts") or ()
+        if one.get("name") != VOLUME and one.get("mountPath") != folder
+    ]
+    mount = {"name": VOLUME, "mountPath": folder, "readOnly": True}
+    container["volumeMounts"] = [*mounts, mount]
+    variables = [
+        one for one in container.get("env") or () if one.get("name") != environment.CACHE_SOCKET
+    ]
+    container["env"] = [{"name": environment.CACHE_SOCKET, "value": socket}, *variables]
 
 
 def without_socket(pod: Mapping[str, Any]) -> Json | None:
@@ -96,8 +96,9 @@ def with_memory(spec: ElasticJobSpec, template: Mapping[str, Any]) -> Mapping[st
     if asked is None or asked.scope is not CacheScope.POD:
         return template
     added = memory_of(quantity.parse_bytes(asked.memory))
-    first, *others = template["spec"]["containers"]
-    resources = dict(first.get("resources") or {})
+    containers = list(template["spec"]["containers"])
+    place = main_index(containers)
+    resources = dict(containers[place].get("resources") or {})
     limit = (resources.get("limits") or {}).get("memory")
     if limit is not None:
         resources["limits"] = {**resources["limits"], "memory": _sum(limit, added)}
@@ -105,8 +106,8 @@ def with_memory(spec: ElasticJobSpec, template: Mapping[str, Any]) -> Mapping[st
     if request is not None or limit is None:
         grown = _sum(request or 0, added)
         resources["requests"] = {**(resources.get("requests") or {}), "memory": grown}
-    grown_first = {**first, "resources": resources}
-    return {**template, "spec": {**template["spec"], "containers": [grown_first, *others]}}
+    containers[place] = {**containers[place], "resources": resources}
+    return {**template, "spec": {**template["spec"], "containers": containers}}
 
 
 def memory_of(held_bytes: int) -> int:

@@ -1,9 +1,13 @@
 """Pod manifests: a role's template with what makes it one incarnation of one rank of one job.
 
 What Penstock sets wins over the template: labels, owner, host name and subdomain, the environment
-of `penstock.crds.environment` in every container, ``restartPolicy: Never`` (a container that ends
-is replaced by a new incarnation of its pod, never restarted in place) and, where the target names
-them, the first container's cpu and memory as requests and limits. All else is the template's.
+of `penstock.crds.environment`, ``restartPolicy: Never`` (a container that ends is replaced by a new
+incarnation of its pod, never restarted in place) and, where the target names them, the main
+container's cpu and memory as requests and limits. All else is the template's.
+
+Every container is told which pod it is of. The job's tokens, and what its program alone needs, are
+the main container's (`penstock.crds.main_container`); another that names the variable of a token in
+its ``env`` is given that token.
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import ports, quantity
-from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
-from penstock.controller.reconcile.desired import cache
+from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Framework, Role
+from penstock.controller.reconcile.desired import cache, shared_memory, tensorflow
 from penstock.controller.reconcile.desired.accelerators import accelerator_of
 from penstock.controller.reconcile.desired.quota import template_of
 from penstock.controller.reconcile.desired.targets import RankTarget
@@ -30,6 +34,7 @@ from penstock.controller.reconcile.model.share_group import share_address
 from penstock.crds import environment, labels
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.group import GROUP
+from penstock.crds.main_container import main_index
 
 SPARE_PRIORITY_CLASS: Final = "penstock-spare"
 DATA_PRIORITY_CLASS: Final = "penstock-data"
@@ -77,9 +82,14 @@ def pod_name(job: Job, role: str, rank: int, incarnation: int) -> str:
     return f"{job.name}-{role_in_names(role)}-{rank}-{incarnation}"
 
 
+def _domain(job: Job) -> str:
+    """What follows the host name of each pod of the job."""
+    return f"{job.name}.{job.namespace}.svc"
+
+
 def trainer_address(job: Job) -> str:
     """HOST:PORT of the job's trainer, the same over all its incarnations."""
-    return f"{TRAINER_ROLE}-0.{job.name}.{job.namespace}.svc:{ports.TRAINER}"
+    return f"{TRAINER_ROLE}-0.{_domain(job)}:{ports.TRAINER}"
 
 
 def replica_pod(
@@ -112,26 +122,30 @@ def replica_pod(
     pod = _from_template(job, template_of(spec, role), role.value, rank, incarnation, group)
     pod_spec = pod["spec"]
     pod_spec.setdefault("automountServiceAccountToken", False)
-    _set_resources(pod_spec["containers"][0], target)
+    main = pod_spec["containers"][main_index(pod_spec["containers"])]
+    _set_resources(main, target)
     if target.avoid_nodes:
         _avoid_nodes(pod_spec, target.avoid_nodes)
     if spare:
         pod_spec["priorityClassName"] = SPARE_PRIORITY_CLASS
         pod_spec.pop("priority", None)
-    for container in pod_spec["containers"]:
-        _set_variables(container, _of_input(spec, role, pod_spec))
+    _set_variables(main, _of_input(spec, role, pod_spec))
+    cluster = tensorflow.tf_config(spec, role, rank, _domain(job))
+    if cluster is not None:
+        _set_default(main, _plain(tensorflow.VARIABLE, cluster))
     if role in DATA_ROLES:
         if role not in spec.replica_specs.by_role():
-            _run_data_worker(pod_spec)
-        _ready_when_it_serves(pod_spec["containers"][0], _DATA_WORKER, ports.DATA_WORKER)
+            _run_data_worker(pod_spec, main)
+        _ready_when_it_serves(main, _DATA_WORKER, ports.DATA_WORKER)
         pod_spec.setdefault("priorityClassName", DATA_PRIORITY_CLASS)
-    if role is Role.PS:
-        first = pod_spec["containers"][0]
-        if not first.get("command") and not first.get("args"):
-            first["command"] = list(_PARAMETER_SERVER)
-        _ready_when_it_serves(first, _PARAMETER_SERVER, ports.PARAMETER_SERVER)
+    if role is Role.PS and spec.framework is not Framework.TENSORFLOW:
+        if not main.get("command") and not main.get("args"):
+            main["command"] = list(_PARAMETER_SERVER)
+        _ready_when_it_serves(main, _PARAMETER_SERVER, ports.PARAMETER_SERVER)
+    if role in shared_memory.ROLES:
+        shared_memory.add_shared_memory(pod_spec, main)
     if cache_socket is not None and cache.wants_socket(spec, role):
-        cache.add_socket(pod_spec, cache_socket)
+        cache.add_socket(pod_spec, main, cache_socket)
     if gated:
         gates = pod_spec.setdefault("schedulingGates", [])
         if not any(gate.get("name") == labels.PLACEMENT_GATE for gate in gates):
@@ -294,11 +308,19 @@ def _from_template(
     in_names = role_in_names(role)
     pod_spec.update(restartPolicy="Never", hostname=f"{in_names}-{rank}", subdomain=job.name)
     variables = _identity(job, role, rank, incarnation)
+    tokens = [_from_secret(job, environment.JOB_TOKEN, TOKEN_KEY)]
     if group and role in _SHARING:
-        variables += _membership(job, group)
-    for container in (*(pod_spec.get("initContainers") or ()), *pod_spec["containers"]):
+        variables.append(_plain(environment.SHARE_ADDRESS, share_address(job, group)))
+        tokens.append(_from_secret(job, environment.SHARE_TOKEN, SHARE_TOKEN_KEY))
+    containers = pod_spec["containers"]
+    main = containers[main_index(containers)]
+    if role == TRAINER_ROLE:
+        main = next((one for one in containers if one["name"] == TRAINER_CONTAINER), main)
+    for container in (*(pod_spec.get("initContainers") or ()), *containers):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-        _set_variables(container, variables)
+        asked = {one.get("name") for one in container.get("env") or ()}
+        its_own = [one for one in tokens if container is main or one["name"] in asked]
+        _set_variables(container, [*variables, *its_own])
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -312,7 +334,10 @@ def _from_template(
                 labels.RANK: str(rank),
                 labels.INCARNATION: str(incarnation),
             },
-            "annotations": dict(given.get("annotations") or {}),
+            "annotations": {
+                **(given.get("annotations") or {}),
+                labels.MAIN_CONTAINER: main["name"],
+            },
             "ownerReferences": [owner_reference(job)],
         },
         "spec": pod_spec,
@@ -324,7 +349,6 @@ def _identity(job: Job, role: str, rank: int, incarnation: int) -> list[Json]:
         _plain(environment.JOB_NAME, job.name),
         _plain(environment.JOB_NAMESPACE, job.namespace),
         _plain(environment.JOB_UID, job.uid),
-        _from_secret(job, environment.JOB_TOKEN, TOKEN_KEY),
         _plain(environment.ROLE, role),
         _plain(environment.RANK, str(rank)),
         _plain(environment.INCARNATION, str(incarnation)),
@@ -345,13 +369,6 @@ def _of_input(spec: ElasticJobSpec, role: Role, pod_spec: Json) -> list[Json]:
     return told
 
 
-def _membership(job: Job, group: str) -> list[Json]:
-    return [
-        _plain(environment.SHARE_ADDRESS, share_address(job, group)),
-        _from_secret(job, environment.SHARE_TOKEN, SHARE_TOKEN_KEY),
-    ]
-
-
 def _from_secret(job: Job, name: str, key: str) -> Json:
     reference = {"name": token_secret_name(job), "key": key}
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}
@@ -370,6 +387,13 @@ def _set_variables(container: Json, variables: list[Json]) -> None:
     ours = {variable["name"] for variable in variables}
     kept = [one for one in container.get("env") or () if one.get("name") not in ours]
     container["env"] = [*variables, *kept]
+
+
+def _set_default(container: Json, variable: Json) -> None:
+    """One that the template may have of its own."""
+    variables = container.get("env") or []
+    if not any(one.get("name") == variable["name"] for one in variables):
+        container["env"] = [*variables, variable]
 
 
 def _set_resources(container: Json, target: RankTarget) -> None:
@@ -407,10 +431,9 @@ def _ready_when_it_serves(container: Json, program: list[str], port: int) -> Non
         container.setdefault("readinessProbe", probe)
 
 
-def _run_data_worker(pod_spec: Json) -> None:
+def _run_data_worker(pod_spec: Json, main: Json) -> None:
     """Turn a worker's pod into a data worker: its image and files, our command, no probes."""
-    first = pod_spec["containers"][0]
-    first["command"] = list(_DATA_WORKER)
+    main["command"] = list(_DATA_WORKER)
     for key in ("args", "readinessProbe", "livenessProbe", "startupProbe", "lifecycle"):
-        first.pop(key, None)
-    pod_spec["containers"] = [first]
+        main.pop(key, None)
+    pod_spec["containers"] = [main]

@@ -20,6 +20,7 @@ from penstock.controller.reconcile.desired.accelerators import (
 )
 from penstock.controller.reconcile.desired.targets import RoleTarget, Target
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.main_container import main_index
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -83,12 +84,14 @@ def template_requests(template: Mapping[str, Any]) -> list[dict[str, int]]:
 
 
 def _role_requests(spec: ElasticJobSpec, role: Role, target: RoleTarget) -> dict[str, int]:
-    first, *others = template_requests(template_of(spec, role))
+    template = template_of(spec, role)
+    others = template_requests(template)
+    main = others.pop(main_index(template["spec"]["containers"]))
     if target.cpu_milli is not None:
-        first[CPU] = target.cpu_milli
+        main[CPU] = target.cpu_milli
     if target.memory_bytes is not None:
-        first[MEMORY] = target.memory_bytes
-    total = {resource: amount * target.replicas for resource, amount in first.items()}
+        main[MEMORY] = target.memory_bytes
+    total = {resource: amount * target.replicas for resource, amount in main.items()}
     for container in others:
         for resource, amount in container.items():
             total[resource] = total.get(resource, 0) + amount * target.replicas
@@ -97,7 +100,7 @@ def _role_requests(spec: ElasticJobSpec, role: Role, target: RoleTarget) -> dict
             continue
         for resource, other in ((CPU, own.cpu_milli), (MEMORY, own.memory_bytes)):
             if other is not None:
-                total[resource] = total.get(resource, 0) + other - first.get(resource, 0)
+                total[resource] = total.get(resource, 0) + other - main.get(resource, 0)
     return total
 
 

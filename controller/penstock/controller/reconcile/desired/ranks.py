@@ -46,6 +46,7 @@ from penstock.controller.reconcile.model.observed import (
 )
 from penstock.crds.conditions import JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec, FailurePolicy
+from penstock.crds.main_container import main_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class RolePlan:
     out_of_memory: list[Pod] = field(default_factory=list)
     leaving: int = 0
     failed_before: int = 0
+    succeeded_before: int = 0
 
     @property
     def reserves(self) -> frozenset[tuple[str, int, int]]:
@@ -88,12 +90,16 @@ class RolePlan:
     @property
     def counts(self) -> RoleCounts:
         """The counts of the role as its status shows them."""
-        current = [pod for rank, pod in self.current.items() if rank in self.wanted]
+        current = [
+            pod
+            for rank, pod in self.current.items()
+            if rank in self.wanted and pod.live and rank not in self.succeeded
+        ]
         return RoleCounts(
             desired=len(self.wanted),
-            created=sum(pod.live for pod in current),
-            ready=sum(pod.live and pod.ready for pod in current),
-            succeeded=len(self.succeeded),
+            created=len(current),
+            ready=sum(pod.ready for pod in current),
+            succeeded=max(len(self.succeeded), self.succeeded_before),
             failed=len(self.failures) or self.failed_before,
         )
 
@@ -351,7 +357,7 @@ class RolePlanner:
             and bool(pod.node)
         )
         if in_place:
-            container = _first_container(self._spec, self._role, pod)
+            container = _main_container(self._spec, self._role, pod)
             self._plan.resize.append(ResizePod(pod.name, pod.uid, container, cpu, memory))
         else:
             self._next(rank, record, target)
@@ -420,9 +426,11 @@ def _decided(scale: Scale) -> bool:
     return scale.is_true(ScaleCondition.ADMITTED) and not scale.is_true(ScaleCondition.FAILED)
 
 
-def _first_container(spec: ElasticJobSpec, role: str, pod: Pod) -> str:
-    """The container that a Scale resizes: the first one of the pod's template."""
-    regular = [container.name for container in pod.containers if not container.is_init]
+def _main_container(spec: ElasticJobSpec, role: str, pod: Pod) -> str:
+    """The container that a Scale resizes; by the template where the pod's own is not known."""
+    if pod.main is not None:
+        return pod.main.name
     declared = spec.replica_specs.by_role().get(Role(role), spec.replica_specs.worker)
-    name: str = declared.template["spec"]["containers"][0]["name"]
-    return name if not regular or name in regular else regular[0]
+    containers = declared.template["spec"]["containers"]
+    name: str = containers[main_index(containers)]["name"]
+    return name

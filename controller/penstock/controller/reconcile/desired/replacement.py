@@ -3,6 +3,11 @@
 `classify` says what happened to a pod, `TABLE` what is done about that for its role, and `decide`
 adds the budgets. There is a row for every pair of role and cause; a test goes through all of them.
 
+Of an exit code, the main container's decides once there is one (`penstock.crds.main_container`): a
+container beside it that never ends does not keep a rank from having succeeded, and one that ends
+badly does not undo that. While the main container runs or has not begun, another one that fails
+fails its pod; an init container and a native sidecar are named as what they are.
+
 Where the kinds of evidence disagree, the order is: out of memory, then eviction or preemption, then
 exit codes. Exit codes 137 and 143 (killed, terminated) are taken for a preemption, unless the same
 error text has ended a pod of this job on another node before: then it is the program that fails,
@@ -20,7 +25,12 @@ from typing import Final
 
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Role
 from penstock.controller.reconcile.model import timing
-from penstock.controller.reconcile.model.observed import ContainerState, Pod, RankRecord
+from penstock.controller.reconcile.model.observed import (
+    ContainerKind,
+    ContainerState,
+    Pod,
+    RankRecord,
+)
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import FailurePolicy
 
@@ -84,6 +94,12 @@ TABLE: Final[Mapping[tuple[str, Cause], Response]] = {
 }
 
 _KILLED: Final = frozenset({137, 143})
+_OUT_OF_MEMORY: Final = "OOMKilled"
+_CRASH_LOOP: Final = "CrashLoopBackOff"
+_KINDS: Final = {
+    ContainerKind.INIT: "init container",
+    ContainerKind.SIDECAR: "sidecar container",
+}
 _NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
 _IMAGE_REASONS: Final = frozenset(
     {
@@ -151,12 +167,15 @@ def classify(pod: Pod, seen: Mapping[str, frozenset[str]] | None = None) -> Find
     """
     if pod.deleting and not pod.ended:
         return Finding(Cause.PREEMPTED, f"pod {pod.name} was deleted by another")
-    failed = [one for one in pod.containers if one.exit_code and (pod.ended or not one.is_init)]
+    failed = _failed(pod)
     at = max((one.finished_at for one in failed if one.finished_at), default=None)
-    if out := next((one for one in failed if one.reason == "OOMKilled"), None):
-        text = f"container {out.name} of pod {pod.name} was killed for using too much memory"
-        return Finding(Cause.OUT_OF_MEMORY, text, out.name, out.exit_code, at)
-    if pod.disrupted and pod.ended:
+    if out := next((one for one in failed if one.reason == _OUT_OF_MEMORY), None):
+        text = f"{_named(out)} of pod {pod.name} was killed for using too much memory"
+        if out.kind is ContainerKind.MAIN:
+            return Finding(Cause.OUT_OF_MEMORY, text, out.name, out.exit_code, at)
+        text += ": raise resources.limits.memory of that container in the template"
+        return Finding(Cause.ERROR, text, out.name, out.exit_code, at)
+    if pod.disrupted and pod.done:
         return Finding(Cause.PREEMPTED, _reason(pod, "was disrupted"), at=at)
     if pod.phase == "Failed" and pod.reason and pod.reason != "DeadlineExceeded":
         return Finding(Cause.PREEMPTED, _reason(pod, "was evicted"), at=at)
@@ -164,12 +183,35 @@ def classify(pod: Pod, seen: Mapping[str, frozenset[str]] | None = None) -> Find
         return Finding(Cause.PREEMPTED, f"the node {pod.node} of pod {pod.name} is lost")
     if failed:
         return _by_exit_code(pod, failed, at, seen or {})
+    well = pod.main is not None and pod.main.exit_code == 0
+    if well and pod.reason != "DeadlineExceeded":
+        return Finding(Cause.SUCCEEDED)
     if pod.phase == "Failed":
         cause = Cause.ERROR if pod.reason == "DeadlineExceeded" else Cause.PREEMPTED
         return Finding(cause, _reason(pod, "failed"), at=at)
     if pod.phase == "Succeeded":
         return Finding(Cause.SUCCEEDED)
     return _not_started(pod)
+
+
+def _failed(pod: Pod) -> list[ContainerState]:
+    """The containers by whose exit codes a pod has failed: the main one alone, once it has ended.
+
+    What ends beside it meanwhile, or is ended with the pod, says nothing about the training.
+    """
+    if pod.main is not None and pod.main.exit_code is not None:
+        return [pod.main] if pod.main.exit_code else []
+    return [
+        one
+        for one in pod.containers
+        if one.exit_code
+        and one.kind is not ContainerKind.SIDECAR
+        and (pod.ended or one.kind is not ContainerKind.INIT)
+    ]
+
+
+def _named(container: ContainerState) -> str:
+    return f"{_KINDS.get(container.kind, 'container')} {container.name}"
 
 
 def _reason(pod: Pod, verb: str) -> str:
@@ -185,12 +227,12 @@ def _by_exit_code(
 ) -> Finding:
     own = next((one for one in failed if one.exit_code not in _KILLED), None)
     if own is not None:
-        text = f"container {own.name} of pod {pod.name} exited with code {own.exit_code}"
+        text = f"{_named(own)} of pod {pod.name} exited with code {own.exit_code}"
         if own.reason in _NEVER_RAN and own.message.strip():
             text += f" ({own.reason}: {own.message.strip()})"
         return Finding(Cause.ERROR, text, own.name, own.exit_code, at)
     killed = failed[0]
-    text = f"container {killed.name} of pod {pod.name} was killed (exit code {killed.exit_code})"
+    text = f"{_named(killed)} of pod {pod.name} was killed (exit code {killed.exit_code})"
     elsewhere = seen.get(fingerprint(pod), frozenset()) - {pod.node}
     cause = Cause.ERROR if elsewhere else Cause.PREEMPTED
     if elsewhere:
@@ -201,12 +243,15 @@ def _by_exit_code(
 def _not_started(pod: Pod) -> Finding:
     for container in pod.containers:
         since = pod.started or pod.created
-        told = f"container {container.name} of pod {pod.name}: {container.waiting}" + (
+        told = f"{_named(container)} of pod {pod.name}: {container.waiting}" + (
             f": {container.message}" if container.message else ""
         )
         if container.waiting in _IMAGE_REASONS:
             return Finding(Cause.BAD_IMAGE, told, container.name, at=since)
         if container.waiting in _CONFIG_REASONS:
+            return Finding(Cause.BAD_CONFIG, told, container.name, at=since)
+        held_up = container.kind is ContainerKind.SIDECAR and pod.phase == "Pending"
+        if held_up and container.waiting == _CRASH_LOOP:  # no other container starts before it
             return Finding(Cause.BAD_CONFIG, told, container.name, at=since)
     if pod.unschedulable_since is not None:
         told = f"pod {pod.name}: {pod.unschedulable_message or 'cannot be scheduled'}"

@@ -2,8 +2,8 @@
 
 For each role and field the target is, in this order: a fixed ``replicas`` of the spec; the newest
 admitted pin; the newest admitted Scale of any source; the default. Counts are then clamped to the
-spec's bounds. A rank's own cpu or memory takes the place of its role's for as long as no newer
-Scale names that rank again.
+spec's bounds, and those of workers rounded down to whole units. A rank's own cpu or memory takes
+the place of its role's for as long as no newer Scale names that rank again.
 
 A role whose pods may go or change only with the training's consent (`CONSENT`) is the one exception
 to reading the spec directly: once such pods exist, an edited count takes effect through the Scale
@@ -207,6 +207,18 @@ def bounds(spec: ElasticJobSpec, role: Role) -> tuple[int, int]:
     return min(role_spec.min_replicas, greatest), greatest
 
 
+def clamp(spec: ElasticJobSpec, role: Role, replicas: int) -> int:
+    """The number of replicas that counts where so many are asked for.
+
+    That of training workers is a multiple of their ``nodeUnit``, rounded down; the least number is
+    one.
+    """
+    least, greatest = bounds(spec, role)
+    within = max(least, min(replicas, greatest))
+    unit = spec.replica_specs.worker.node_unit if role is Role.WORKER else 1
+    return max(least, within - within % unit)
+
+
 def most_spares(spec: ElasticJobSpec, role: Role) -> int:
     """The greatest number of spare replicas: what the spec says, for workers alone.
 
@@ -218,9 +230,8 @@ def most_spares(spec: ElasticJobSpec, role: Role) -> int:
 
 
 def _role_target(spec: ElasticJobSpec, role: Role, values: Mapping[FieldKey, Any]) -> RoleTarget:
-    least, greatest = bounds(spec, role)
     wanted = values.get(FieldKey(role, None, REPLICAS))
-    replicas = least if wanted is None else max(least, min(wanted, greatest))
+    replicas = clamp(spec, role, 0 if wanted is None else wanted)
     most = most_spares(spec, role)
     spare = min(values.get(FieldKey(role, None, SPARE_REPLICAS), most), most)
     spare = min(spare, MAX_REPLICAS - replicas)

@@ -46,6 +46,17 @@ class EnsureShared:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsurePodGroup:
+    """Create the group of a job's gang unless it is there.
+
+    A cluster that knows no such thing, or lets the controller make none, holds nothing up.
+    """
+
+    resource: str
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create the pod of one incarnation of a rank, which the job's status has reserved."""
 
@@ -80,7 +91,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class ResizePod:
-    """Change cpu and memory of a pod's first container in place."""
+    """Change cpu and memory of a pod's main container in place."""
 
     name: str
     uid: str
@@ -179,6 +190,7 @@ class RequeueAt:
 Action = (
     EnsureObject
     | EnsureShared
+    | EnsurePodGroup
     | CheckTemplate
     | CreatePod
     | DeletePod

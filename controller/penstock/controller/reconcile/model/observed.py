@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
-from penstock.base.enums import Policy, Role, Source, Strategy
+from penstock.base.enums import GangScheduler, Policy, Role, Source, Strategy
 from penstock.controller.reconcile.model.target_fields import FieldKey
 from penstock.crds.conditions import JobReason, ScaleCondition
 from penstock.crds.elasticjob import ElasticJobSpec
@@ -175,6 +176,15 @@ class Scale:
         return any(key.role == role for key in self.fields)
 
 
+class ContainerKind(StrEnum):
+    """What a container is for its pod."""
+
+    MAIN = "Main"  # the one that trains (`penstock.crds.main_container`)
+    BESIDE = "Beside"  # another ordinary container
+    INIT = "Init"  # runs to its end before the ordinary ones begin
+    SIDECAR = "Sidecar"  # an init container that is restarted: it neither ends nor fails a pod
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerState:
     """One container of a pod, init and sidecar containers included.
@@ -188,7 +198,7 @@ class ContainerState:
     message: str = ""
     finished_at: datetime | None = None
     waiting: str = ""
-    is_init: bool = False
+    kind: ContainerKind = ContainerKind.MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +238,16 @@ class Pod:
         return self.phase in {"Succeeded", "Failed"}
 
     @property
+    def main(self) -> ContainerState | None:
+        """The main container, once the pod has it."""
+        return next((one for one in self.containers if one.kind is ContainerKind.MAIN), None)
+
+    @property
+    def done(self) -> bool:
+        """Whether the main container will not run again, whatever else of the pod still runs."""
+        return self.ended or (self.main is not None and self.main.exit_code is not None)
+
+    @property
     def live(self) -> bool:
         """Whether the pod runs or will run, and nobody has asked it to go."""
         return not self.ended and not self.deleting
@@ -259,6 +279,8 @@ class Settings:
     in_place_resize: bool = True
     cache_socket: str | None = None
     """Where the file cache of each node listens, as a path on the node; None: there is none."""
+    gang_scheduler: GangScheduler | None = None
+    """Whose groups the gangs of jobs are; None: nobody's, and each pod starts by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +309,8 @@ class Observed:
         known_templates: the templates by role that the API server is known to take pods of.
         cache_refused: whether the API server takes the job's pods without the socket of the
             node's cache alone.
+        gang_refusal: why the group of the job's gang could not be made; None: it was, or nobody
+            has tried yet.
         planner_alive: whether the planner that pins data workers renews its Lease.
         status_written_at: when this process last wrote the job's status.
     """
@@ -302,5 +326,6 @@ class Observed:
     objects_missing: bool = False
     known_templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cache_refused: bool = False
+    gang_refusal: Refusal | None = None
     planner_alive: bool = False
     status_written_at: datetime | None = None

@@ -16,6 +16,7 @@ from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE, Policy, Role, Source
 from penstock.controller.reconcile.model.observed import (
     Condition,
+    ContainerKind,
     ContainerState,
     Job,
     JobStatus,
@@ -29,6 +30,7 @@ from penstock.controller.reconcile.model.target_fields import FieldKey, flatten
 from penstock.crds import labels
 from penstock.crds.conditions import JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
+from penstock.crds.main_container import main_of_pod
 from penstock.crds.scale import ScaleSpec
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -187,7 +189,8 @@ def read_pod(raw: Json) -> Pod | None:
         scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     )
     resize = conditions.get("PodResizePending") or {}
-    requests = _first_requests(spec)
+    main = main_of_pod(raw)
+    requests = _requests(main)
     cost = (metadata.get("annotations") or {}).get(labels.POD_DELETION_COST, "0")
     created = read_time(metadata.get("creationTimestamp")) or EPOCH
     return Pod(
@@ -222,14 +225,13 @@ def read_pod(raw: Json) -> Pod | None:
         cpu_milli=_parsed(quantity.parse_milli_cpu, requests.get("cpu")),
         memory_bytes=_parsed(quantity.parse_bytes, requests.get("memory")),
         resize_infeasible=resize.get("reason") == "Infeasible",
-        containers=_containers(status),
+        containers=_containers(status, _kinds(spec, main)),
     )
 
 
-def _first_requests(spec: Json) -> Json:
-    """Requests of the first container, with its limits where it has no request of that name."""
-    containers = spec.get("containers")
-    resources = (containers[0].get("resources") or {}) if containers else {}
+def _requests(container: Json) -> Json:
+    """Requests of a container, with its limits where it has no request of that name."""
+    resources = container.get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 
 
@@ -240,15 +242,28 @@ def _parsed(parse: Any, text: str | int | None) -> int | None:
         return None
 
 
-def _containers(status: Json) -> tuple[ContainerState, ...]:
+def _kinds(spec: Json, main: Json) -> dict[str, ContainerKind]:
+    """What each container is, by its name: one name is one container of a pod."""
+    kinds = {
+        one.get("name", ""): (
+            ContainerKind.SIDECAR if one.get("restartPolicy") == "Always" else ContainerKind.INIT
+        )
+        for one in spec.get("initContainers") or ()
+    }
+    for one in spec.get("containers") or ():
+        kinds[one.get("name", "")] = ContainerKind.MAIN if one is main else ContainerKind.BESIDE
+    return kinds
+
+
+def _containers(status: Json, kinds: Mapping[str, ContainerKind]) -> tuple[ContainerState, ...]:
     return tuple(
-        _container(raw, is_init=kind == "initContainerStatuses")
-        for kind in ("initContainerStatuses", "containerStatuses")
-        for raw in status.get(kind) or ()
+        _container(raw, kinds.get(raw.get("name", ""), ContainerKind.BESIDE))
+        for field in ("initContainerStatuses", "containerStatuses")
+        for raw in status.get(field) or ()
     )
 
 
-def _container(raw: Json, *, is_init: bool) -> ContainerState:
+def _container(raw: Json, kind: ContainerKind) -> ContainerState:
     state = raw.get("state") or {}
     ended, waiting = state.get("terminated"), state.get("waiting") or {}
     if ended is None:
@@ -256,7 +271,7 @@ def _container(raw: Json, *, is_init: bool) -> ContainerState:
             name=raw.get("name", ""),
             waiting=waiting.get("reason", ""),
             message=waiting.get("message", "")[:_MESSAGE_LIMIT],
-            is_init=is_init,
+            kind=kind,
         )
     return ContainerState(
         name=raw.get("name", ""),
@@ -264,5 +279,5 @@ def _container(raw: Json, *, is_init: bool) -> ContainerState:
         reason=ended.get("reason", ""),
         message=ended.get("message", "")[-_MESSAGE_LIMIT:],
         finished_at=read_time(ended.get("finishedAt")),
-        is_init=is_init,
+        kind=kind,
     )

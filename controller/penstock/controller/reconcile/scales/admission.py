@@ -23,6 +23,7 @@ from penstock.controller.reconcile.desired.targets import (
     SPEC,
     Held,
     bounds,
+    clamp,
     compute_target,
     is_spec_edit,
     most_spares,
@@ -142,11 +143,13 @@ def _clamped(spec: ElasticJobSpec, scale: Scale) -> tuple[ScaleReason, str]:
     for key, value in scale.fields.items():
         if key.rank is None and key.name == REPLICAS:
             least, greatest = bounds(spec, key.role)
-            kept = max(least, min(value, greatest))
+            kept = clamp(spec, key.role, value)
             if kept != value:
+                unit = spec.replica_specs.worker.node_unit if key.role is Role.WORKER else 1
+                units = f" in multiples of {unit}" if unit > 1 else ""
                 told.append(
                     f"spec.roles.{key.role}.replicas: {value}: the job has from {least} to"
-                    f" {greatest}, so {kept} counts"
+                    f" {greatest}{units}, so {kept} counts"
                 )
         elif key.rank is None and key.name == SPARE_REPLICAS:
             most = most_spares(spec, key.role)
