@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -74,7 +75,10 @@ def waiting(reason: str) -> ContainerState:
 INIT = ContainerKind.INIT
 RUNS = ContainerState("main")
 NOT_YET = waiting("PodInitializing")
-CRASHES = ContainerState("proxy", waiting="CrashLoopBackOff", kind=ContainerKind.SIDECAR)
+CRASHED_ONCE = ContainerState(
+    "proxy", waiting="CrashLoopBackOff", kind=ContainerKind.SIDECAR, restarts=1
+)
+CRASHES = dataclasses.replace(CRASHED_ONCE, restarts=5)
 
 
 def beside(
@@ -148,6 +152,7 @@ def test_no_row_is_for_nothing() -> None:
         (pod(beside(1, kind=INIT), NOT_YET, phase="Pending"), Cause.NONE),
         (pod(beside(1, kind=INIT), NOT_YET, phase="Failed"), Cause.ERROR),
         (pod(CRASHES, NOT_YET, phase="Pending"), Cause.BAD_CONFIG),
+        (pod(CRASHED_ONCE, NOT_YET, phase="Pending"), Cause.NONE),
         (pod(CRASHES, RUNS), Cause.NONE),
         (pod(phase="Failed", reason="DeadlineExceeded"), Cause.ERROR),
         (pod(phase="Failed"), Cause.PREEMPTED),

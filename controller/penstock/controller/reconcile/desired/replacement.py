@@ -96,6 +96,8 @@ TABLE: Final[Mapping[tuple[str, Cause], Response]] = {
 _KILLED: Final = frozenset({137, 143})
 _OUT_OF_MEMORY: Final = "OOMKilled"
 _CRASH_LOOP: Final = "CrashLoopBackOff"
+_CRASHES: Final = 5
+"""After so many the kubelet has waited five minutes between them: it is no hiccup."""
 _KINDS: Final = {
     ContainerKind.INIT: "init container",
     ContainerKind.SIDECAR: "sidecar container",
@@ -240,6 +242,15 @@ def _by_exit_code(
     return Finding(cause, text, killed.name, killed.exit_code, at)
 
 
+def _keeps_crashing(container: ContainerState) -> bool:
+    """Of a native sidecar: before it has started, what comes after it does not start either."""
+    return (
+        container.kind is ContainerKind.SIDECAR
+        and container.waiting == _CRASH_LOOP
+        and container.restarts >= _CRASHES
+    )
+
+
 def _not_started(pod: Pod) -> Finding:
     for container in pod.containers:
         since = pod.started or pod.created
@@ -250,8 +261,7 @@ def _not_started(pod: Pod) -> Finding:
             return Finding(Cause.BAD_IMAGE, told, container.name, at=since)
         if container.waiting in _CONFIG_REASONS:
             return Finding(Cause.BAD_CONFIG, told, container.name, at=since)
-        held_up = container.kind is ContainerKind.SIDECAR and pod.phase == "Pending"
-        if held_up and container.waiting == _CRASH_LOOP:  # no other container starts before it
+        if pod.phase == "Pending" and _keeps_crashing(container):
             return Finding(Cause.BAD_CONFIG, told, container.name, at=since)
     if pod.unschedulable_since is not None:
         told = f"pod {pod.name}: {pod.unschedulable_message or 'cannot be scheduled'}"

@@ -189,7 +189,8 @@ class ContainerKind(StrEnum):
 class ContainerState:
     """One container of a pod, init and sidecar containers included.
 
-    ``exit_code`` is None until it has terminated; ``waiting`` is its reason for waiting.
+    ``exit_code`` is None until it has terminated; ``waiting`` is its reason for waiting;
+    ``restarts`` counts how often its pod has started it again.
     """
 
     name: str
@@ -199,6 +200,7 @@ class ContainerState:
     finished_at: datetime | None = None
     waiting: str = ""
     kind: ContainerKind = ContainerKind.MAIN
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

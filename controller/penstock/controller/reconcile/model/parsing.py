@@ -272,6 +272,7 @@ def _container(raw: Json, kind: ContainerKind) -> ContainerState:
             waiting=waiting.get("reason", ""),
             message=waiting.get("message", "")[:_MESSAGE_LIMIT],
             kind=kind,
+            restarts=raw.get("restartCount", 0),
         )
     return ContainerState(
         name=raw.get("name", ""),
