@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.patience import patient
+
 ROOT = Path(__file__).parents[2]
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 
 
 def run(folder: Path, *command: str) -> Any:
-    return subprocess.run(command, capture_output=True, text=True, timeout=58, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patient(20), cwd=folder)
 
 
 @pytest.mark.slow

@@ -64,6 +64,6 @@ def first_values(
     columns = mix64_all(np.arange(1, 2 * dim + 1, dtype=np.uint64))
     bits = mix64_all(rows[:, None] ^ columns)
     parts = bits.view(np.uint16).reshape(len(ids), dim, PARTS)
-    values = (parts.sum(axis=2, dtype=np.int32) - _MEAN).astype(np.float32)
+    values: NDArray[np.float32] = (parts.sum(axis=2, dtype=np.int32) - _MEAN).astype(np.float32)
     values *= np.float32(deviation / _DEVIATION)
     return values

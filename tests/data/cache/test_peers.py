@@ -236,7 +236,7 @@ def test_of_a_thousand_corrupt_and_cut_answers_none_is_taken(
             found, remote = group.fetch("/data", f"{number}.bin", key, 7, lambda: None)
             assert found is None
             refused += remote.refused
-        assert refused == told[True]
+        until(lambda: refused == told[True])  # the last one is counted when it has been sent
         assert told[False] > 100
     finally:
         group.end()

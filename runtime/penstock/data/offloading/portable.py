@@ -88,7 +88,7 @@ def pack_function(function: Any, *, copied_bytes: int = 0) -> PortableFunction:
 def _copy(weights: Weights) -> Weights:
     """The same bytes in memory of their own."""
     memory = torch.empty(weights.size, dtype=torch.uint8).numpy()  # aligned as tensors are
-    view, at = memoryview(memory), 0
+    view, at = memory.data, 0
     for piece in weights.read(0, weights.size):
         view[at : at + len(piece)] = piece
         at += len(piece)
