@@ -39,8 +39,9 @@ NO_SPARES: Final = Rule(
 
 
 _IN_UNITS: Final = Rule(
-    cel="self.minReplicas % self.nodeUnit == 0 && self.replicas % self.nodeUnit == 0 && "
-    "(!has(self.maxReplicas) || self.maxReplicas % self.nodeUnit == 0)",
+    cel="!has(self.nodeUnit) || (self.minReplicas % self.nodeUnit == 0 && "
+    "self.replicas % self.nodeUnit == 0 && "
+    "(!has(self.maxReplicas) || self.maxReplicas % self.nodeUnit == 0))",
     message="minReplicas, replicas and maxReplicas must be multiples of nodeUnit",
     field_path=".nodeUnit",
 )
@@ -95,17 +96,22 @@ class WorkerSpec(ReplicaSpec):
         f"{MAX_REPLICAS} are the bounds. As the job is created, it also fixes into how many slots "
         "a training step is cut (64 without it).",
     )
-    node_unit: Annotated[Int32, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        default=1,
+    node_unit: Annotated[Int32, Field(ge=1, le=MAX_REPLICAS)] | None = Field(
+        default=None,
         description="How many workers come and go together, such as those of one switch or of one"
         " model-parallel group: their number is a multiple of it, and what a plan says is rounded"
-        " down to one.",
+        " down to one. Without it, one.",
     )
     spare_replicas: Replicas = Field(
         default=0,
         description="Workers beyond maxReplicas and beyond the quota, at a lower priority and so "
         "the first to be preempted.",
     )
+
+    @property
+    def unit(self) -> int:
+        """How many workers come and go together."""
+        return self.node_unit or 1
 
 
 class DataWorkerSpec(ReplicaSpec):

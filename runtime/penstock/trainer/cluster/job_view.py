@@ -189,7 +189,7 @@ def _role(spec: ReplicaSpec) -> RoleDescription:
         min_replicas=spec.min_replicas,
         max_replicas=spec.max_replicas,
         fixed_replicas=spec.replicas or None,
-        unit=spec.node_unit if isinstance(spec, WorkerSpec) else 1,
+        unit=spec.unit if isinstance(spec, WorkerSpec) else 1,
         spare_replicas=spec.spare_replicas,
         cpu=_stated(wanted.get("cpu")),
         memory=_stated(wanted.get("memory")),

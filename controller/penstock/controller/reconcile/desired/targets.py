@@ -215,7 +215,7 @@ def clamp(spec: ElasticJobSpec, role: Role, replicas: int) -> int:
     """
     least, greatest = bounds(spec, role)
     within = max(least, min(replicas, greatest))
-    unit = spec.replica_specs.worker.node_unit if role is Role.WORKER else 1
+    unit = spec.replica_specs.worker.unit if role is Role.WORKER else 1
     return max(least, within - within % unit)
 
 

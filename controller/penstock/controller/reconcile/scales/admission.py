@@ -145,7 +145,7 @@ def _clamped(spec: ElasticJobSpec, scale: Scale) -> tuple[ScaleReason, str]:
             least, greatest = bounds(spec, key.role)
             kept = clamp(spec, key.role, value)
             if kept != value:
-                unit = spec.replica_specs.worker.node_unit if key.role is Role.WORKER else 1
+                unit = spec.replica_specs.worker.unit if key.role is Role.WORKER else 1
                 units = f" in multiples of {unit}" if unit > 1 else ""
                 told.append(
                     f"spec.roles.{key.role}.replicas: {value}: the job has from {least} to"
