@@ -101,7 +101,10 @@ def text(keyword: str, limit: int, schema: dict[str, Any]) -> tuple[str, str, st
 def sample(schema: dict[str, Any], length: int) -> str:
     """A text of that length that breaks none of the schema's other bounds."""
     texts = ("1" * length, "A" * length, "a/" + "b" * max(length - 2, 1), "/" + "b" * (length - 1))
-    fitting = (one for one in ("a" * length, *texts) if re.search(schema.get("pattern", ""), one))
+    label = "a" * (length - 64) + "/" + "b" * 63
+    fitting = (
+        one for one in ("a" * length, *texts, label) if re.search(schema.get("pattern", ""), one)
+    )
     return next(fitting, "a" * length)
 
 
