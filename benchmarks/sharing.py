@@ -11,7 +11,8 @@
 Plain PyTorch programs under ``penstock run --share``, as real processes that decode JPEG files.
 They sleep instead of training, so that two cores are enough for many; what is made is counted by
 whoever makes it, and not by what the group says of itself. ``needed`` is the dataset once an epoch,
-or the least that any rule makes which loses nothing (`penstock.sim.sharing.rules.bound`).
+or the least that any rule makes which loses nothing, for when the programs really took their
+batches (`penstock.sim.sharing.rules.bound_of`).
 
 Counts can be trusted on a busy machine, seconds cannot, and CPU seconds not to the last percent:
 ``load`` says how busy it was. What data workers used in all has their start in it. ``--peers

@@ -11,6 +11,7 @@ the window it is the default, which is larger than these small datasets.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import random
 import signal
@@ -111,7 +112,7 @@ def apart(
     sharing = Sharing(workers, window_of(program, share, workers))
     found = run(programs, sharing, seed)
     planned = bound(group) * program.samples * program.epochs
-    least = bound_of(lives_of(found.ended, tiles * program.epochs), group.window) * BATCH
+    least = bound_of(lives_of(found.ended), group.window) * BATCH
     fastest = found.jobs[0]
     assert fastest is not None, "all have ended"
     busy = program.step_seconds * program.steps
@@ -126,16 +127,21 @@ def apart(
     }
 
 
-def lives_of(ended: Sequence[dict[str, Any]], tiles: int) -> list[Life]:
-    """When jobs trained, from their first batch on, and how fast; ``tiles``: of all their epochs.
+def lives_of(ended: Sequence[dict[str, Any]]) -> list[Life]:
+    """When jobs took their batches, a tile each.
 
     On a machine that has more to do they begin later than was planned, and go more slowly.
     """
-    lives = []
-    for job in ended:
-        busy = job["seconds"] - job["first_seconds"]
-        lives.append(Life(job["first_at"], job["first_at"] + busy, busy / tiles))
-    return lives
+
+    def life(times: list[float]) -> Life:
+        def taken(start: float, stop: float) -> float:
+            """Those from ``start`` on, and of the job's last moment too."""
+            before = bisect.bisect_left(times, start)
+            return (len(times) if stop >= times[-1] else bisect.bisect_left(times, stop)) - before
+
+        return Life(times[0], times[-1], taken)
+
+    return [life(job["times"]) for job in ended]
 
 
 class Faults:

@@ -86,12 +86,14 @@ def main() -> None:
     made: list[int] = []
     sizes: list[int] = []
     waits: list[tuple[float, float]] = []
+    times: list[float] = []
     begun, cpu, before_first = time.monotonic(), cpu_seconds(), 0.0
     for _ in range(options.epochs):
         seen: list[int] = []
         asked = time.monotonic()
         for _, indices, numbers in loader:
-            waits.append((time.time(), time.monotonic() - asked))
+            times.append(time.time())
+            waits.append((times[-1], time.monotonic() - asked))
             before_first = before_first or cpu_seconds() - cpu
             seen += indices.tolist()
             sizes.append(len(indices))
@@ -105,6 +107,7 @@ def main() -> None:
         "epochs": epochs,
         "made": made,
         "sizes": sizes,
+        "times": times,
         "first_at": waits[0][0],
         "first_seconds": waits[0][1],
         "waits": [wait for wait in waits[1:] if wait[1] > SHORT_SECONDS],

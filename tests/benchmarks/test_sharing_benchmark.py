@@ -79,13 +79,17 @@ def test_goals_of_jobs_apart() -> None:
 
 
 def test_what_must_be_made_follows_from_when_programs_really_trained() -> None:
-    together = {"first_at": 100.0, "first_seconds": 3.0, "seconds": 23.0}  # 20 tiles in 20 s
-    late = {**together, "first_at": 110.0, "first_seconds": 0.5, "seconds": 20.5}
-    [first, second] = scenarios.lives_of([together, late], tiles=20)
-    assert (first.begins, first.ends, first.seconds) == (100.0, 120.0, 1.0)
+    [first, second] = scenarios.lives_of(
+        [
+            {"times": [100.0 + step for step in range(20)]},
+            {"times": [110.5 + step for step in range(20)]},
+        ]
+    )
+    assert (first.begins, first.ends) == (100.0, 119.0)
+    assert (first.taken(100.0, 110.5), first.taken(110.5, 119.0)) == (11, 9)
     assert bound_of([first, first], window=4) == 20, "both have all that is made"
-    # The other comes when half is gone: of its last ten seconds it may have four tiles before.
-    assert bound_of([first, second], window=4) == 20 + 10 - 4
+    # Of what the other takes, four tiles may have been there when it began.
+    assert bound_of([first, second], window=4) == 11 + 20 - 4
 
 
 def test_cpu_is_divided_into_that_before_the_first_batches_and_after_them() -> None:

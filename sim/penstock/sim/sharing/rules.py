@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.sim.sharing.world import Group, Outcome, World, times_of
+from penstock.sim.sharing.world import Group, JobTimes, Outcome, World, times_of
 
 ALONE: Final = "each alone"
 MEMO: Final = "common order"
@@ -121,24 +121,29 @@ RULES: Final = {ALONE: alone, MEMO: memo, OWED: owed, SLIDING: sliding, FREE: fr
 
 @dataclass(frozen=True)
 class Life:
-    """A job that takes a tile in so many seconds, from when it begins until it ends."""
+    """When a job begins and ends, and ``taken(start, stop)``: the tiles that it takes between."""
 
     begins: float
     ends: float
-    seconds: float
+    taken: Callable[[float, float], float]
 
 
 def bound(group: Group) -> float:
     """The least that must be made, in datasets an epoch, if no job waits or loses a tile."""
     wanted = group.tiles * group.epochs
-    lives = [
-        Life(one.begins, one.begins + one.seconds * wanted, one.seconds) for one in times_of(group)
-    ]
+    lives = [_steady(one, wanted) for one in times_of(group)]
     return bound_of(lives, group.window) / wanted
 
 
+def _steady(times: JobTimes, wanted: int) -> Life:
+    def taken(start: float, stop: float) -> float:
+        return (stop - start) / times.seconds
+
+    return Life(times.begins, times.begins + times.seconds * wanted, taken)
+
+
 def bound_of(lives: Sequence[Life], window: int) -> float:
-    """The tiles that must be made at least for jobs that go as they go, and lose nothing.
+    """The tiles that must be made at least for jobs that take tiles when they do, and lose none.
 
     No job has an instance twice. So of what a job takes in some time, all was made in that time but
     for what was held when it began, which is a window at most, and nothing at the very beginning.
@@ -157,6 +162,6 @@ def bound_of(lives: Sequence[Life], window: int) -> float:
             held = window if earlier else 0
             for one in lives:
                 if one.begins <= start and stop <= one.ends:
-                    made = (stop - start) / one.seconds - held
+                    made = one.taken(start, stop) - held
                     best[later] = max(best[later], best[earlier] + made)
     return best[-1]
