@@ -24,9 +24,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import psutil
 
@@ -38,6 +40,7 @@ from penstock.crds import environment as names
 TOKEN = "benchmark"
 SAMPLE_SECONDS = 0.02
 DEADLINE_SECONDS = 210.0
+DATA_WORKER: Final = (sys.executable, "-m", "penstock.data.worker_process")
 _MARK = "PENSTOCK_KILL_RUN"
 """Variable by which the processes of a run are known, and those that they start."""
 
@@ -52,27 +55,31 @@ def free_port() -> int:
 
 
 class Scenario:
-    """The processes of one run."""
+    """The processes of one run: a dispatcher, and what is given."""
 
-    def __init__(self, folder: Path, seed: int, samples: int, local_workers: int) -> None:
-        self._folder = folder
-        self._port = free_port()
+    def __init__(
+        self,
+        folder: Path,
+        commands: Mapping[str, Sequence[str]],
+        environ: Mapping[str, str] = MappingProxyType({}),
+        own: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """``environ``: of all of them, beside this one's; ``own``: of one of them beside that."""
+        port = free_port()
         self.mark = str(folder)
         self._log = (folder / "log.txt").open("w")
         self._environ = {
             **os.environ,
             _MARK: self.mark,
             names.JOB_TOKEN: TOKEN,
-            names.DATA_ADDRESS: f"127.0.0.1:{self._port}",
+            names.DATA_ADDRESS: f"127.0.0.1:{port}",
             "PYTHONPATH": str(ROOT),
+            **environ,
         }
-        python = sys.executable
-        consumer = [python, "-m", "benchmarks.dataplane.consuming", str(folder), str(seed)]
-        self.commands = {
-            "dispatcher": [PENSTOCK, "trainer", "--port", str(self._port)],
-            "data-worker-0": [python, "-m", "penstock.data.worker_process"],
-            "data-worker-1": [python, "-m", "penstock.data.worker_process"],
-            "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS), str(local_workers)],
+        self._own = own
+        self.commands: dict[str, Sequence[str]] = {
+            "dispatcher": [PENSTOCK, "trainer", "--port", str(port)],
+            **commands,
         }
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -80,7 +87,7 @@ class Scenario:
         """Start one of the processes, again or for the first time."""
         self.running[name] = subprocess.Popen(
             self.commands[name],
-            env=self._environ,
+            env={**self._environ, **self._own.get(name, {})},
             stdout=self._log,
             stderr=self._log,
             cwd=ROOT,
@@ -138,7 +145,13 @@ def run(
     """One run; see the module's docstring."""
     chance = random.Random(seed)
     before = shared_memory()
-    scenario = Scenario(folder, seed, samples, local_workers)
+    consumer = [sys.executable, "-m", "benchmarks.dataplane.consuming", str(folder), str(seed)]
+    commands = {
+        "data-worker-0": DATA_WORKER,
+        "data-worker-1": DATA_WORKER,
+        "consumer": [*consumer, str(samples), str(SAMPLE_SECONDS), str(local_workers)],
+    }
+    scenario = Scenario(folder, commands)
     began = time.monotonic()
     done_file = folder / "done.json"
     killed: Counter[str] = Counter()

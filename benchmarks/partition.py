@@ -5,7 +5,9 @@
 ``cuts``: the cheapest cut of 2,000 random graphs beside all others, and how long large graphs take
 (`benchmarks.partitioning.cuts`). ``workloads``: unmodified programs under ``--partition auto``, bit
 by bit beside themselves, and what of them moved (`benchmarks.partitioning.workloads`); alone with
-``--workload all``, or names of some. Exits with 1 where a goal is missed.
+``--workload all``, or names of some. ``kills``: with ``--kills 50`` that many processes of a
+partitioned training are killed and join again, while it is recorded, compared and on
+(`benchmarks.partitioning.kills`), and nothing else is done. Exits with 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.goals import Goal, report
-from benchmarks.partitioning import cuts, workloads
+from benchmarks.partitioning import cuts, kills, workloads
 
 Part = Callable[[argparse.Namespace], tuple[Any, list[Goal]]]
 
@@ -26,6 +28,7 @@ PARTS: Final[dict[str, Part]] = {
     "workloads": lambda options: workloads.run(
         options.workload or ["all"], options.steps, options.epochs
     ),
+    "kills": lambda options: kills.run(options.kills, options.seed),
 }
 """By the name of the key under which the figures are printed."""
 
@@ -38,17 +41,23 @@ def main() -> int:
     parser.add_argument("--workload", action="append", choices=names, help="only these programs")
     parser.add_argument("--steps", type=int, default=25, help="of an epoch of a program")
     parser.add_argument("--epochs", type=int, default=4, help="of a program")
+    parser.add_argument("--kills", type=int, default=0, help="of processes of one program")
     parser.add_argument("--graphs", type=int, default=cuts.GRAPHS, help="of the part cuts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     result: dict[str, Any] = {"seed": options.seed, "load": os.getloadavg()[0]}
     goals: list[Goal] = []
-    wanted = ["workloads"] if options.workload and not options.part else options.part
-    for name in wanted or PARTS:
+    for name in options.part or _parts(options):
         result[name], found = PARTS[name](options)
         goals += found
     return report(result, goals, as_json=options.json)
+
+
+def _parts(options: argparse.Namespace) -> list[str]:
+    """What is meant where no part is named."""
+    meant = {"workloads": options.workload, "kills": options.kills}
+    return [name for name in meant if meant[name]] or [name for name in PARTS if name != "kills"]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import partition
-from benchmarks.partitioning import cuts
+from benchmarks.partitioning import cuts, kills
 from penstock.data.partition.cut import Cut, Prices, cut_at
 from penstock.data.partition.graph import Graph
 
@@ -35,3 +35,11 @@ def test_a_cut_that_is_not_the_cheapest_is_counted(monkeypatch: pytest.MonkeyPat
     figures, goals = cuts.run(1, 30)
     assert figures["wrong"] > 0
     assert not goals[0].ok
+
+
+@pytest.mark.slow
+def test_kills_of_workers_and_of_the_training_itself_change_no_loss() -> None:
+    figures, goals = kills.run(3, 1)
+    assert figures["kills"] == 3, figures
+    missed = [goal for goal in goals if not goal.ok and "waited" not in goal.name]
+    assert not missed, figures
