@@ -20,7 +20,7 @@ from benchmarks.goals import Goal, at_least, at_most, report
 from penstock.base.yaml_text import documents
 from penstock.convert.assembly import Conversion
 from penstock.convert.convert import convert_all
-from penstock.convert.source import Note, Outcome, RefusedError
+from penstock.convert.source import Note, Outcome, RefusedError, Source
 from penstock.crds.check import faults_in
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
@@ -99,7 +99,7 @@ def _rows(cluster: RunningCluster, file: Path, name: Path) -> list[Json]:
 
 
 def _row(cluster: RunningCluster, found: list[Any], place: int, one: Conversion) -> Json:
-    by_label = {f"{doc['kind']}/{doc['metadata']['name']}": doc for doc in found}
+    by_label = {Source(doc).label: doc for doc in found if isinstance(doc, Mapping)}
     missing = []
     for label, document in by_label.items():
         notes = [note for note in one.notes if note.of == label]
