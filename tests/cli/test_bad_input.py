@@ -222,7 +222,10 @@ def test_what_is_asked_for_is_wrong(
     [
         ("kind: [", "not YAML"),
         ("", "one object expected, found 0"),
-        ("kind: Job", "ElasticJob expected, got 'Job'"),
+        ("kind: Job", "Job: apiVersion: is needed"),
+        ("apiVersion: v1\nkind: Pod", "Pod of the core group is no job that can be converted"),
+        ("apiVersion: penstock.dev/v1alpha1\nkind: Scale", "ElasticJob expected, got 'Scale'"),
+        ("apiVersion: v1\nkind: Pod\n---\n[]", "one object expected, found 2"),
         ("kind: ElasticJob", "metadata: a name is needed"),
         ("\x00", "not YAML"),
         ("kind: ElasticJob\nkind: Job", "line 2: not YAML: 'kind' is there twice"),

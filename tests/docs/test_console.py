@@ -59,6 +59,7 @@ NOT_TYPED: Final = {
     ("docs/simulation-sharing.md", ""): MINUTES + "tests/sim/sharing",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/tasks/torchrun.md", "python -m benchmarks"): MINUTES + "tests/trainer",
+    ("docs/tasks/convert.md", "python -m benchmarks"): "of a folder that the reader has",
     ("docs/tasks/tensorflow.md", ""): "needs TensorFlow; python -m benchmarks.tfdata installs it",
     ("docs/tasks/gpu.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
@@ -77,6 +78,7 @@ LOCAL: Final = [
     "docs/cache.md",
     "docs/embedded-cluster.md",
     "docs/parameter-servers.md",
+    "docs/tasks/convert.md",
     "docs/tasks/torchrun.md",
     "docs/training.md",
 ]

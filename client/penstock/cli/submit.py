@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.base.enums import Optimize, Strategy
 from penstock.cli.session import Session, UsageError, connected
 from penstock.cli.suspend import Timeout, Wait
+from penstock.crds.group import ELASTICJOB_KIND, SCALE_KIND
+
+if TYPE_CHECKING:
+    from penstock.client.kubernetes.resources import ClusterCall
 
 _FLAGS: Final = "Without a manifest"
 Count = int | None
@@ -26,7 +30,12 @@ def submit_(
         typer.Argument(metavar="[-- COMMAND...]", help="The training program, without a manifest."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--filename", "-f", help="Manifest; - reads standard input.")
+        Path | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            help="Manifest, also of another system (penstock convert); - reads standard input.",
+        ),
     ] = None,
     name: Annotated[
         str, typer.Option("--name", rich_help_panel=_FLAGS, help="Name of the job.")
@@ -90,7 +99,6 @@ def submit_(
     penstock submit --name digits --image penstock/examples --max-workers 4 -- python train.py
     """
     from penstock.cli.job_from_flags import Flags, manifest
-    from penstock.client import job_calls
 
     flags = Flags(
         name=name,
@@ -113,13 +121,15 @@ def submit_(
             raise UsageError(
                 f"a manifest (-f) says it all: put {', '.join(given)} into it, or leave it out"
             )
-        document = _read(file)
+        document = _converted(session, file)
     else:
         if missing := flags.missing():
             raise UsageError(f"give a manifest with -f, or also {', '.join(missing)}")
         document = manifest(flags)
+    if wait and document.get("kind") == SCALE_KIND:
+        raise UsageError(f"{file}: --wait waits for the end of a job, and this becomes a Scale")
     try:
-        call = job_calls.submit(document, session.namespace, dry_run=dry_run)
+        call = _call(session, document, dry_run)
     except ValueError as error:
         raise UsageError(f"{file or 'the job'}: {error}") from error
     if session.namespace_option and f"/namespaces/{session.namespace}/" not in call.path:
@@ -135,14 +145,57 @@ def submit_(
     session.did(created, "would be created (dry run)" if dry_run else "created")
 
 
-def _read(file: Path) -> Json:
-    from penstock.client.waiting import one_manifest
+def _without_version(document: Json) -> bool:
+    """Whether it is a job that leaves out of which version it is: that is the server's to say."""
+    return document.get("kind") == ELASTICJOB_KIND and "apiVersion" not in document
 
-    try:
-        if str(file) == "-":
-            return one_manifest(sys.stdin.read(), "standard input")
-        return one_manifest(file.read_text(encoding="utf-8"), str(file))
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: not text in UTF-8, at byte {error.start}") from error
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+
+def _call(session: Session, document: Json, dry_run: bool) -> ClusterCall:
+    """What is sent; a converted Scale is given the uid of its job."""
+    from penstock.client import job_calls
+    from penstock.client.kubernetes import resources
+
+    if document.get("kind") != SCALE_KIND:
+        return job_calls.submit(document, session.namespace, dry_run=dry_run)
+    namespace = document["metadata"].get("namespace") or session.namespace
+    reference = document["spec"]["jobRef"]
+    job = session.cluster.send(resources.get(resources.JOBS, reference["name"], namespace))
+    reference["uid"] = job["metadata"]["uid"]
+    call = resources.create(resources.SCALES, document, namespace)
+    return replace(call, query={**call.query, "dryRun": "All"}) if dry_run else call
+
+
+def _converted(session: Session, file: Path) -> Json:
+    """The one job of a manifest, converted if it is another system's, which is said in a line.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    from penstock.cli.manifests import in_words, read
+    from penstock.convert.convert import convert_all
+    from penstock.convert.source import Outcome, RefusedError
+
+    documents, where = [one.content for one in read([file])], in_words(file)
+    if len(documents) == 1 and isinstance(documents[0], dict) and _without_version(documents[0]):
+        return documents[0]
+    found = convert_all(documents)
+    if len(found) != 1:
+        raise UsageError(
+            f"{where}: one object expected, found {len(found)}: submit them one by one, or kubectl "
+            "apply what penstock convert makes of them"
+        )
+    [(place, conversion)] = found
+    if isinstance(conversion, RefusedError):
+        raise UsageError(f"{where}: {conversion}")
+    if conversion.result == documents[place]:
+        if conversion.result.get("kind") != ELASTICJOB_KIND:
+            said = repr(conversion.result.get("kind"))
+            raise UsageError(f"{where}: kind: {ELASTICJOB_KIND} expected, got {said}")
+        return conversion.result
+    to_do = [note for note in conversion.notes if note.outcome is Outcome.TO_DO]
+    others = len(conversion.notes) - len(to_do)
+    session.note(
+        f"{conversion.source} was converted: {others} fields dropped or changed, {len(to_do)} "
+        f"things to look at: penstock convert -f {file} names them"
+    )
+    return conversion.result
