@@ -10,10 +10,18 @@ import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from penstock.trainer.follow.follower import Follower, _follow_loaders, _follow_optimizers
+from penstock.trainer.follow import FOLLOW
+from penstock.trainer.follow import follower as follower_module
+from penstock.trainer.follow.follower import (
+    Follower,
+    _follow_loaders,
+    _follow_optimizers,
+    install,
+)
 
 
 class Numbers(Dataset[int]):
@@ -77,3 +85,35 @@ def live(
                 saved = rank.save() if number == 0 else saved
                 break
     return taken, saved
+
+
+class Lines(Dataset[dict[str, torch.Tensor]]):
+    """Points of a plane, whose sum is to be found."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        values = torch.tensor([float(index % 7), 1.0])
+        return {"sample": torch.tensor(index), "values": values, "labels": values.sum()}
+
+
+def follow_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Follow this process's loaders until the end of a test; what is returned begins a new life."""
+    patched = [
+        (DataLoader, "__iter__"),
+        (DataLoader, "_index_sampler"),
+        (torch.optim.Optimizer, "state_dict"),
+        (torch.optim.Optimizer, "load_state_dict"),
+        (torch.autograd, "backward"),
+    ]
+    for holder, name in patched:
+        monkeypatch.setattr(holder, name, vars(holder)[name])  # is put back
+    monkeypatch.setenv(FOLLOW, "1")
+    monkeypatch.setattr(follower_module, "_installed", [])
+    install(torch)
+    (follower,) = follower_module._installed
+    return lambda: Follower.__init__(follower)

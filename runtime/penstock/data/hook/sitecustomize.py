@@ -41,6 +41,12 @@ def _follow_loaders(module: "ModuleType") -> None:
     install(module)
 
 
+def _place_hugging_face(module: "ModuleType") -> None:
+    from penstock.trainer.follow.hugging_face import install
+
+    install(module)
+
+
 _FOLLOW = "PENSTOCK_FOLLOW_LOADERS"
 _ACTS = [
     (name, variable, act)
@@ -49,6 +55,7 @@ _ACTS = [
         ("torch.utils.data", "PENSTOCK_PROFILE", _profile_loaders),
         ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
         ("torch", _FOLLOW, _follow_loaders),
+        ("transformers.trainer", _FOLLOW, _place_hugging_face),
     )
     if os.environ.get(variable)
     # A profile is of the program's own way of loading.
