@@ -47,6 +47,18 @@ def _place_hugging_face(module: "ModuleType") -> None:
     install(module)
 
 
+def _place_fit_loop(module: "ModuleType") -> None:
+    from penstock.trainer.follow.lightning import install_fit_loop
+
+    install_fit_loop(module)
+
+
+def _place_epoch_loop(module: "ModuleType") -> None:
+    from penstock.trainer.follow.lightning import install_epoch_loop
+
+    install_epoch_loop(module)
+
+
 _FOLLOW = "PENSTOCK_FOLLOW_LOADERS"
 _ACTS = [
     (name, variable, act)
@@ -56,6 +68,10 @@ _ACTS = [
         ("torch", "PENSTOCK_AGENT_SOCKET", _tell_agent),
         ("torch", _FOLLOW, _follow_loaders),
         ("transformers.trainer", _FOLLOW, _place_hugging_face),
+        ("lightning.pytorch.loops.fit_loop", _FOLLOW, _place_fit_loop),
+        ("lightning.pytorch.loops.training_epoch_loop", _FOLLOW, _place_epoch_loop),
+        ("pytorch_lightning.loops.fit_loop", _FOLLOW, _place_fit_loop),
+        ("pytorch_lightning.loops.training_epoch_loop", _FOLLOW, _place_epoch_loop),
     )
     if os.environ.get(variable)
     # A profile is of the program's own way of loading.
