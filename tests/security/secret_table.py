@@ -159,6 +159,7 @@ NO_SECRETS: Final = {
     "runtime/penstock/trainer/elastic.py": "which life of a worker it is",
     "runtime/penstock/trainer/processes.py": "the name of a socket; Linux says whose a datagram is",
     "runtime/penstock/trainer/launch/launched_program.py": "which program and which life it is",
+    "runtime/penstock/trainer/launch/torchrun_rendezvous.py": "which life of an agent it is",
     "runtime/penstock/trainer/agent.py": "which life of an agent it is",
     "runtime/penstock/trainer/shards.py": "who holds a shard",
     "runtime/penstock/parameter_server/server/process.py": "which life of a server it is",

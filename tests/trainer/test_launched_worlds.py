@@ -6,55 +6,21 @@ life of a job holds what belongs together.
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchmarks.elastic.processes import ROOT, Job, running_job
+from benchmarks.elastic.processes import running_job
 from penstock.trainer.control.model.silent_copies import REFUSED
+from tests.trainer.launched_job import SCRIPT, assert_ends_well, launch, steps, wait_for_world
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-SCRIPT = str(ROOT / "benchmarks" / "dropin_programs" / "train.py")
 PROGRAMS = Path(__file__).parent / "programs"
-
-
-def steps(folder: Path) -> list[dict[str, Any]]:
-    """All steps of all processes, in the order of time."""
-    found = [
-        json.loads(line)
-        for path in folder.glob("steps-*.jsonl")
-        for line in path.read_text().splitlines()
-        if line.endswith("}")
-    ]
-    return sorted(found, key=lambda step: float(step["time"]))
-
-
-def wait_for_world(job: Job, size: int, after: float = 0.0) -> float:
-    """Wait until every rank of a world of this size has trained since; when the last one did."""
-
-    def trained() -> float:
-        new = [step for step in steps(job.folder) if step["time"] > after and step["world"] == size]
-        return float(new[-1]["time"]) if {step["rank"] for step in new} == set(range(size)) else 0.0
-
-    return float(job.wait_for(trained, 180, f"a world of {size}"))
-
-
-def launch(job: Job, rank: int, processes: int = 1) -> None:
-    job.start_worker(rank, SCRIPT, str(job.folder), options=(f"--nproc-per-node={processes}",))
-
-
-def assert_ends_well(job: Job) -> None:
-    (job.folder / "stop").touch()
-    assert set(job.exit_codes(180).values()) == {0}, job.logs()
-    assert job.trainer is not None
-    assert job.trainer.wait(120) == 0, job.logs()
 
 
 def test_the_world_goes_on_when_its_first_pod_is_killed_and_when_one_joins(tmp_path: Path) -> None:
