@@ -24,12 +24,12 @@ PROJECTS: Final = {"penstock": ROOT, "penstock-cluster": ROOT / "cluster"}
 """The distributions of this repository, and where each is built."""
 
 
-def build(kind: str, folder: Path, name: str = "penstock") -> Path:
-    """The wheel, or the sdist, of a distribution of this source tree."""
+def build(kind: str, folder: Path, name: str = "penstock", source: Path | None = None) -> Path:
+    """The wheel, or the sdist, of a distribution of this source tree, or of another ``source``."""
     code = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
-        cwd=PROJECTS[name],
+        cwd=source or PROJECTS[name],
         capture_output=True,
         text=True,
         timeout=patient(20),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 import tomllib
 import zipfile
@@ -37,6 +38,13 @@ def control(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environmen
 
 
 @pytest.fixture(scope="module")
+def training(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """What an image with PyTorch has after `pip install 'penstock[runtime]'`."""
+    folder = tmp_path_factory.mktemp("training") / "venv"
+    return Environment(folder, [wheel], {*needed(["runtime"]), "torch", *needed([], "torch")})
+
+
+@pytest.fixture(scope="module")
 def cluster_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", tmp_path_factory.mktemp("wheel"), "penstock-cluster")
 
@@ -55,6 +63,41 @@ def cluster_alone(cluster_wheel: Path, tmp_path_factory: pytest.TempPathFactory)
     """What `pip install penstock-cluster` brings."""
     folder = tmp_path_factory.mktemp("cluster") / "venv"
     return Environment(folder, [cluster_wheel], needed([], "penstock-cluster"))
+
+
+def modules_of(wheel: Path) -> dict[str, bytes]:
+    """Whatever a wheel installs as ours, with its contents."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.startswith("penstock/")]
+        return {name: archive.read(name) for name in names}
+
+
+def test_every_file_of_every_room_is_in_the_wheel(wheel: Path) -> None:
+    """Templates, style sheets, manifests and types as well as modules, byte for byte."""
+    rooms = [path.parents[1] for path in ROOT.glob("*/penstock/*/py.typed")]
+    files = {
+        path.relative_to(room.parent).as_posix(): path.read_bytes()
+        for room in rooms
+        for path in room.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    built = modules_of(wheel)
+    assert built.keys() == files.keys()
+    assert [name for name in files if built[name] != files[name]] == []
+    suffixes = {name.rpartition(".")[2] for name in files}
+    assert suffixes >= {"css", "html", "mako", "py", "typed", "yaml"}
+
+
+@pytest.mark.slow
+def test_a_wheel_that_is_built_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+        top = archive.getnames()[0].partition("/")[0]
+    again = build("wheel", tmp_path, source=tmp_path / top)
+    assert sorted(modules_of(again).items()) == sorted(modules_of(wheel).items())
+    for part in ("charts/penstock/Chart.yaml", "charts/values/kind.yaml", "crds/scale.crd.yaml"):
+        assert (tmp_path / top / part).is_file(), part
+    assert [*(tmp_path / top / "charts/penstock/dashboards").glob("*.json")]
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -115,6 +158,25 @@ def test_the_runtime_image_holds_nothing_else(runtime: Environment) -> None:
 def test_a_program_runs_under_the_agent_in_the_runtime_image(runtime: Environment) -> None:
     done = runtime.run("penstock", "run", "--", str(runtime.bin / "python"), "-c", "print(6 * 7)")
     assert (done.returncode, done.stdout.strip()) == (0, "42"), done.stderr
+
+
+@pytest.mark.slow
+def test_a_ddp_script_trains_as_two_processes_outside_of_the_repository(
+    training: Environment,
+) -> None:
+    shutil.copy(ROOT / "examples/ddp/train.py", training.bin.parent)
+    done = training.run("penstock", "run", "--nproc-per-node=2", "--", "train.py", "--epochs=1")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 0: loss" in done.stdout
+    assert "with 2 processes" in done.stdout
+
+
+@pytest.mark.slow
+def test_torchrun_finds_its_backend_in_the_wheel(training: Environment) -> None:
+    options = ("-m", "torch.distributed.run", "--rdzv-backend=penstock", "--nproc-per-node=1")
+    done = training.run("python", *options, "train.py")
+    assert done.returncode == 1
+    assert "ValueError: --rdzv-backend=penstock: there is no trainer to ask" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["data-worker", "trainer", "run"])
