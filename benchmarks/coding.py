@@ -55,7 +55,7 @@ COUNTED: Final = 24
 TOKEN: Final = "a token of this benchmark"
 _MEAN: Final = np.array([0.485, 0.456, 0.406], np.float32)[:, None, None]
 _SCALE: Final = np.array([0.229, 0.224, 0.225], np.float32)[:, None, None]
-_WORKER: Final = """
+WORKER: Final = """
 import sys
 from penstock.data.protocol import ConsumerEntry
 from penstock.data.serving.worker import DataWorker, work
@@ -116,7 +116,7 @@ def epoch(mode: str, bytes_per_second: float) -> dict[str, Any]:
     if mode == "zstd":
         consumer._options = InputOptions(compression=Compression.ZSTD)
     with linked(consumer.address, bytes_per_second) as address:
-        command = [sys.executable, "-c", _WORKER, address, TOKEN]
+        command = [sys.executable, "-c", WORKER, address, TOKEN]
         with subprocess.Popen(command, env=variables) as worker:
             try:
                 return _epoch(consumer, mode)

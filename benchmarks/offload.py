@@ -16,8 +16,8 @@ samples, divided by ``--seed``; how: `benchmarks.offloading.judging`.
 the end, and all are to be as fast as the program without Penstock.
 
 ``--figure 6``: the shape of FastFlow's Fig. 6, seven workloads in six environments.
-``--plot FOLDER`` draws what was measured: Fig. 9 and 10, with Fig. 8 by the model, since the data
-plane moves whole batches; with ``--figure 6`` that one.
+``--plot FOLDER`` draws what was measured: Fig. 9 and 10, with Fig. 8 by the model
+(`benchmarks.cuts` measures a cut); with ``--figure 6`` that one.
 """
 
 from __future__ import annotations

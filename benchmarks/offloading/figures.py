@@ -1,7 +1,7 @@
 """FastFlow's figures 6, 8, 9 and 10 from what was measured, with its values beside ours.
 
 The paper's are pictures without tables: published values are those that its text gives. Fig. 8, the
-effect of the cut, is the model's: the data plane moves whole batches.
+effect of the cut, is the model's.
 """
 
 from __future__ import annotations
