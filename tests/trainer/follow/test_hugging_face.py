@@ -40,7 +40,7 @@ def test_each_epoch_has_every_sample_once(
             seen.extend(sample.tolist())
             return {"loss": (self.layer(values).squeeze(1) - labels).pow(2).mean()}
 
-    class Stops(transformers.TrainerCallback):  # type: ignore[misc]
+    class Stops(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             control.should_training_stop |= state.global_step == stop
 

@@ -39,7 +39,7 @@ def test_each_epoch_has_every_sample_once(
     followed.install_epoch_loop(training_epoch_loop)
     seen: list[int] = []
 
-    class Line(lightning.LightningModule):  # type: ignore[misc]
+    class Line(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(2, 1)
