@@ -99,7 +99,7 @@ def _rows(cluster: RunningCluster, file: Path, name: Path) -> list[Json]:
 
 
 def _row(cluster: RunningCluster, found: list[Any], place: int, one: Conversion) -> Json:
-    by_label = {Source(doc).label: doc for doc in found if isinstance(doc, Mapping)}
+    by_label = {Source(doc).label: dict(doc) for doc in found if isinstance(doc, Mapping)}
     missing = []
     for label, document in by_label.items():
         notes = [note for note in one.notes if note.of == label]

@@ -74,7 +74,7 @@ class Program:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self.losses[-1].append(loss.item().hex())
+        self.losses[-1].append(float(loss.item()).hex())
         self.seen[-1] += index.tolist()
 
     @property

@@ -27,6 +27,10 @@ class NotPortableError(DataError):
     """Something that cannot be prepared elsewhere: it stays in the training process."""
 
 
+class NotCutError(DataError):
+    """A sample cannot be made in two places; says why."""
+
+
 class PipelineTooLargeError(NotPortableError):
     """A pipeline that holds more than is sent: it was not even packed."""
 

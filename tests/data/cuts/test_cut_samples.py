@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.data.cuts.head import Begun, HeadPipeline, head_of, opened
-from penstock.data.cuts.passing import NotCutError
+from penstock.data.cuts.head_and_tail import Begun, HeadPipeline, Tail, head_of, opened
 from penstock.data.cuts.points import points_of
-from penstock.data.cuts.tail import Tail
+from penstock.data.errors import NotCutError
 from penstock.data.pipeline import Pipeline, Stage
 from penstock.data.transport.batch_codec import pack
 from penstock.data.transport.layout import Layout

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.crds import environment as names
 from penstock.data.consuming.late_work import LateWork
-from penstock.data.cuts.head import head_of
+from penstock.data.cuts.head_and_tail import head_of
 from penstock.data.cuts.points import Point, point_named
 from penstock.data.pipeline import PackedPipeline, Pipeline
 from tests.data.cuts.pictures import Decoded, Pictures, collate, crop, to_array, to_tensor

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.data.cores import usable_cores
-from penstock.data.cuts.passing import NotCutError
+from penstock.data.errors import NotCutError
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.throughput.decision.cut_choice import (
     LEAST_SECONDS,

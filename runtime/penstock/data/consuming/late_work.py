@@ -20,11 +20,10 @@ from typing import Any, Final
 from penstock.crds import environment as names
 from penstock.data.complaints import Complaints
 from penstock.data.consuming.cut_chooser import CutChooser
-from penstock.data.cuts.head import Begun, head_of, opened
-from penstock.data.cuts.passing import NotCutError
+from penstock.data.cuts.head_and_tail import Begun, Tail, head_of, opened
 from penstock.data.cuts.points import Point, point_named
 from penstock.data.cuts.survey import survey
-from penstock.data.cuts.tail import Tail
+from penstock.data.errors import NotCutError
 from penstock.data.pipeline import PackedPipeline, Pipeline, Unfinished
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.worker_pool import WorkerPool

@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from penstock.data.errors import DataError
-
-
-class NotCutError(DataError):
-    """A sample cannot be made in two places; says why."""
-
+from penstock.data.errors import NotCutError
 
 _LOOKING: Final = (
     "__abs__",

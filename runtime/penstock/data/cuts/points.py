@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.data.cuts.passing import NotCutError
+from penstock.data.errors import NotCutError
 from penstock.data.pipeline import Pipeline
 from penstock.data.stages import SeededStages, names_of, seed_stages, seeded_lists
 

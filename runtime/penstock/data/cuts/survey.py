@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.data.cuts.head import Begun, head_of, opened
-from penstock.data.cuts.passing import NotCutError, replaced
+from penstock.data.cuts.head_and_tail import Begun, head_of, opened, stages_from
+from penstock.data.cuts.passing import replaced
 from penstock.data.cuts.plain import to_plain
 from penstock.data.cuts.points import COLLATE, DATASET, points_of
-from penstock.data.cuts.tail import stages_from
-from penstock.data.errors import NotPortableError
+from penstock.data.errors import NotCutError, NotPortableError
 from penstock.data.pipeline import Pipeline
 from penstock.data.seeding import ALL, begin_sample, end_samples, seed_stage
 from penstock.data.transport.batch_codec import pack

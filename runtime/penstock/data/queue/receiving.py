@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data.cuts.head import is_marked
+from penstock.data.cuts.head_and_tail import is_marked
 from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.making import Cost

@@ -412,7 +412,7 @@ class Epochs:
         pack, pack_cut, persistent = pack_now, pack_head, self.persistent
         if persistent is not None and local is not None and local is self.local:
             pack = lambda: persistent.pack(pack_now)  # noqa: E731  a name for it says no more
-            pack_cut = lambda head: persistent.pack_cut(lambda: pack_head(head))  # noqa: E731
+            pack_cut = lambda head: persistent.pack_cut(lambda: pack_head(head))  # noqa: E731  as above
         key, whole = b"" if local is None else local.key, sent is pipeline
         cut, chooser = pack_cut if whole else None, self._chooser
         return Source(pipeline, key, pack, sent=sent, pack_cut=cut, chooser=chooser)

@@ -57,6 +57,17 @@ class Counting:
         return passed_over(left, source.batches, source.dealing, self.accumulation)
 
 
+def entries_of(saved: Any) -> list[Entry]:
+    """What a checkpoint says of loaders.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not understood.
+    """
+    if saved["version"] != VERSION:
+        raise ValueError(f"version: {saved['version']}, not {VERSION}")
+    return [Entry.of(one) for one in saved["loaders"]]
+
+
 class Follower:
     """The loaders of one process."""
 
@@ -84,9 +95,7 @@ class Follower:
             self._ignores = False
             return
         try:
-            if saved["version"] != VERSION:
-                raise ValueError(f"version: {saved['version']}, not {VERSION}")
-            self._pending = [Entry.of(one) for one in saved["loaders"]]
+            self._pending = entries_of(saved)
         except (KeyError, TypeError, ValueError) as error:
             _say(f"the checkpoint's {KEY} is not understood ({error}): epochs begin anew")
 

@@ -15,9 +15,8 @@ import weakref
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.trainer.follow.follower import KEY, Counting, installed
+from penstock.trainer.follow.follower import KEY, Counting, entries_of, installed
 from penstock.trainer.follow.orders import Source, source_of
-from penstock.trainer.follow.record import Entry
 
 _OPTIMIZER: Final = "optimizer.pt"
 
@@ -65,7 +64,10 @@ def _place(
         follower.ignore_next_load()
         return begun
     epoch = trainer.state.epoch
-    entries = [Entry.of(one) for one in saved["loaders"]]
+    try:
+        entries = entries_of(saved)
+    except (KeyError, TypeError, ValueError):  # the follower says so when the optimizer is loaded
+        return begun
     mine = next((one for one in entries if one.fits(source, trusted=False) or not one.todo), None)
     if mine is None or epoch is None:
         return begun

@@ -1,26 +1,35 @@
-"""A pipeline of which data workers make the beginning of each sample, and the program the rest.
+"""Samples that are made in two places: their beginning by data workers, the rest in the program.
 
-What it makes is plain data and says of itself what it is (`Begun`), so that it goes the way of all
-batches, and whole batches may come among them: where a sample cannot be made in two places a data
-worker makes whole ones, and says why.
+What a data worker makes is plain data and says of itself what it is (`Begun`), so that it goes the
+way of all batches, and whole batches may come among them: where a sample cannot be made in two
+places a data worker makes whole ones, and says why.
+
+Each stage is seeded from the sample's seed and its own number, as where it runs with the others, so
+a batch is the same wherever it is cut. That is not taken on trust: the first batches of a stream
+that come so are made a second time, whole, and compared bit by bit.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
-from penstock.data.cuts.passing import HandOver, NotCutError
+from penstock.data.batch_difference import first_difference
+from penstock.data.cuts.passing import HandOver, replaced
 from penstock.data.cuts.plain import from_plain, to_plain
 from penstock.data.cuts.points import Point, list_of
-from penstock.data.errors import NotPortableError
+from penstock.data.errors import NotCutError, NotPortableError
 from penstock.data.pipeline import Pipeline
-from penstock.data.seeding import seed_stage
+from penstock.data.seeding import Draws, Generator, begin_sample, end_samples, seed_stage
 from penstock.data.transport.batch_codec import Packer
 
 logger = logging.getLogger(__name__)
+
+PROVEN: Final = 2
+"""Batches of a stream that are compared."""
 
 _NOWHERE: Final = Point("", 0, listed=False)
 _MARK: Final = "penstock: samples in the middle of their way"
@@ -136,3 +145,69 @@ def head_of(pipeline: Pipeline, point: Point) -> HeadPipeline:
         watched=pipeline.watched,
         point=point,
     )
+
+
+class Tail:
+    """See the module's docstring; for one stream, in the program's thread."""
+
+    def __init__(self, pipeline: Pipeline, point: Point) -> None:
+        self._pipeline, self._point = pipeline, point
+        self._draws = Draws()
+        self._compared = 0
+
+    def finish(self, seed: int, indices: Any, begun: Begun) -> tuple[Any, bool]:
+        """The batch, and True; False: it cannot be told from these samples, make it whole.
+
+        That is so for a batch of which a stage draws from a generator from which none did before.
+
+        Raises:
+            Exception: whatever the user's code raises.
+        """
+        if len(begun.samples) != len(indices):
+            return None, False
+        self._draws.watch(seed, tuple(indices))
+        seen = self._draws.seen
+        stages = stages_from(self._pipeline, self._point)
+        samples = [
+            _ended(stages, seed, index, sample, way, seen)
+            for index, sample, way in zip(indices, begun.samples, begun.ways, strict=True)
+        ]
+        if self._draws.touched():
+            return None, False
+        return self._pipeline.collated(seed, indices, samples), True
+
+    def differs(self, batch: Any, make: Callable[[], Any]) -> str:
+        """What is another in a batch than in the one that is made whole; "": nothing, or proven."""
+        if self._compared >= PROVEN:
+            return ""
+        self._compared += 1
+        return first_difference(make(), batch) or ""
+
+
+def _ended(
+    stages: list[tuple[int, Any]],
+    seed: int,
+    index: Any,
+    sample: Any,
+    way: list[Any],
+    seen: Collection[Generator],
+) -> Any:
+    def end(value: Any) -> Any:
+        for number, stage in stages:
+            seed_stage(number)
+            value = stage(value)
+        return value
+
+    begin_sample(seed, index, seen)
+    try:
+        return replaced(sample, way, end)
+    finally:
+        end_samples()
+
+
+def stages_from(pipeline: Pipeline, point: Point) -> list[tuple[int, Any]]:
+    """What a sample goes through from a cut on, with the number of each for `seed_stage`."""
+    before = point.before
+    if point.listed:
+        return list_of(pipeline.dataset).rest(before)
+    return [(before + at, stage) for at, stage in enumerate(pipeline.stages[before:], 1)]
