@@ -60,6 +60,7 @@ NOT_TYPED: Final = {
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/tasks/torchrun.md", "python -m benchmarks"): MINUTES + "tests/trainer",
     ("docs/tasks/convert.md", "python -m benchmarks"): "of a folder that the reader has",
+    ("docs/tasks/trainers.md", ""): "imports large libraries; tests/examples/test_trainers.py",
     ("docs/tasks/tensorflow.md", ""): "needs TensorFlow; python -m benchmarks.tfdata installs it",
     ("docs/tasks/gpu.md", "penstock run"): EXAMPLE + "test_imagenet.py",
     ("docs/tasks/parameter-servers.md", "python"): EXAMPLE + "test_criteo.py",
