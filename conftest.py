@@ -11,12 +11,17 @@ that no bytecode is to be written: a second for each.
 
 Tests marked ``gpu`` are left out where there is no device, and counted: that is no skip, since no
 machine of the project's has to have one.
+
+Programs send what Penstock logs to stderr alone; after a test that ran one in its own process, the
+next sees the logger as it was.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +52,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
         config.hook.pytest_deselected(items=left_out)
     config.stash[LEFT_OUT] = len(left_out)
+
+
+@pytest.fixture(autouse=True)
+def _logger_as_it_was() -> Iterator[None]:
+    log = logging.getLogger("penstock")
+    handlers, level, hands_on = log.handlers[:], log.level, log.propagate
+    yield
+    log.handlers[:], log.propagate = handlers, hands_on
+    log.setLevel(level)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -144,7 +144,7 @@ def test_the_values_that_helm_is_given_exist() -> None:
         for one in typed(block)
         if one.command.startswith("helm ")
     ]
-    assert len([values for values in given if values]) > 2
+    assert len([values for values in given if values]) > 1
     for values in given:
         document: dict[str, Any] = {}
         for path, value in values.items():

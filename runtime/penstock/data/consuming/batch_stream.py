@@ -189,7 +189,9 @@ class BatchStream:
         self._keeps_local = keeps_local
         self._describe = describe
         self._closed = False
-        has_late = source.until is not None or source.pack_cut is not None
+        # Batches of a stream are not made of samples that are known before: they come as they are.
+        is_cut = source.pack_cut is not None and isinstance(source.pipeline, Pipeline)
+        has_late = source.until is not None or is_cut
         late = (source.pipeline, seed, source.pack, source.pack_cut, source.chooser)
         self._late = LateWork(*late) if has_late else None
         self._pool = pool_of_process() if consumer is None else consumer.pool
