@@ -186,14 +186,14 @@ class BatchStream:
         self._options = options
         self._quarantine = quarantine
         self._local = local
-        self._keeps_local = keeps_local
+        self._own_local = None if keeps_local else local
         self._describe = describe
         self._closed = False
+        self._late: LateWork | None = None
+        pipeline, pack_cut = source.pipeline, source.pack_cut
         # Batches of a stream are not made of samples that are known before: they come as they are.
-        is_cut = source.pack_cut is not None and isinstance(source.pipeline, Pipeline)
-        has_late = source.until is not None or is_cut
-        late = (source.pipeline, seed, source.pack, source.pack_cut, source.chooser)
-        self._late = LateWork(*late) if has_late else None
+        if isinstance(pipeline, Pipeline) and (source.until is not None or pack_cut is not None):
+            self._late = LateWork(pipeline, seed, source.pack, pack_cut, source.chooser)
         self._pool = pool_of_process() if consumer is None else consumer.pool
         expected = consumer is not None and (source.at_once or consumer.expects_workers)
         told = QueueOptions(
@@ -394,16 +394,16 @@ class BatchStream:
         self._closed = True
         self._clock.close()
         self._pool.close(self.queue.number)
-        if self._local is not None and not self._keeps_local:
-            self._local.stop()
+        if self._own_local is not None:
+            self._own_local.stop()
 
     def abandon(self) -> None:
         """`close` for a finalizer, which may run in any thread in the middle of anything."""
         if not self._closed:
             self._closed = True
             self._pool.abandon(self.queue.number)
-            if self._local is not None and not self._keeps_local:
-                self._local.stop()
+            if self._own_local is not None:
+                self._own_local.stop()
 
 
 def _ignore(taken: int) -> None:

@@ -28,7 +28,6 @@ from penstock.data.pipeline import PackedPipeline, Pipeline, Unfinished
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.seeding import preserved
-from penstock.data.streams.pipeline import StreamPipeline
 from penstock.throughput.profiles.stage import StageCost
 
 _complaints: Final = Complaints()
@@ -46,7 +45,7 @@ class LateWork:
         chooser: decides where, unless the environment says; None: nobody does.
     """
 
-    pipeline: Pipeline | StreamPipeline
+    pipeline: Pipeline
     seed: int
     pack_whole: Callable[[], PackedPipeline]
     pack_cut: Callable[[Pipeline], PackedPipeline] | None
@@ -111,17 +110,17 @@ class LateWork:
         Raises:
             NotCutError: it cannot be cut, or no batch is in view.
         """
-        if not isinstance(self.pipeline, Pipeline) or not self._indices:
+        if not self._indices:
             raise NotCutError("no batch is in view")
         with preserved():
             return survey(self.pipeline, self.seed, self._indices[0][1])
 
     def pack(self) -> PackedPipeline:
         """What data workers are to make, packed; raises as ``pack_whole``."""
-        point, pipeline, pack = self._point, self.pipeline, self.pack_cut
-        if point is None or pack is None or not isinstance(pipeline, Pipeline):
+        point, pack = self._point, self.pack_cut
+        if point is None or pack is None:
             return self.pack_whole()
-        return pack(head_of(pipeline, point))
+        return pack(head_of(self.pipeline, point))
 
     def finish(self, step: int, batch: Any, then: Callable[[Any], Any] | None) -> tuple[bool, Any]:
         """A step's batch, whole, from what has come of it; ``then``: done with each that comes.
@@ -129,11 +128,10 @@ class LateWork:
         Returns: True and the batch, or False and the indices of one that the program is to make.
         """
         self._forget(step)
-        pipeline, indices = self.pipeline, self._indices[0][1]
+        indices = self._indices[0][1]
         if isinstance(batch, Unfinished):
-            assert isinstance(pipeline, Pipeline), "a stream has no stages"
             with preserved():
-                whole = pipeline.finish(self.seed, indices, batch.batch, batch.begin)
+                whole = self.pipeline.finish(self.seed, indices, batch.batch, batch.begin)
             return True, whole if then is None else then(whole)
         try:
             arrived, why = opened(batch)
@@ -145,21 +143,20 @@ class LateWork:
         if not isinstance(arrived, Begun):
             came = arrived is not batch  # nothing has been done with it yet
             return True, then(arrived) if came and then is not None else arrived
-        assert isinstance(pipeline, Pipeline), "a stream has no samples"
         if self._refused:  # it was asked for before
             return False, indices
-        made, found = self._end(pipeline, indices, arrived)
+        made, found = self._end(indices, arrived)
         if not made:
             if found:
                 self._refuse(found)
             return False, indices
         return True, found if then is None else then(found)
 
-    def _end(self, pipeline: Pipeline, indices: Any, begun: Begun) -> tuple[bool, Any]:
+    def _end(self, indices: Any, begun: Begun) -> tuple[bool, Any]:
         """True and the batch; False and why the cut ends, or "" where this batch alone is whole."""
         tail = self._tails.get(begun.point)
         if tail is None:
-            tail = self._tails[begun.point] = Tail(pipeline, begun.point)
+            tail = self._tails[begun.point] = Tail(self.pipeline, begun.point)
         with preserved():
             try:
                 batch, made = tail.finish(self.seed, indices, begun)
@@ -167,7 +164,7 @@ class LateWork:
                 return False, ""
             if not made:
                 return False, ""
-            found = tail.differs(batch, lambda: pipeline.make(self.seed, indices))
+            found = tail.differs(batch, lambda: self.pipeline.make(self.seed, indices))
         return (False, found) if found else (True, batch)
 
     def _refuse(self, why: str) -> None:

@@ -168,10 +168,7 @@ class Tail:
         self._draws.watch(seed, tuple(indices))
         seen = self._draws.seen
         stages = stages_from(self._pipeline, self._point)
-        samples = [
-            _ended(stages, seed, index, sample, way, seen)
-            for index, sample, way in zip(indices, begun.samples, begun.ways, strict=True)
-        ]
+        samples = go_on(stages, seed, indices, begun, seen)
         if self._draws.touched():
             return None, False
         return self._pipeline.collated(seed, indices, samples), True
@@ -184,25 +181,29 @@ class Tail:
         return first_difference(make(), batch) or ""
 
 
-def _ended(
+def go_on(
     stages: list[tuple[int, Any]],
     seed: int,
-    index: Any,
-    sample: Any,
-    way: list[Any],
+    indices: Any,
+    begun: Begun,
     seen: Collection[Generator],
-) -> Any:
+) -> list[Any]:
+    """The samples of a batch after these stages more; ``seen``: generators that are seeded."""
+
     def end(value: Any) -> Any:
         for number, stage in stages:
             seed_stage(number)
             value = stage(value)
         return value
 
-    begin_sample(seed, index, seen)
-    try:
-        return replaced(sample, way, end)
-    finally:
-        end_samples()
+    made = []
+    for index, sample, way in zip(indices, begun.samples, begun.ways, strict=True):
+        begin_sample(seed, index, seen)
+        try:
+            made.append(replaced(sample, way, end))
+        finally:
+            end_samples()
+    return made
 
 
 def stages_from(pipeline: Pipeline, point: Point) -> list[tuple[int, Any]]:

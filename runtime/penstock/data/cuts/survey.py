@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from penstock.data.cuts.head_and_tail import Begun, head_of, opened, stages_from
-from penstock.data.cuts.passing import replaced
+from penstock.data.cuts.head_and_tail import Begun, go_on, head_of, opened, stages_from
 from penstock.data.cuts.plain import to_plain
 from penstock.data.cuts.points import COLLATE, DATASET, points_of
 from penstock.data.errors import NotCutError, NotPortableError
 from penstock.data.pipeline import Pipeline
-from penstock.data.seeding import ALL, begin_sample, end_samples, seed_stage
+from penstock.data.seeding import ALL
 from penstock.data.transport.batch_codec import pack
 from penstock.throughput.profiles.stage import StageCost
 
@@ -39,30 +39,14 @@ def survey(pipeline: Pipeline, seed: int, indices: list[Any]) -> list[StageCost]
     spent, (begun, why) = _timed(lambda: opened(head.make(seed, some)))
     if not isinstance(begun, Begun):
         raise NotCutError(why)
-    samples = begun.samples
-    found = [_cost(DATASET, "opaque", spent, samples, times)]
-    for point, (number, stage) in zip(points, stages_from(pipeline, points[0]), strict=False):
-        do = partial(_go_on, seed, some, samples, begun.ways, number, stage)
-        spent, samples = _timed(do)
+    found = [_cost(DATASET, "opaque", spent, begun.samples, times)]
+    for point, stage in zip(points, stages_from(pipeline, points[0]), strict=False):
+        spent, samples = _timed(partial(go_on, [stage], seed, some, begun, ALL))
+        begun = replace(begun, samples=samples)
         found.append(_cost(point.name, "transform", spent, samples, times))
-    spent, batch = _timed(partial(pipeline.collated, seed, some, samples))
+    spent, batch = _timed(partial(pipeline.collated, seed, some, begun.samples))
     found.append(_cost(COLLATE, "collate", spent, batch, times))
     return found
-
-
-def _go_on(
-    seed: int, indices: list[Any], samples: list[Any], ways: list[Any], number: int, stage: Any
-) -> list[Any]:
-    """Samples after one stage more."""
-    made = []
-    for index, sample, way in zip(indices, samples, ways, strict=True):
-        begin_sample(seed, index, ALL)
-        try:
-            seed_stage(number)
-            made.append(replaced(sample, way, stage))
-        finally:
-            end_samples()
-    return made
 
 
 def _timed(make: Callable[[], Any]) -> tuple[tuple[float, float], Any]:

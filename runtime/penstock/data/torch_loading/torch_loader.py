@@ -406,15 +406,15 @@ class Epochs:
                 too_large.append(str(error))
                 raise
 
-        def pack_head(head: Pipeline) -> PackedPipeline:
-            return pack_pipeline(head, token)
+        kept = self.persistent if local is not None and local is self.local else None
 
-        pack, pack_cut, persistent = pack_now, pack_head, self.persistent
-        if persistent is not None and local is not None and local is self.local:
-            pack = lambda: persistent.pack(pack_now)  # noqa: E731  a name for it says no more
-            pack_cut = lambda head: persistent.pack_cut(lambda: pack_head(head))  # noqa: E731  as above
+        def pack_head(head: Pipeline) -> PackedPipeline:
+            pack = partial(pack_pipeline, head, token)
+            return pack() if kept is None else kept.pack_cut(pack)
+
+        pack = pack_now if kept is None else partial(kept.pack, pack_now)
         key, whole = b"" if local is None else local.key, sent is pipeline
-        cut, chooser = pack_cut if whole else None, self._chooser
+        cut, chooser = pack_head if whole else None, self._chooser
         return Source(pipeline, key, pack, sent=sent, pack_cut=cut, chooser=chooser)
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
