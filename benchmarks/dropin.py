@@ -30,9 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import psutil
-
-from benchmarks.elastic.processes import ROOT, running_job
+from benchmarks.elastic.processes import ROOT, kill_tree, running_job
 from benchmarks.goals import Goal, at_least, at_most, report
 
 SCRIPT: Final = str(ROOT / "benchmarks" / "dropin_programs" / "train.py")
@@ -158,14 +156,7 @@ def _torchrun(folder: Path, log: str, *options: str) -> subprocess.Popen[bytes]:
 
 
 def _kill(agent: subprocess.Popen[bytes]) -> None:
-    """As a pod's end does: everything in it, whatever session it has."""
-    tree = []
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(agent.pid)
-        tree = [root, *root.children(recursive=True)]
-    for process in tree:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    kill_tree(agent.pid)
     agent.wait(10)
 
 

@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,10 +30,10 @@ from typing import Any, Final
 
 import psutil
 
+from benchmarks.elastic.processes import ROOT, kill_tree
 from benchmarks.goals import Goal, at_least, at_most, report
 
 PROGRAMS: Final = Path(__file__).with_name("exactly_once_programs")
-ROOT: Final = str(PROGRAMS.parent.parent)
 KINDS: Final = ("plain",)
 LIFE_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 0.05
@@ -84,23 +83,8 @@ def running(command: list[str], environ: dict[str, str], log: Path) -> Iterator[
     try:
         yield process
     finally:
-        kill_tree(process.pid)
+        psutil.wait_procs(kill_tree(process.pid), timeout=10)
         process.wait()
-
-
-def kill_tree(pid: int) -> None:
-    """Kill a process and all that it started."""
-    try:
-        parent = psutil.Process(pid)
-        victims = [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for victim in victims:
-        try:
-            victim.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(victims, timeout=10)
 
 
 def live(
@@ -119,7 +103,7 @@ def live(
         RuntimeError: it came to nothing, and what its processes said.
     """
     outside = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
-    environ = {**outside, "EXACTLY_ONCE_LIFE": str(number), "PYTHONPATH": ROOT}
+    environ = {**outside, "EXACTLY_ONCE_LIFE": str(number), "PYTHONPATH": str(ROOT)}
     commands = Path(sys.executable).parent
     starter = [str(commands / "penstock"), "run", f"--nproc-per-node={world}", "--"]
     if without:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from benchmarks.goals import Goal, at_least, at_most, report
 from penstock.base.yaml_text import documents
 from penstock.convert.assembly import Conversion
 from penstock.convert.convert import convert_all
-from penstock.convert.source import Note, Outcome, RefusedError, Source
+from penstock.convert.source import Note, Outcome, RefusedError, Source, leaves
 from penstock.crds.check import faults_in
 from penstock.crds.elasticjob import ELASTICJOB
 from penstock.crds.scale import SCALE
@@ -31,16 +31,6 @@ MOST_REFUSED: Final = 3
 _PATHS: Final = {"ElasticJob": "elasticjobs", "Scale": "scales"}
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 Json = dict[str, Any]
-
-
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every value that is no container, and every empty container, with its path."""
-    below = value.items() if isinstance(value, Mapping) else enumerate(value)
-    for key, one in below:
-        if isinstance(one, Mapping | list) and one:
-            yield from leaves(one, (*path, key))
-        elif one is not None:
-            yield (*path, key), one
 
 
 def lost(document: Json, result: Json, notes: list[Note]) -> list[str]:

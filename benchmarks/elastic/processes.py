@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,21 @@ from penstock.job.call_auth import CallAuth
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "test-token"
 RESULT = re.compile(r"penstock-result (\{.*\})")
+
+
+def kill_tree(pid: int) -> list[psutil.Process]:
+    """Kill a process and all that it has started, whatever session that is in; as a pod's end.
+
+    Returns: what was killed, and may take a moment to be gone.
+    """
+    tree: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    for process in tree:
+        with suppress(psutil.Error):
+            process.kill()
+    return tree
 
 
 class Job:
