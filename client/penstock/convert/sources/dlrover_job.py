@@ -1,7 +1,8 @@
 """ElasticJob of DLRover: AllReduce with its launcher, or parameter servers.
 
 DLRover's servers are TensorFlow's; Penstock's are its own, for PyTorch. Such a job keeps its roles,
-sizes and resources, and its program has to be moved: the notes say so.
+sizes and resources, and either its program is moved, or the job is said to be TensorFlow's: the
+notes say so.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.convert.assembly import (
 )
 from penstock.convert.program import Setting
 from penstock.convert.source import Json, Path, Source
+from penstock.convert.sources.run_policy import NO_GROUP
 from penstock.convert.template import RoleProgram, ask_for_image, plain_template, role_template
 
 ROLES: Final = ("spec", "replicaSpecs")
@@ -46,8 +48,7 @@ ROLE_DROPPED: Final = {
     "are workers that may be preempted first",
     "restartPolicy": "a failed pod is replaced: spec.failurePolicy.maxRestarts, of each rank",
     "restartTimeout": "the trainer ends a program that holds up the others for 30 minutes",
-    "BatchScheduler": "no pod group: workers wait for one another, and train with minReplicas of "
-    "them and more",
+    "BatchScheduler": NO_GROUP,
 }
 MASTER: Final = "dlrover-master"
 MASTER_DROPPED: Final = (
@@ -62,13 +63,14 @@ VARIABLES: Final = {
     "WORKER_TYPE": "PENSTOCK_ROLE",
     "ELASTIC_JOB_NAME": "PENSTOCK_JOB_NAME",
     "DLROVER_MASTER_ADDR": "PENSTOCK_TRAINER_ADDRESS, which speaks another protocol",
-    "TF_CONFIG": "nothing forms a TensorFlow cluster",
+    "TF_CONFIG": "of jobs with spec.framework: TensorFlow alone",
 }
 WORKERS: Final = ("worker", "chief")
 SCALED: Final = ("worker", "ps")
 _MOVED: Final = (
-    "a program for DLRover's TensorFlow servers does not run here: move the model to PyTorch and "
-    "penstock.trainer.ps (docs/tasks/parameter-servers.md)"
+    "a program for DLRover's TensorFlow servers does not run as it is: move the model to PyTorch "
+    "and penstock.trainer.ps (docs/tasks/parameter-servers.md), or set spec.framework: TensorFlow "
+    "with fixed replicas and the servers' own program (docs/controller.md)"
 )
 _SERVERS: Final = "servers run penstock ps"
 

@@ -35,8 +35,9 @@ FRAMEWORKS: Final = {
     "TFJob": Framework(
         "tfReplicaSpecs",
         "tensorflow",
-        "nothing forms a TensorFlow cluster (TF_CONFIG) here: keep the TFJob, and feed it from "
-        "data workers (docs/tasks/tensorflow.md)",
+        "its roles are not converted: keep the TFJob, and feed it from data workers "
+        "(docs/tasks/tensorflow.md), or write an ElasticJob with spec.framework: TensorFlow, whose "
+        "pods have TF_CONFIG",
     ),
     "JAXJob": Framework(
         "jaxReplicaSpecs", "jax", "nothing tells JAX its coordinator here: keep the JAXJob"

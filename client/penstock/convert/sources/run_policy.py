@@ -8,17 +8,18 @@ from penstock.convert.assembly import carried
 from penstock.convert.source import Json, Path, Source
 from penstock.convert.template import Template
 
-_GANG: Final = (
-    "no pod group: workers wait for one another, and train with minReplicas of them and more"
+NO_GROUP: Final = (
+    "no pod group unless spec.gang asks for one: workers wait for one another, and train with "
+    "minReplicas of them and more"
 )
 
 DROPPED: Final = {
     "cleanPodPolicy": "pods of an ended job stay for their logs, until the job is deleted: "
     "spec.ttlSecondsAfterFinished",
     "managedBy": "no other controller is to run the job: spec.managedBy would name one",
-    "schedulingPolicy.minAvailable": _GANG,
-    "schedulingPolicy.minResources": _GANG,
-    "schedulingPolicy.scheduleTimeoutSeconds": _GANG,
+    "schedulingPolicy.minAvailable": NO_GROUP,
+    "schedulingPolicy.minResources": NO_GROUP,
+    "schedulingPolicy.scheduleTimeoutSeconds": NO_GROUP,
     "schedulingPolicy.queue": "a queue is a label of the template: docs/tasks/kueue.md",
 }
 RESTART_POLICIES: Final = {

@@ -15,6 +15,7 @@ from penstock.convert.assembly import Conversion, bounded, carried, fixed, job, 
 from penstock.convert.overlay import overlaid
 from penstock.convert.program import Program, Setting
 from penstock.convert.source import Json, Path, Source, leaves
+from penstock.convert.sources.run_policy import NO_GROUP
 from penstock.convert.template import (
     RoleProgram,
     Template,
@@ -48,8 +49,7 @@ DROPPED: Final = {
     "template, or in the program",
 }
 RUNTIME_DROPPED: Final = {
-    "spec.podGroupPolicy": "no pod group: workers wait for one another, and train with minReplicas "
-    "of them and more",
+    "spec.podGroupPolicy": NO_GROUP,
     "spec.mlPolicy.torch.elasticPolicy": "spec.replicaSpecs.worker.minReplicas and maxReplicas",
     "metadata": "a runtime is written into the job that names it",
 }
