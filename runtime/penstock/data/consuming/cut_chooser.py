@@ -16,6 +16,7 @@ from penstock.data.cores import usable_cores
 from penstock.data.errors import NotCutError
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.throughput.decision.cut_choice import (
+    LEAST_BATCHES,
     LEAST_SECONDS,
     CutChoice,
     Phase,
@@ -73,9 +74,13 @@ class CutChooser:
         before, now = self._before, self._clock()
         if before is not None and now - before.at < LEAST_SECONDS:
             return
-        after = self._before = _count(pool, now)
+        after = _count(pool, now)
         if before is None or before.data_workers != after.data_workers:
+            self._before = after
             return
+        if after.taken - before.taken < LEAST_BATCHES:
+            return  # the slower the link, the longer a window has to be
+        self._before = after
         window = Window(
             seconds=after.at - before.at,
             taken=after.taken - before.taken,
