@@ -95,6 +95,9 @@ def test_a_frozen_encoder_moves_with_what_is_before_it() -> None:
         "Tensor.float", "Tensor.div", "Tensor.sub", "Tensor.div", "Sequential"
     ]  # fmt: skip
     assert (loader.compared, loader.moved) == (11, 25)
+    assert loader.plan is not None
+    stays = [item.name.split(": ")[1] for item in loader.plan.items if not item.moves]
+    assert stays == ["nn.functional.linear", "nn.functional.cross_entropy"], "of one step"
 
 
 def diffusion_loss(batch: Any, own: Any, head: nn.Module) -> torch.Tensor:

@@ -319,7 +319,7 @@ class LoaderSteps:
             self._sent = sent
             if self.state.phase is Phase.RECORDING:
                 self._tell(declared.choose(self.state, sent.digest))
-                logger.info(
+                logger.warning(
                     "partition: %s: Verifying from its next epoch on: %s", self.name, self.plan.why
                 )
 
