@@ -78,6 +78,11 @@ class ControlPlane:
         document: Json = response.json()
         return document
 
+    def logs(self, pod: str) -> str:
+        """What a pod has printed; empty before it has. For polls, as `get`."""
+        response = self._client().get(f"{PATHS['pods']}/{pod}/log")
+        return response.text if response.is_success else ""
+
     def _client(self) -> httpx.Client:
         """A client for the API server and the Brain; another one once the cluster has new keys."""
         kubeconfig = self.home.kubeconfig.read_text()

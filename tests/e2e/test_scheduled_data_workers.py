@@ -5,32 +5,30 @@ With real data workers and a real training loop, so that what is asserted is wha
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.e2e.control_plane import (
-    ControlPlane,
-    Json,
-    control_plane,
-    job_manifest,
-    needs_kubectl,
-    script,
-    until,
+from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kubectl, script, until
+from tests.e2e.scheduled import (
+    GPU,
+    container,
+    eventually,
+    gpu_pod,
+    is_ready,
+    log_of,
+    plane_of,
+    pods,
+    scales,
+    serving,
+    undisturbed,
 )
 
 pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow]
 
-GPU = "nvidia.com/gpu"
-INTERVAL_SECONDS = 2
 EPOCHS = 30
 SCRIPT = textwrap.dedent(
     f"""
@@ -66,16 +64,6 @@ SCRIPT = textwrap.dedent(
 """Reads of 20 ms, as from storage far away, and steps that leave the processor to others."""
 
 
-def container(name: str, cpu: str, gpus: int = 0, **fields: Any) -> Json:
-    limits = {"cpu": cpu, "memory": "256Mi"} | ({GPU: gpus} if gpus else {})
-    return {
-        "name": name,
-        "image": "penstock/examples",
-        "resources": {"limits": limits},
-        **fields,
-    }
-
-
 def hungry_job(enough: Path, *, cpu: str, gpus: int, step: float, most: int = 3) -> Json:
     """A job that trains until the file is there, and would be faster with more data."""
     job = job_manifest("hungry", script(SCRIPT), optimize="Manual")
@@ -87,70 +75,6 @@ def hungry_job(enough: Path, *, cpu: str, gpus: int, step: float, most: int = 3)
     feeder = container("main", "1", command=["penstock", "data-worker"])
     roles["dataWorker"] = {"maxReplicas": most, "template": {"spec": {"containers": [feeder]}}}
     return job
-
-
-@contextmanager
-def undisturbed(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The same program alone, without waiting for anything."""
-    penstock = str(Path(sys.executable).with_name("penstock"))
-    command = [penstock, "run", "--data-workers", "0", "--", sys.executable, "-c", SCRIPT]
-    environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
-    with (folder / "alone.log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environ
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
-
-
-@contextmanager
-def plane_of(folder: Path, nodes: list[Json], *options: str) -> Iterator[ControlPlane]:
-    """A control plane on these nodes whose scheduler looks every few seconds."""
-    declared = folder / "nodes.yaml"
-    declared.write_text(yaml.safe_dump({"nodes": nodes}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_SCHEDULER_INTERVAL", str(INTERVAL_SECONDS))
-        patch.setenv("PENSTOCK_SCHEDULER_TUNE_TRAINING_WORKERS", "1")
-        with control_plane(folder, f"--nodes={declared}", *options) as running:
-            yield running
-
-
-def eventually(plane: ControlPlane, condition: Callable[[], Any], seconds: float = 40.0) -> Any:
-    """`until`, and what there was to see where it never comes."""
-    try:
-        return until(condition, seconds)
-    except AssertionError:
-        seen = plane.kubectl("get", "ej,scales,pods,events", "-o", "wide")
-        raise AssertionError(seen + log_of(plane) + plane.last_words()) from None
-
-
-def pods(plane: ControlPlane, role: str) -> list[Json]:
-    """The job's pods that are there to stay."""
-    items: list[Json] = plane.get("pods", selector=f"penstock.dev/role={role}")["items"]
-    return [pod for pod in items if "deletionTimestamp" not in pod["metadata"]]
-
-
-def is_ready(pod: Json) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def serving(plane: ControlPlane) -> list[Json]:
-    """The data workers that make batches."""
-    return [one for one in pods(plane, "data-worker") if is_ready(one)]
-
-
-def log_of(plane: ControlPlane) -> str:
-    return plane.kubectl("logs", "-l", "penstock.dev/role=worker", "--tail=-1", check=False)
-
-
-def scales(plane: ControlPlane, source: str = "Scheduler") -> list[Json]:
-    """What the scheduler asked for, in this order."""
-    own = [one for one in plane.get("scales")["items"] if one["spec"]["source"] == source]
-    return sorted(own, key=lambda one: str(one["metadata"]["name"]))
 
 
 def assert_nothing_lost(plane: ControlPlane, enough: Path, alone: subprocess.Popen[str]) -> None:
@@ -165,24 +89,13 @@ def assert_nothing_lost(plane: ControlPlane, enough: Path, alone: subprocess.Pop
     assert len(told) > 1
 
 
-def gpu_pod(name: str, cpu: str, **spec: Any) -> Json:
-    live = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
-    spec = {"terminationGracePeriodSeconds": 1, **spec}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container("main", cpu, 1, command=live)], **spec},
-    }
-
-
 def test_it_is_tuned_in_few_steps_and_its_data_workers_use_what_would_strand(
     tmp_path: Path,
 ) -> None:
     node = {"cpu": "8", "memory": "16Gi", "accelerators": {GPU: 2}}
     nodes = [{"name": "gpu-a", **node}, {"name": "gpu-b", **node}]
     enough = tmp_path / "enough"
-    with undisturbed(tmp_path) as alone, plane_of(tmp_path, nodes) as plane:
+    with undisturbed(tmp_path, SCRIPT) as alone, plane_of(tmp_path, nodes) as plane:
         plane.apply(hungry_job(enough, cpu="2", gpus=2, step=0.09))
         [worker] = until(lambda: [one for one in pods(plane, "worker") if is_ready(one)])
 
@@ -239,7 +152,7 @@ def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
         {"name": "cpu", "cpu": "4", "memory": "8Gi"},
     ]
     enough = tmp_path / "enough"
-    with undisturbed(tmp_path) as alone, plane_of(tmp_path, nodes) as plane:
+    with undisturbed(tmp_path, SCRIPT) as alone, plane_of(tmp_path, nodes) as plane:
         plane.kubectl("cordon", "cpu")
         plane.apply(hungry_job(enough, cpu="1", gpus=1, step=0.02, most=2))
         uid = plane.get("ej", "hungry")["metadata"]["uid"]
@@ -272,49 +185,4 @@ def test_a_gpu_pod_that_needs_their_cores_gets_them_and_no_batch_is_lost(
             ranks = asked["spec"]["roles"]["dataWorker"]["ranks"]
             assert {rank["avoidNodes"][0] for rank in ranks.values()} == {"gpu"}
         assert " is lost (" not in log_of(plane), "a data worker hands back its steps as it leaves"
-        assert_nothing_lost(plane, enough, alone)
-
-
-def test_a_gpu_pod_takes_the_accelerator_of_a_stage_worker_that_was_killed_before(
-    tmp_path: Path,
-) -> None:
-    nodes: list[Json] = [{"name": "gpu", "cpu": "8", "memory": "16Gi", "accelerators": {GPU: 2}}]
-    enough = tmp_path / "enough"
-    role = "accelerated-data-worker"
-    with undisturbed(tmp_path) as alone, plane_of(tmp_path, nodes) as plane:
-        job = hungry_job(enough, cpu="1", gpus=1, step=0.02)
-        stage = container("main", "1", 1, command=["penstock", "data-worker"])
-        roles = job["spec"]["replicaSpecs"]
-        roles["dataWorker"]["maxReplicas"] = 0
-        roles["acceleratedDataWorker"] = {"template": {"spec": {"containers": [stage]}}}
-        plane.apply(job)
-        uid = plane.get("ej", "hungry")["metadata"]["uid"]
-        spec = {
-            "jobRef": {"name": "hungry", "uid": uid},
-            "roles": {"acceleratedDataWorker": {"replicas": 1}},
-            "source": "User",
-        }
-        head = {"apiVersion": "penstock.dev/v1alpha1", "kind": "Scale"}
-        plane.apply({**head, "metadata": {"name": "stage"}, "spec": spec})
-
-        def there() -> list[Json]:
-            return [one for one in pods(plane, role) if is_ready(one)]
-
-        [first] = eventually(plane, there)
-        told = {one["name"]: one.get("value") for one in first["spec"]["containers"][0]["env"]}
-        assert told["PENSTOCK_ACCELERATOR"] == GPU
-        plane.kubectl("delete", "pod", first["metadata"]["name"], "--grace-period=0", "--force")
-
-        def came_back() -> bool:
-            return [one["metadata"]["uid"] for one in there()] not in (
-                [],
-                [first["metadata"]["uid"]],
-            )
-
-        eventually(plane, came_back)
-        plane.apply(gpu_pod("incoming", "2", preemptionPolicy="Never"))
-        eventually(plane, lambda: plane.get("pods", "incoming")["status"].get("phase") == "Running")
-        [asked] = [one for one in scales(plane) if one["spec"]["reason"] == "RoomForAccelerators"]
-        assert asked["spec"]["roles"] == {"acceleratedDataWorker": {"replicas": 0}}
-        assert "needs the accelerators on gpu" in asked["spec"]["message"]
         assert_nothing_lost(plane, enough, alone)
