@@ -136,6 +136,26 @@ spec:
                   command: [torchrun, base.py]
 """
 
+TF_JOB = """
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: clicks}
+spec:
+  successPolicy: AllWorkers
+  tfReplicaSpecs:
+    Chief:
+      restartPolicy: Never
+      template: &template
+        spec:
+          containers:
+          - name: tensorflow
+            image: registry.example.com/clicks:1
+            command: [python, train.py]
+    Worker: {replicas: 2, restartPolicy: Never, template: *template}
+    PS: {replicas: 2, restartPolicy: Never, template: *template}
+    Evaluator: {restartPolicy: Never, template: *template}
+"""
+
 BATCH_JOB = """
 apiVersion: batch/v1
 kind: Job

@@ -15,9 +15,11 @@ from tests.convert.manifests import (
     DLROVER_JOB,
     PYTORCH_JOB,
     RUNTIME,
+    TF_JOB,
     TRAIN_JOB,
     command,
     converted,
+    lost,
     notes_on,
     spec,
     worker,
@@ -122,18 +124,59 @@ def servers(**ps: Any) -> Json:
     return job
 
 
-def test_parameter_servers_of_dlrover_keep_their_size_and_not_their_program() -> None:
-    conversion = convert(servers(replicas=2))
-    ps = spec(conversion)["replicaSpecs"]["ps"]
-    assert (ps["replicas"], ps["minReplicas"], ps["maxReplicas"]) == (2, 2, 2)
-    assert ps["template"]["spec"]["containers"][0]["command"] == ["penstock", "ps"]
+def test_parameter_servers_of_dlrover_are_tensorflows_of_fixed_size() -> None:
+    job = servers(replicas=2, autoScale=True)
+    job["spec"]["replicaSpecs"]["chief"] = dict(job["spec"]["replicaSpecs"]["worker"], replicas=1)
+    del job["spec"]["replicaSpecs"]["worker"]["replicas"]
+    conversion = convert(job)
+    found = spec(conversion)
+    assert (found["strategy"], found["framework"]) == ("ParameterServer", "TensorFlow")
+    assert found["optimize"] == "Manual"
+    for name, number in (("ps", 2), ("worker", 2)):
+        role = found["replicaSpecs"][name]
+        assert (role["replicas"], role["minReplicas"], role["maxReplicas"]) == (number,) * 3
+        container = role["template"]["spec"]["containers"][0]
+        assert container["command"] == ["python", "estimator.py"]
+        assert container["env"] == [{"name": "LEVEL", "value": "debug"}]
+    assert [one for one in to_do(conversion) if "one of worker, as" in one]
     assert [one for one in to_do(conversion) if "penstock.trainer.ps" in one]
+    assert not [one for one in to_do(conversion) if "pip install" in one]
+    assert lost(job, conversion) == []
+    assert faults_in(conversion.result) == []
 
 
 def test_a_role_that_dlrover_scales_leaves_its_number_to_the_brain() -> None:
-    conversion = convert(servers(replicas=2, autoScale=True))
-    ps = spec(conversion)["replicaSpecs"]["ps"]
-    assert (ps.get("replicas"), ps["minReplicas"], ps["maxReplicas"]) == (None, 1, 2)
+    job = document(DLROVER_JOB)
+    job["spec"]["replicaSpecs"]["worker"]["autoScale"] = True
+    role = worker(convert(job))
+    assert (role.get("replicas"), role["minReplicas"], role["maxReplicas"]) == (None, 1, 4)
+
+
+def in_units(words: str, **role: Any) -> Any:
+    job = document(DLROVER_JOB)
+    job["spec"]["replicaSpecs"]["worker"] |= role
+    container = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
+    container["command"] = ["dlrover-run", *words.split(), "train.py"]
+    conversion = convert(job)
+    assert lost(job, conversion) == []
+    assert faults_in(conversion.result) == []
+    return conversion
+
+
+def test_the_unit_of_dlrover_run_is_a_node_unit() -> None:
+    conversion = in_units("--node_unit=2 --nnodes=1:$NODE_NUM", replicas=5, autoScale=True)
+    role = worker(conversion)
+    assert (role["nodeUnit"], role["minReplicas"], role["maxReplicas"]) == (2, 2, 4)
+    assert worker(in_units("--node-unit 2", replicas=4))["nodeUnit"] == 2
+    assert "nodeUnit" not in worker(in_units("--node-unit=1", replicas=3))
+
+
+@pytest.mark.parametrize("option", ["--node-unit=2", "--node-unit=$UNIT"])
+def test_a_unit_that_no_number_of_workers_has_is_named(option: str) -> None:
+    conversion = in_units(option, replicas=3)
+    assert "nodeUnit" not in worker(conversion)
+    [note] = [one for one in conversion.notes if one.path[-1] == "--node-unit"]
+    assert note.outcome is Outcome.DROPPED
 
 
 PLAN = """
@@ -181,7 +224,9 @@ def test_train_job_with_a_runtime_beside_it() -> None:
     assert command(conversion) == ["penstock", "run", "--nproc-per-node=2", "--", "base.py"]
     assert worker(conversion)["replicas"] == 3
     assert worker(conversion)["template"]["spec"]["nodeSelector"] == {"pool": "gpus"}
-    assert notes_on(conversion, "spec.podGroupPolicy")
+    assert spec(conversion)["gang"] == {"timeoutSeconds": 60}
+    where = "spec.podGroupPolicy.coscheduling.scheduleTimeoutSeconds"
+    assert [note.outcome for note in notes_on(conversion, where)] == [Outcome.CHANGED]
 
 
 def test_a_runtime_that_is_not_at_hand_is_named() -> None:
@@ -241,16 +286,87 @@ def test_a_container_without_a_command_runs_as_it_is_where_there_is_one_pod() ->
 
 
 def test_one_pod_of_another_framework_is_a_local_job() -> None:
-    text = PYTORCH_JOB.replace("PyTorchJob", "TFJob").replace("pytorchReplica", "tfReplica")
+    text = PYTORCH_JOB.replace("PyTorchJob", "JAXJob").replace("pytorchReplica", "jaxReplica")
     job = document(text.replace("torchrun, --rdzv_backend, c10d", "python"))
-    del job["spec"]["tfReplicaSpecs"]["Master"], job["spec"]["nprocPerNode"]
-    with pytest.raises(RefusedError, match="TF_CONFIG"):
+    del job["spec"]["jaxReplicaSpecs"]["Master"], job["spec"]["nprocPerNode"]
+    with pytest.raises(RefusedError, match="keep the JAXJob"):
         convert(job)
-    job["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 1
+    job["spec"]["jaxReplicaSpecs"]["Worker"]["replicas"] = 1
     assert spec(convert(job))["strategy"] == "Local"
 
 
-@pytest.mark.parametrize("text", [PYTORCH_JOB, DLROVER_JOB, PLAN, TRAIN_JOB, BATCH_JOB])
+def test_tf_job_with_parameter_servers() -> None:
+    conversion = converted(TF_JOB)
+    found = spec(conversion)
+    assert (found["strategy"], found["framework"]) == ("ParameterServer", "TensorFlow")
+    counts = {name: role["replicas"] for name, role in found["replicaSpecs"].items()}
+    assert counts == {"worker": 3, "ps": 2, "evaluator": 1}
+    assert command(conversion) == ["python", "train.py"]
+    assert found["failurePolicy"] == {"maxRestarts": 0}
+    assert notes_on(conversion, "spec.successPolicy")
+    assert faults_in(conversion.result) == []
+
+
+def test_tf_job_of_workers_is_all_reduce_and_of_one_pod_local() -> None:
+    job = document(TF_JOB)
+    roles = job["spec"]["tfReplicaSpecs"]
+    del roles["PS"], roles["Evaluator"]
+    found = spec(convert(job))
+    assert (found["strategy"], found["framework"]) == ("AllReduce", "TensorFlow")
+    assert found["replicaSpecs"]["worker"]["replicas"] == 3
+    roles["Worker"]["replicas"] = 0
+    conversion = convert(job)
+    assert (spec(conversion)["strategy"], "framework" in spec(conversion)) == ("Local", False)
+    assert lost(job, conversion) == []
+
+
+def test_a_scheduling_policy_is_a_gang() -> None:
+    job = document(PYTORCH_JOB)
+    policy = {"minAvailable": 4, "queue": "research", "scheduleTimeoutSeconds": 90}
+    job["spec"]["runPolicy"]["schedulingPolicy"] = policy
+    assert spec(convert(job))["gang"] == {"queue": "research", "timeoutSeconds": 90}
+    job["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": "high"}
+    assert "gang" not in spec(convert(job))
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("labels", "scheduling.x-k8s.io/pod-group"),
+        ("annotations", "scheduling.k8s.io/group-name"),
+        ("annotations", "gang.scheduling.koordinator.sh/name"),
+    ],
+)
+def test_the_name_of_a_group_becomes_a_gang_and_leaves_the_pods(field: str, name: str) -> None:
+    job = document(DLROVER_JOB)
+    template = job["spec"]["replicaSpecs"]["worker"]["template"]
+    template["metadata"] = {
+        field: {name: "words-group"},
+        "annotations": {
+            **({name: "words-group"} if field == "annotations" else {}),
+            "scheduling.volcano.sh/queue-name": "research",
+            "gang.scheduling.koordinator.sh/waiting-time": "2m",
+        },
+    }
+    conversion = convert(job)
+    assert spec(conversion)["gang"] == {"queue": "research", "timeoutSeconds": 120}
+    assert worker(conversion)["template"]["metadata"] == {
+        "annotations": {"scheduling.volcano.sh/queue-name": "research"}
+    }
+    assert lost(job, conversion) == []
+    assert faults_in(conversion.result) == []
+
+
+def test_a_queue_alone_is_no_gang() -> None:
+    job = document(DLROVER_JOB)
+    queue = {"annotations": {"scheduling.volcano.sh/queue-name": "research"}}
+    job["spec"]["replicaSpecs"]["worker"]["template"]["metadata"] = queue
+    conversion = convert(job)
+    assert "gang" not in spec(conversion)
+    assert worker(conversion)["template"]["metadata"] == queue
+
+
+@pytest.mark.parametrize("text", [PYTORCH_JOB, DLROVER_JOB, PLAN, TRAIN_JOB, TF_JOB, BATCH_JOB])
 def test_fields_of_tomorrow_are_named_and_the_result_is_accepted(text: str) -> None:
     job = document(text)
     job["spec"]["ofTomorrow"] = {"deep": [{"one": 1}]}

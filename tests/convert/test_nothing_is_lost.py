@@ -100,6 +100,7 @@ RUN_POLICY = some(
     schedulingPolicy=some(
         minAvailable=st.integers(1, 9),
         queue=unique("queue"),
+        scheduleTimeoutSeconds=st.integers(0, 99_999),
         priorityClass=unique("class"),
         minResources=some(cpu=st.just("64")),
         ofTomorrow=unique("tomorrow"),

@@ -17,6 +17,7 @@ from tests.convert.manifests import (
     DLROVER_JOB,
     PYTORCH_JOB,
     RUNTIME,
+    TF_JOB,
     TRAIN_JOB,
     lost,
 )
@@ -36,6 +37,8 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     (DLROVER_JOB, "spec.distributionStrategy", "Ring", "Ring: must be one of"),
     (DLROVER_JOB, "spec.replicaSpecs.worker", None, "must have worker"),
     (DLROVER_JOB, "spec.replicaSpecs.actor", {}, "actor: {}: is no role"),
+    (TF_JOB, "spec.tfReplicaSpecs.Ring", {}, "Ring: {}: must be one of Worker, Chief"),
+    (TF_JOB, "spec.tfReplicaSpecs", {"PS": {"replicas": 2}}, "has no Worker and no Chief"),
     (TRAIN_JOB, "spec.runtimeRef.name", "flux-distributed", "Flux starts its programs"),
     (TRAIN_JOB, "spec.runtimeRef.name", None, "must name a runtime"),
     (TRAIN_JOB, "spec.trainer.command", None, "the image's own entry point is not known"),
@@ -96,7 +99,7 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 )
-TEXTS = [PYTORCH_JOB, DLROVER_JOB, TRAIN_JOB, BATCH_JOB]
+TEXTS = [PYTORCH_JOB, DLROVER_JOB, TRAIN_JOB, TF_JOB, BATCH_JOB]
 
 
 @given(data=st.data(), text=st.sampled_from(TEXTS), value=JSON)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from penstock.base.enums import Optimize, Strategy
 from penstock.base.fields import JOB_NAME, MAX_REPLICAS
+from penstock.convert.gang import named_in, queue_in, take_out
+from penstock.convert.program import Program
 from penstock.convert.source import Json, Note, Path, RefusedError, Source
 from penstock.convert.template import Template, checked_template
 from penstock.crds.check import faults_in
@@ -16,6 +18,7 @@ from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 
 MAX_RESTARTS: Final = 1000
 DEFAULT_RESTARTS: Final = 3
+FIXED_SIZE: Final = "TensorFlow's cluster is of fixed size"
 _KEPT: Final = ("name", "generateName", "namespace", "labels", "annotations")
 _OF_SERVER: Final = "the API server's"
 _ANNOTATIONS: Final = {
@@ -41,16 +44,26 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Count:
-    """How many pods a role has: bounds, and the number that is fixed, 0 where the plan decides."""
+    """How many pods a role has.
+
+    Attributes:
+        least: of them.
+        most: None: no bound.
+        fixed: the number of them; 0: the plan decides.
+        unit: how many come and go together.
+    """
 
     least: int
     most: int | None
     fixed: int = 0
+    unit: int = 1
 
     def fields(self) -> Json:
         """As in ``spec.replicaSpecs``."""
         said: Json = {"replicas": self.fixed} if self.fixed else {}
         said["minReplicas"] = self.least
+        if self.unit > 1:
+            said["nodeUnit"] = self.unit
         return said if self.most is None else {**said, "maxReplicas": self.most}
 
 
@@ -64,6 +77,30 @@ def bounded(count: Count, nodes: tuple[int, int] | None) -> Count:
     if nodes is None or nodes[0] == nodes[1] or nodes[0] > count.least:
         return count
     return Count(nodes[0], count.most, count.fixed)
+
+
+def in_units(source: Source, container: Path, count: Count, program: Program) -> Count:
+    """Multiples of the unit that a launcher was told, where there are such between the bounds.
+
+    Args:
+        source: who is told what became of it.
+        container: where it has the container with the launcher.
+        count: as it would be without.
+        program: what the launcher was told.
+    """
+    unit = program.node_unit
+    if unit is None or unit == 1:
+        return count
+    least = -(-count.least // unit) * unit
+    most = None if count.most is None else count.most // unit * unit
+    command, option = (*container, "command"), "--node-unit"
+    if count.fixed % unit or (most is not None and most < least) or least > MAX_REPLICAS:
+        meaning = f"no such number of workers is a multiple of {unit}"
+        source.drop_part(command, option, str(unit), meaning)
+        return count
+    meaning = "spec.replicaSpecs.worker.nodeUnit; minReplicas and maxReplicas are multiples of it"
+    source.change_part(command, option, str(unit), meaning)
+    return Count(least, most, count.fixed, unit)
 
 
 def role(count: Count, template: Template | Json) -> Json:
@@ -132,13 +169,28 @@ def job(
 ) -> Json:
     """The ElasticJob.
 
+    Args:
+        source: the manifest.
+        strategy: how the replicas train together.
+        optimize: what the Brain may do.
+        fields: of ``spec``, besides; a gang has added what labels and annotations say of it.
+        roles: ``spec.replicaSpecs``; names of groups of pods are taken out of their templates.
+
     Raises:
         RefusedError: the source says something that no ElasticJob can have.
     """
+    named = named_in(source)
+    if named is not None or "gang" in fields:
+        gang = {**queue_in(source), **(named or {}), **fields.get("gang", {})}
+        fields = {**fields, "gang": gang}
+    kept = metadata(source)
+    take_out(kept)
+    for spec in roles.values():
+        take_out(spec["template"].get("metadata") or {})
     document = {
         "apiVersion": API_VERSION,
         "kind": ELASTICJOB_KIND,
-        "metadata": metadata(source),
+        "metadata": kept,
         "spec": {
             "strategy": strategy.value,
             "optimize": optimize.value,

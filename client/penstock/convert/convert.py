@@ -11,8 +11,9 @@ from penstock.convert.sources import (
     batch_job,
     dlrover_job,
     dlrover_scale_plan,
-    other_kubeflow_jobs,
+    one_pod,
     pytorch_job,
+    tf_job,
     train_job,
 )
 from penstock.crds.group import GROUP
@@ -28,7 +29,8 @@ KINDS: Final[Mapping[tuple[str, str], Callable[[Source], Conversion]]] = {
     (DLROVER, "ElasticJob"): dlrover_job.convert,
     (DLROVER, "ScalePlan"): dlrover_scale_plan.convert,
     (BATCH, "Job"): batch_job.convert,
-    **{(KUBEFLOW, kind): other_kubeflow_jobs.convert for kind in other_kubeflow_jobs.FRAMEWORKS},
+    (KUBEFLOW, "TFJob"): tf_job.convert,
+    **{(KUBEFLOW, kind): one_pod.convert for kind in one_pod.FRAMEWORKS},
 }
 """Group and kind of each manifest that is understood."""
 

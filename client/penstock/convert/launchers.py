@@ -96,7 +96,7 @@ _DLROVER: Final = {
     "--comm-perf-test": Option(FLAG, _CHECK),
     "--precheck": Option(VALUE, _CHECK),
     "--exclude-straggler": Option(FLAG, "slow workers get smaller shares in elastic.session alone"),
-    "--node-unit": Option(VALUE, "workers come one by one: replicaSpecs.worker.nodeUnit says else"),
+    "--node-unit": Option(VALUE),
     "--auto-config": Option(FLAG),
     "--auto-tunning": Option(FLAG, "batch size and learning rate are the program's"),
     "--save-at-breakpoint": Option(FLAG, _SAVES),

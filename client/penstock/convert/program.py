@@ -50,6 +50,7 @@ class Program:
         dropped: options that have no correspondence, with value and meaning.
         nodes: least and greatest number of pods that the launcher was told; None: not said.
         max_restarts: failures that the launcher was told to bear.
+        node_unit: how many pods come and go together, as the launcher was told.
         environment: variables that stand for options.
         asked: what somebody has to look at.
     """
@@ -59,6 +60,7 @@ class Program:
     dropped: tuple[tuple[str, str | None, str], ...] = ()
     nodes: tuple[int, int] | None = None
     max_restarts: int | None = None
+    node_unit: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
 
@@ -182,6 +184,10 @@ def _launched(
         for name, value in launch.given
         if (meaning := _meaning(launch.launcher, name))
     )
+    unit = launch.value("--node-unit")
+    node_unit = _number(unit, setting.variables)
+    if unit is not None and not node_unit:
+        dropped = (*dropped, ("--node-unit", unit, "spec.replicaSpecs.worker.nodeUnit is a number"))
     environment = {
         ENVIRONMENT[name]: "true" if value is None else value
         for name, value in launch.given
@@ -193,6 +199,7 @@ def _launched(
         dropped,
         nodes=_nodes(launch, setting.variables),
         max_restarts=_number(launch.value("--max-restarts"), setting.variables),
+        node_unit=node_unit or None,
         environment=environment,
         asked=tuple(asked),
     )

@@ -184,6 +184,10 @@ class Source:
         said = "given" if value is None else value
         self.notes.append(Note(self.label, (*path, part), said, Outcome.DROPPED, meaning))
 
+    def change_part(self, path: Path, part: str, value: str, meaning: str) -> None:
+        """Something else in the result stands for a part of a value."""
+        self.notes.append(Note(self.label, (*path, part), value, Outcome.CHANGED, meaning))
+
     def drop_all(self, base: Path, table: Mapping[str, str]) -> None:
         """Drop the fields of a table: their paths below `base`, dotted, and what they mean here."""
         for field, meaning in table.items():

@@ -49,10 +49,17 @@ class RoleProgram:
 
 @dataclass(frozen=True)
 class Template:
-    """A template for Penstock, and what its command line said besides."""
+    """A template for Penstock, and what its command line said besides.
+
+    Attributes:
+        manifest: the template.
+        program: what its first container is to run.
+        container: where the source has that container.
+    """
 
     manifest: Json
     program: Program
+    container: Path
 
 
 def role_template(source: Source, path: Path, how: RoleProgram) -> Template:
@@ -66,7 +73,7 @@ def role_template(source: Source, path: Path, how: RoleProgram) -> Template:
     if not container.get("image") and how.image:
         container["image"] = how.image
     program = program_of(source, at, container, how)
-    return Template(manifest, program)
+    return Template(manifest, program, at)
 
 
 def plain_template(source: Source, path: Path, container: str = "") -> Json:
@@ -155,7 +162,7 @@ def program_of(source: Source, at: Path, container: Json, how: RoleProgram) -> P
     container["command"] = program.command
     container.pop("args", None)
     _set_environment(container, program.environment)
-    _ask_for_variables(source, at, container, program, how)
+    ask_for_variables(source, at, container, how.variables)
     return program
 
 
@@ -187,17 +194,24 @@ def _set_environment(container: Json, variables: Mapping[str, str]) -> None:
     ]
 
 
-def _ask_for_variables(
-    source: Source, at: Path, container: Json, program: Program, how: RoleProgram
+def ask_for_variables(
+    source: Source, at: Path, container: Json, variables: Mapping[str, str]
 ) -> None:
-    """Name what is read of the environment and is called otherwise here."""
-    text = " ".join(program.command)
-    for name, here in how.variables.items():
+    """Name what is read of the environment and is called otherwise here.
+
+    Args:
+        source: who is told.
+        at: where the source has the container.
+        container: it.
+        variables: of the source's system, to what stands for each here.
+    """
+    text = " ".join([*(container.get("command") or ()), *(container.get("args") or ())])
+    for name, here in variables.items():
         if re.search(rf"\b{name}\b", text):
             source.ask((*at, "command"), f"reads {name}, which is not set here: {here}")
     for index, one in enumerate(container.get("env") or ()):
         value = one.get("value") if isinstance(one, Mapping) else None
-        for name, here in how.variables.items():
+        for name, here in variables.items():
             if isinstance(value, str) and f"$({name})" in value:
                 place = (*at, "env", index, "value")
                 source.ask(place, f"reads {name}, which is not set here: {here}")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.base.enums import Optimize, Strategy
-from penstock.convert.assembly import Conversion, bounded, carried, fixed, job, restarts, role
+from penstock.convert.assembly import (
+    Conversion,
+    bounded,
+    carried,
+    fixed,
+    in_units,
+    job,
+    restarts,
+    role,
+)
 from penstock.convert.program import Setting
 from penstock.convert.source import Json, Source
 from penstock.convert.template import RoleProgram, role_template
@@ -70,6 +79,7 @@ def convert(source: Source) -> Conversion:
     fields |= failures or {"failurePolicy": {"maxRestarts": _DEFAULT_BACKOFF}}
     strategy = Strategy.ALL_REDUCE if number > 1 or launched else Strategy.LOCAL
     count = bounded(fixed(number), template.program.nodes)
+    count = in_units(source, template.container, count, template.program)
     document = job(source, strategy, Optimize.MANUAL, fields, {"worker": role(count, template)})
     return Conversion(source.label, document, tuple(source.finish()))
 

@@ -1,29 +1,34 @@
 """ElasticJob of DLRover: AllReduce with its launcher, or parameter servers.
 
-DLRover's servers are TensorFlow's; Penstock's are its own, for PyTorch. Such a job keeps its roles,
-sizes and resources, and either its program is moved, or the job is said to be TensorFlow's: the
-notes say so.
+DLRover's servers are TensorFlow's: such a job becomes one of ``framework: TensorFlow``, of fixed
+size, whose programs run as they are.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.base.enums import Optimize, Strategy
+from penstock.base.enums import Framework, Optimize, Strategy
 from penstock.convert.assembly import (
+    FIXED_SIZE,
     Conversion,
     Count,
     bounded,
     carried,
     fixed,
+    in_units,
     job,
     restarts,
     role,
 )
 from penstock.convert.program import Setting
 from penstock.convert.source import Json, Path, Source
-from penstock.convert.sources.run_policy import NO_GROUP
-from penstock.convert.template import RoleProgram, ask_for_image, plain_template, role_template
+from penstock.convert.template import (
+    RoleProgram,
+    ask_for_variables,
+    plain_template,
+    role_template,
+)
 
 ROLES: Final = ("spec", "replicaSpecs")
 STRATEGIES: Final = {
@@ -48,7 +53,7 @@ ROLE_DROPPED: Final = {
     "are workers that may be preempted first",
     "restartPolicy": "a failed pod is replaced: spec.failurePolicy.maxRestarts, of each rank",
     "restartTimeout": "the trainer ends a program that holds up the others for 30 minutes",
-    "BatchScheduler": NO_GROUP,
+    "BatchScheduler": "the controller knows the gang scheduler: spec.gang asks for a gang",
 }
 MASTER: Final = "dlrover-master"
 MASTER_DROPPED: Final = (
@@ -65,14 +70,15 @@ VARIABLES: Final = {
     "DLROVER_MASTER_ADDR": "PENSTOCK_TRAINER_ADDRESS, which speaks another protocol",
     "TF_CONFIG": "of jobs with spec.framework: TensorFlow alone",
 }
+CONTAINER: Final = "main"
 WORKERS: Final = ("worker", "chief")
 SCALED: Final = ("worker", "ps")
-_MOVED: Final = (
-    "a program for DLRover's TensorFlow servers does not run as it is: move the model to PyTorch "
-    "and penstock.trainer.ps (docs/tasks/parameter-servers.md), or set spec.framework: TensorFlow "
-    "with fixed replicas and the servers' own program (docs/controller.md)"
+_TENSORFLOW: Final = (
+    "runs as it is, told of the others by TF_CONFIG: what of it asks DLRover's master (its shards, "
+    "its hooks) finds none. For numbers that change, move the model to PyTorch and "
+    "penstock.trainer.ps (docs/tasks/parameter-servers.md)"
 )
-_SERVERS: Final = "servers run penstock ps"
+_TOLD_BY_TF_CONFIG: Final = frozenset({"TF_CONFIG"})
 
 
 def convert(source: Source) -> Conversion:
@@ -88,28 +94,29 @@ def convert(source: Source) -> Conversion:
         raise source.refused(ROLES, "must have worker")
     if others := sorted(named.keys() - {*WORKERS, "ps", "evaluator", MASTER}):
         raise source.refused((*ROLES, others[0]), "is no role of Penstock's: take it out")
-    worker, spec = _workers(source, strategy)
-    roles: Json = {"worker": worker}
-    if strategy is Strategy.PARAMETER_SERVER:
-        roles["ps"] = _servers(source)
-    elif "ps" in named:
+    tensorflow = strategy is Strategy.PARAMETER_SERVER
+    from_command: int | None = None
+    if tensorflow:
+        roles = _tensorflow(source)
+    else:
+        worker, from_command = _workers(source, strategy)
+        roles = {"worker": worker}
         source.drop((*ROLES, "ps"), "servers need strategy ParameterServer")
-    if "evaluator" in named:
-        roles["evaluator"] = _evaluator(source, strategy)
+        if "evaluator" in named:
+            roles["evaluator"] = _evaluator(source)
+    scaled = "true leaves the number and the sizes to the Brain: spec.optimize, replicas"
     for name in named:
         source.drop_all((*ROLES, name), ROLE_DROPPED)
-        source.change(
-            (*ROLES, name, "autoScale"),
-            "true leaves the number and the sizes to the Brain: spec.optimize, replicas",
-        )
-    optimize = _optimize(source)
+        source.change((*ROLES, name, "autoScale"), FIXED_SIZE if tensorflow else scaled)
+    optimize = _optimize(source, fixed_size=tensorflow)
     fields = {
+        **({"framework": Framework.TENSORFLOW.value} if tensorflow else {}),
         **carried(source, {"suspend": ("spec", "suspend")}),
         **_limits(source),
-        **restarts(source, _restart_counts(source), spec),
+        **restarts(source, _restart_counts(source), from_command),
     }
     source.drop_all(("spec",), DROPPED)
-    for each in [worker, *([roles["evaluator"]] if "evaluator" in roles else [])]:
+    for each in roles.values():
         _environment(source, each)
     document = job(source, strategy, optimize, fields, roles)
     return Conversion(source.label, document, tuple(source.finish()))
@@ -127,9 +134,14 @@ def _strategy(source: Source) -> Strategy:
     return STRATEGIES[said]
 
 
-def _optimize(source: Source) -> Optimize:
+def _optimize(source: Source, *, fixed_size: bool) -> Optimize:
     path = ("spec", "optimizeMode")
     said = source.text(path)
+    if said is not None and said not in MODES:
+        raise source.refused(path, "must be manual, single-job or cluster")
+    if fixed_size:
+        source.change(path, f"spec.optimize: {Optimize.MANUAL}: {FIXED_SIZE}")
+        return Optimize.MANUAL
     scaled = any(
         source.flag((*ROLES, name, "autoScale"))
         or (name in SCALED and not source.integer((*ROLES, name, "replicas")))
@@ -137,8 +149,6 @@ def _optimize(source: Source) -> Optimize:
     )
     if said is None:
         return Optimize.AUTO if scaled else Optimize.MANUAL
-    if said not in MODES:
-        raise source.refused(path, "must be manual, single-job or cluster")
     source.change(path, f"spec.optimize: {MODES[said]}")
     return MODES[said]
 
@@ -171,46 +181,61 @@ def _workers(source: Source, strategy: Strategy) -> tuple[Json, int | None]:
     several = strategy is not Strategy.LOCAL
     known = {"NODE_NUM": count.most, "WORKER_NUM": count.most} if count.most else {}
     setting = Setting(variables=known)
-    how = RoleProgram(setting, "main", VARIABLES, several=several)
+    how = RoleProgram(setting, CONTAINER, VARIABLES, several=several)
     path = (*ROLES, main, "template")
     template = role_template(source, path, how)
-    if strategy is Strategy.PARAMETER_SERVER:
-        _ask_to_move(source, path)
     count = bounded(count, template.program.nodes)
+    count = in_units(source, template.container, count, template.program)
     return role(count, template), template.program.max_restarts
 
 
-def _servers(source: Source) -> Json:
-    path = (*ROLES, "ps", "template")
+def _tensorflow(source: Source) -> Json:
+    """The roles of TensorFlow's cluster, of fixed numbers, each with its program as it is."""
     if source.at((*ROLES, "ps")) is None:
         raise source.refused(ROLES, "must have ps, with ParameterServerStrategy")
-    manifest = plain_template(source, path, "main")
+    main = "worker" if source.at((*ROLES, "worker")) is not None else "chief"
+    number = _fixed_number(source, main)
+    if main == "worker" and source.at((*ROLES, "chief")) is not None:
+        number += _fixed_number(source, "chief")
+        source.change((*ROLES, "chief"), "the chief is one of the workers, of rank 0")
+    roles: Json = {"worker": role(fixed(number), _tensorflow_template(source, main))}
+    for name in ("ps", "evaluator"):
+        if source.at((*ROLES, name)) is not None:
+            count = fixed(_fixed_number(source, name))
+            roles[name] = role(count, _tensorflow_template(source, name))
+    for name in (*WORKERS, *roles):
+        here = "worker, the chief included" if name in WORKERS else name
+        source.change((*ROLES, name, "replicas"), f"spec.replicaSpecs.{here}")
+    return roles
+
+
+def _fixed_number(source: Source, name: str) -> int:
+    """The number that is stated; one, where it was left to DLRover."""
+    stated = source.integer((*ROLES, name, "replicas"))
+    if not stated and name in SCALED:
+        source.ask((*ROLES, name), f"one of {name}, as {FIXED_SIZE} and no number is said: say it")
+    return stated or 1
+
+
+def _tensorflow_template(source: Source, name: str) -> Json:
+    path = (*ROLES, name, "template")
+    manifest = plain_template(source, path, CONTAINER)
     first = manifest["spec"]["containers"][0]
     for index, container in enumerate(source.items((*path, "spec", "containers"))):
         if container.get("name") == first["name"]:
             place = (*path, "spec", "containers", index)
-            source.drop((*place, "command"), _SERVERS)
-            source.drop((*place, "args"), _SERVERS)
-            ask_for_image(source, (*place, "image"), first.get("image"))
-    first.pop("args", None)
-    first["command"] = ["penstock", "ps"]
-    source.change((*ROLES, "ps", "replicas"), "spec.replicaSpecs.ps")
-    return role(_count(source, "ps"), manifest)
+            source.ask((*place, "command"), _TENSORFLOW)
+            others = {name: VARIABLES[name] for name in VARIABLES.keys() - _TOLD_BY_TF_CONFIG}
+            ask_for_variables(source, place, first, others)
+    return manifest
 
 
-def _evaluator(source: Source, strategy: Strategy) -> Json:
+def _evaluator(source: Source) -> Json:
     path = (*ROLES, "evaluator", "template")
-    template = role_template(source, path, RoleProgram(container="main", variables=VARIABLES))
-    if strategy is Strategy.PARAMETER_SERVER:
-        _ask_to_move(source, path)
+    template = role_template(source, path, RoleProgram(container=CONTAINER, variables=VARIABLES))
     source.change((*ROLES, "evaluator", "replicas"), "spec.replicaSpecs.evaluator")
     stated = source.integer((*ROLES, "evaluator", "replicas"))
     return role(fixed(1 if stated is None else stated), template)
-
-
-def _ask_to_move(source: Source, path: Path) -> None:
-    for index in range(len(source.items((*path, "spec", "containers")))):
-        source.ask((*path, "spec", "containers", index, "command"), _MOVED)
 
 
 def _restart_counts(source: Source) -> list[tuple[Path, int]]:

@@ -6,9 +6,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base.enums import Optimize, Strategy
-from penstock.convert.assembly import Conversion, Count, bounded, fixed, job, restarts, role
+from penstock.convert.assembly import (
+    Conversion,
+    Count,
+    bounded,
+    fixed,
+    in_units,
+    job,
+    restarts,
+    role,
+)
+from penstock.convert.merged_roles import merge_roles, replica_counts
 from penstock.convert.program import Setting
-from penstock.convert.source import Path, Source, leaves
+from penstock.convert.source import Path, Source
 from penstock.convert.sources.run_policy import RESTART_POLICIES, policy_fields
 from penstock.convert.template import RoleProgram, Template, role_template
 
@@ -46,8 +56,9 @@ def convert(source: Source) -> Conversion:
     others = sorted(roles.keys() - {"Master", "Worker"})
     if others or not roles:
         raise source.refused(ROLES, "must have Worker, Master, or both")
-    number = _count(source, "Master") + _count(source, "Worker")
-    main = "Worker" if _count(source, "Worker") else "Master"
+    counts = replica_counts(source, ROLES)
+    number = sum(counts.values())
+    main = "Worker" if counts.get("Worker") else "Master"
     if not number:
         raise source.refused(ROLES, "has no replica at all")
     how = RoleProgram(
@@ -56,26 +67,20 @@ def convert(source: Source) -> Conversion:
         variables=VARIABLES,
     )
     template = role_template(source, (*ROLES, main, "template"), how)
-    count = bounded(_elastic(source, number), template.program.nodes)
+    count = bounded(_elastic(source, number, counts.get("Master", 0)), template.program.nodes)
+    count = in_units(source, template.container, count, template.program)
     source.drop_all(SPEC, DROPPED)
     scaled = source.at((*ELASTIC, "metrics")) is not None
     source.drop((*ELASTIC, "metrics"), "the Brain scales between minReplicas and maxReplicas")
-    _merge(source, main, number)
+    said = f"{number} workers in all, Master included"
+    merge_roles(source, ROLES, counts, main, said)
     fields = {
-        **policy_fields(source, (*SPEC, "runPolicy"), template),
+        **policy_fields(source, (*SPEC, "runPolicy"), template.manifest),
         **_failures(source, template),
     }
     optimize = Optimize.AUTO if scaled else Optimize.MANUAL
     document = job(source, Strategy.ALL_REDUCE, optimize, fields, {"worker": role(count, template)})
     return Conversion(source.label, document, tuple(source.finish()))
-
-
-def _count(source: Source, name: str) -> int:
-    """Replicas of a role: one, where it is there and says nothing."""
-    if source.at((*ROLES, name)) is None:
-        return 0
-    said = source.integer((*ROLES, name, "replicas"))
-    return 1 if said is None else said
 
 
 def _processes(source: Source) -> str:
@@ -92,11 +97,10 @@ def _processes(source: Source) -> str:
     return found
 
 
-def _elastic(source: Source, number: int) -> Count:
+def _elastic(source: Source, number: int, masters: int) -> Count:
     """How many workers: as many as there were pods, or the bounds of an elastic job."""
     if not source.mapping(ELASTIC):
         return fixed(number)
-    masters = _count(source, "Master")
     least = source.integer((*ELASTIC, "minReplicas"))
     most = source.integer((*ELASTIC, "maxReplicas"))
     for field in ("minReplicas", "maxReplicas"):
@@ -105,24 +109,6 @@ def _elastic(source: Source, number: int) -> Count:
     high = number if most is None else most + masters
     scaled = source.at((*ELASTIC, "metrics")) is not None
     return Count(min(low, number), max(high, number), 0 if scaled else number)
-
-
-def _merge(source: Source, main: str, number: int) -> None:
-    """Say what became of the roles: all pods are workers, and made from one template."""
-    same = dict(leaves(source.at((*ROLES, main, "template"))))
-    for name in source.mapping(ROLES):
-        base = (*ROLES, name)
-        source.change((*base, "replicas"), f"{number} workers in all, Master included")
-        if name == main:
-            continue
-        template = (*base, "template")
-        if not _count(source, name):
-            source.drop(template, f"{name} has no replica")
-            continue
-        source.change(template, f"all workers have the template of {main}")
-        for path, value in leaves(source.at(template)):
-            if same.get(path) != value:
-                source.drop((*template, *path), f"{main} says otherwise")
 
 
 def _failures(source: Source, template: Template) -> Mapping[str, Any]:

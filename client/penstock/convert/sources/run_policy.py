@@ -5,22 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.convert.assembly import carried
+from penstock.convert.gang import of_scheduling_policy
 from penstock.convert.source import Json, Path, Source
-from penstock.convert.template import Template
-
-NO_GROUP: Final = (
-    "no pod group unless spec.gang asks for one: workers wait for one another, and train with "
-    "minReplicas of them and more"
-)
 
 DROPPED: Final = {
     "cleanPodPolicy": "pods of an ended job stay for their logs, until the job is deleted: "
     "spec.ttlSecondsAfterFinished",
     "managedBy": "no other controller is to run the job: spec.managedBy would name one",
-    "schedulingPolicy.minAvailable": NO_GROUP,
-    "schedulingPolicy.minResources": NO_GROUP,
-    "schedulingPolicy.scheduleTimeoutSeconds": NO_GROUP,
-    "schedulingPolicy.queue": "a queue is a label of the template: docs/tasks/kueue.md",
 }
 RESTART_POLICIES: Final = {
     "Never": "spec.failurePolicy.maxRestarts, 0 where nothing else says a number",
@@ -32,7 +23,7 @@ RESTART_POLICIES: Final = {
 """By restartPolicy; the last one is for all others."""
 
 
-def policy_fields(source: Source, path: Path, template: Template) -> Json:
+def policy_fields(source: Source, path: Path, template: Json) -> Json:
     """Fields of ``spec`` that a run policy says; its priority class goes to the template."""
     fields = carried(
         source,
@@ -42,11 +33,14 @@ def policy_fields(source: Source, path: Path, template: Template) -> Json:
             "suspend": (*path, "suspend"),
         },
     )
+    gang = of_scheduling_policy(source, (*path, "schedulingPolicy"))
+    if gang is not None:
+        fields["gang"] = gang
     source.drop_all(path, DROPPED)
     priority = (*path, "schedulingPolicy", "priorityClass")
     if (name := source.text(priority)) is not None:
-        template.manifest["spec"].setdefault("priorityClassName", name)
-        if template.manifest["spec"]["priorityClassName"] == name:
+        template["spec"].setdefault("priorityClassName", name)
+        if template["spec"]["priorityClassName"] == name:
             source.keep(priority)
         else:
             source.drop(priority, "the template names another one")

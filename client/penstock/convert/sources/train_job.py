@@ -11,11 +11,20 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.base.enums import Optimize, Strategy
-from penstock.convert.assembly import Conversion, bounded, carried, fixed, job, restarts, role
+from penstock.convert.assembly import (
+    Conversion,
+    bounded,
+    carried,
+    fixed,
+    in_units,
+    job,
+    restarts,
+    role,
+)
+from penstock.convert.gang import named_in, of_pod_group_policy, queue_in
 from penstock.convert.overlay import overlaid
 from penstock.convert.program import Program, Setting
 from penstock.convert.source import Json, Path, Source, leaves
-from penstock.convert.sources.run_policy import NO_GROUP
 from penstock.convert.template import (
     RoleProgram,
     Template,
@@ -49,7 +58,6 @@ DROPPED: Final = {
     "template, or in the program",
 }
 RUNTIME_DROPPED: Final = {
-    "spec.podGroupPolicy": NO_GROUP,
     "spec.mlPolicy.torch.elasticPolicy": "spec.replicaSpecs.worker.minReplicas and maxReplicas",
     "metadata": "a runtime is written into the job that names it",
 }
@@ -91,10 +99,12 @@ def convert(source: Source, runtimes: Iterable[Source] = ()) -> Conversion:
         source.drop((*SPEC, "suspend"), "Kueue holds back the pods, and not the job")
     else:
         fields |= carried(source, {"suspend": (*SPEC, "suspend")})
+    if runtime is not None and (gang := _gang(runtime)) is not None:
+        fields["gang"] = gang
     source.drop_all(SPEC, DROPPED)
     source.ask((*SPEC, "initializer"), "have the workers fetch it")
-    count = bounded(fixed(nodes), program.nodes)
-    roles = {"worker": role(count, Template(template, program))}
+    count = in_units(source, TRAINER, bounded(fixed(nodes), program.nodes), program)
+    roles = {"worker": role(count, Template(template, program, TRAINER))}
     document = job(source, Strategy.ALL_REDUCE, Optimize.MANUAL, fields, roles)
     for field in ("labels", "annotations"):
         if found := {**extra.get(field, {}), **document["metadata"].get(field, {})}:
@@ -302,6 +312,15 @@ def _lay_over(source: Source, template: Json, path: Path) -> None:
             template[field] = overlaid(template.get(field) or {}, patch)
             for below, _ in leaves(patch):
                 source.keep((*path, field, *below))
+
+
+def _gang(runtime: Source) -> Json | None:
+    """The gang that the runtime asks for, by its policy or by names in its pods."""
+    found = [of_pod_group_policy(runtime, ("spec", "podGroupPolicy")), named_in(runtime)]
+    asked = [one for one in found if one is not None]
+    return (
+        {**queue_in(runtime), **{k: v for one in asked for k, v in one.items()}} if asked else None
+    )
 
 
 def _queue(source: Source, template: Json) -> bool:

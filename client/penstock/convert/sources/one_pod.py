@@ -1,16 +1,18 @@
-"""The other kinds of Kubeflow's training-operator (v1): converted where one pod does all.
+"""Jobs of Kubeflow's training-operator (v1) in which one pod does all, whatever it trains with.
 
-With several pods each of them rests on what its framework is told (``TF_CONFIG``, hosts of MPI, a
-coordinator's address), which nothing here sets: such a job is refused.
+With several pods JAXJobs, PaddleJobs, XGBoostJobs and MPIJobs rest on what their framework is told
+(hosts of MPI, a coordinator's address), which nothing here sets: such a job is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.enums import Optimize, Strategy
 from penstock.convert.assembly import Conversion, fixed, job, restarts, role
+from penstock.convert.merged_roles import replica_counts
 from penstock.convert.source import Path, Source
 from penstock.convert.sources.run_policy import RESTART_POLICIES, policy_fields
 from penstock.convert.template import RoleProgram, role_template
@@ -32,13 +34,6 @@ class Framework:
 
 
 FRAMEWORKS: Final = {
-    "TFJob": Framework(
-        "tfReplicaSpecs",
-        "tensorflow",
-        "its roles are not converted: keep the TFJob, and feed it from data workers "
-        "(docs/tasks/tensorflow.md), or write an ElasticJob with spec.framework: TensorFlow, whose "
-        "pods have TF_CONFIG",
-    ),
     "JAXJob": Framework(
         "jaxReplicaSpecs", "jax", "nothing tells JAX its coordinator here: keep the JAXJob"
     ),
@@ -62,15 +57,27 @@ def convert(source: Source) -> Conversion:
     """
     framework = FRAMEWORKS[str(source.document["kind"])]
     roles: Path = ("spec", framework.roles)
-    counts = {
-        name: 1 if (said := source.integer((*roles, name, "replicas"))) is None else said
-        for name in source.mapping(roles)
-    }
+    counts = replica_counts(source, roles)
     if sum(counts.values()) != 1:
         raise source.refused(roles, framework.several if counts else "must have a role")
+    return one_pod(source, roles, framework.container, counts)
+
+
+def one_pod(source: Source, roles: Path, container: str, counts: Mapping[str, int]) -> Conversion:
+    """An ElasticJob of one pod.
+
+    Args:
+        source: the job.
+        roles: where it has its roles.
+        container: the name of the container that trains.
+        counts: replicas of each role, one in all.
+
+    Raises:
+        RefusedError: its template or its program has no correspondence.
+    """
     [name] = [name for name, count in counts.items() if count]
     path = (*roles, name)
-    how = RoleProgram(container=framework.container, several=False)
+    how = RoleProgram(container=container, several=False)
     template = role_template(source, (*path, "template"), how)
     source.change((*path, "replicas"), "strategy Local has one worker")
     for other in counts.keys() - {name}:
@@ -83,7 +90,7 @@ def convert(source: Source) -> Conversion:
     backoff = source.integer((*policy, "backoffLimit"))
     limits = [] if backoff is None else [((*policy, "backoffLimit"), backoff)]
     fields = {
-        **policy_fields(source, policy, template),
+        **policy_fields(source, policy, template.manifest),
         **restarts(source, limits, template.program.max_restarts),
     }
     strategy = Strategy.LOCAL if template.program.launcher is None else Strategy.ALL_REDUCE
