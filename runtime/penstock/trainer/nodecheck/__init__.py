@@ -1,0 +1,1 @@
+"""Bad machines named before the training begins: who measures what with whom, and what it means."""
