@@ -50,6 +50,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     errors.NoOverrideError: (404, ProblemType.NO_OVERRIDE, "No override is in force"),
     errors.NoProfileError: (404, ProblemType.NO_PROFILE, "Nothing was measured yet"),
     errors.NoLedgerError: (404, ProblemType.NO_LEDGER, "No ledger is stored"),
+    errors.NodeNotFoundError: (404, ProblemType.NODE_NOT_FOUND, "There is no such node"),
     UnknownAlgorithmError: (404, ProblemType.ALGORITHM_NOT_FOUND, "There is no such algorithm"),
     errors.JobFinishedError: (409, ProblemType.JOB_FINISHED, "The job has ended"),
     errors.JobConflictError: (409, ProblemType.JOB_CONFLICT, "The uid belongs to another job"),

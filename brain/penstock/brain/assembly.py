@@ -27,6 +27,7 @@ from penstock.brain.registry import Registry, load
 from penstock.brain.service.cluster import ClusterService
 from penstock.brain.service.jobs import JobService
 from penstock.brain.service.ledgers import LedgerService
+from penstock.brain.service.nodes import NodeService
 from penstock.brain.service.plans import PlanService, ScaleWriter
 from penstock.brain.service.profiles import ProfileService
 from penstock.brain.service.samples import SampleService
@@ -59,6 +60,7 @@ class Brain:
     ledgers: LedgerService
     profiles: ProfileService
     cluster: ClusterService
+    nodes: NodeService
     watchers: PlanSubscribers
     metrics: BrainMetrics
     clock: Callable[[], float]
@@ -88,6 +90,7 @@ class Brain:
         self.metrics.executors.labels("idle").set(self.executor.size - self.executor.busy)
         self.metrics.watchers.set(len(self.watchers))
         await self.samples.observe()
+        await self.nodes.observe()
         await self.profiles.observe()
 
 
@@ -147,6 +150,7 @@ async def running_brain(
         ledgers=LedgerService(database, clock),
         profiles=ProfileService(database, clock, metrics),
         cluster=cluster,
+        nodes=NodeService(database, cluster, clock, metrics),
         watchers=watchers,
         metrics=metrics,
         clock=clock,

@@ -42,6 +42,10 @@ class NoProfileError(BrainError):
     """Nothing has been measured of the job's input."""
 
 
+class NodeNotFoundError(BrainError):
+    """Nothing is known of the node."""
+
+
 class StaleLedgerError(BrainError):
     """The stored ledger is newer."""
 

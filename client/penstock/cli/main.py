@@ -41,6 +41,7 @@ OWN: Final = {
     "resume": ("suspend", _JOBS),
     "top": ("top", _CLUSTER),
     "fragmentation": ("fragmentation", _CLUSTER),
+    "nodes": ("nodes", _CLUSTER),
     "doctor": ("doctor.command", _CLUSTER),
     "uninstall": ("uninstall", _CLUSTER),
 }

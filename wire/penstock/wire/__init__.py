@@ -17,6 +17,14 @@ from penstock.wire.cluster import (
     NodeView,
 )
 from penstock.wire.jobs import Job, JobFinish, JobRegistration, RoleDescription, Signature
+from penstock.wire.nodes import (
+    AvoidedNodes,
+    MeasuredNode,
+    NodeOverrideBody,
+    NodeRecord,
+    NodeReport,
+    NodeVerdict,
+)
 from penstock.wire.plans import (
     AlgorithmRef,
     AlgorithmRun,
@@ -63,6 +71,7 @@ __all__ = [
     "AlgorithmView",
     "Allocation",
     "AuditEntry",
+    "AvoidedNodes",
     "ClusterSnapshot",
     "Configuration",
     "DataWorkerDemand",
@@ -76,7 +85,12 @@ __all__ = [
     "JobFinish",
     "JobRegistration",
     "ListResource",
+    "MeasuredNode",
     "Node",
+    "NodeOverrideBody",
+    "NodeRecord",
+    "NodeReport",
+    "NodeVerdict",
     "NodeView",
     "Outcome",
     "Override",

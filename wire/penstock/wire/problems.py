@@ -24,6 +24,7 @@ class ProblemType(StrEnum):
     NO_PROFILE = "urn:penstock:problem:no-profile"
     NO_OVERRIDE = "urn:penstock:problem:no-override"
     ALGORITHM_NOT_FOUND = "urn:penstock:problem:algorithm-not-found"
+    NODE_NOT_FOUND = "urn:penstock:problem:node-not-found"
     METHOD_NOT_ALLOWED = "urn:penstock:problem:method-not-allowed"
     JOB_FINISHED = "urn:penstock:problem:job-finished"
     JOB_CONFLICT = "urn:penstock:problem:job-conflict"

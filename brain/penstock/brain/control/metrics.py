@@ -49,6 +49,17 @@ class BrainMetrics:
             ["policy"],
             registry=self.registry,
         )
+        self.node_checks = Counter(
+            "penstock_brain_node_checks_total",
+            "Nodes that checks of jobs have measured, by what they found.",
+            ["verdict"],
+            registry=self.registry,
+        )
+        self.nodes_avoided = Gauge(
+            "penstock_brain_avoided_nodes",
+            "Nodes that new pods are kept away from.",
+            registry=self.registry,
+        )
         self.failures = Counter(
             "penstock_brain_failures_total",
             "Rounds of a background task that failed and will be tried again.",

@@ -17,6 +17,7 @@ from penstock.brain.store.tables import (
     EventRow,
     IdempotencyRow,
     JobRow,
+    NodeRow,
     ProfileRow,
     RollupRow,
     RunRow,
@@ -69,12 +70,19 @@ def _expired(settings: RetentionSettings, now: float) -> list[tuple[Table, Colum
             _table(ProfileRow),
             col(ProfileRow.measured_seconds) < now - settings.audit_seconds,
         ),
+        (_table(NodeRow), _forgotten(now - settings.audit_seconds, now)),
         # Plans, usages and everything else of a job go with it.
         (
             _table(JobRow),
             over & (col(JobRow.last_seen_seconds) < now - settings.ten_minute_seconds),
         ),
     ]
+
+
+def _forgotten(old: float, now: float) -> ColumnElement[bool]:
+    """Nodes of which nothing has been heard since, and that nobody has said anything about."""
+    until = col(NodeRow.override_until_seconds)
+    return (col(NodeRow.changed_seconds) < old) & (until.is_(None) | (until < now))
 
 
 def _table(row: type[Any]) -> Table:

@@ -354,3 +354,32 @@ class ProfileRow(Table, table=True):
     measured_seconds: float = _seconds()
     uses: int = 0
     last_error: float | None = Field(default=None, sa_type=Float(53), nullable=True)
+
+
+class NodeRow(Table, table=True):
+    """What is known of one node: the newest check (`verdict` to `job_uid`), until when it has it
+    avoided, and a person's word (`override`: Avoid or Clear), which counts more until it ends."""
+
+    __tablename__ = "nodes"
+    __table_args__ = (
+        CheckConstraint("override IN ('', 'Avoid', 'Clear')", name="override"),
+        Index(None, "changed_seconds"),
+    )
+
+    name: str = Field(primary_key=True, max_length=253)
+    hardware: str = Field(default="", max_length=128)
+    verdict: str = Field(default="", max_length=16)
+    what: str = Field(default="", max_length=16)
+    ratio: float = Field(default=1.0, sa_type=Float(53))
+    times: int = 0
+    compute: float | None = Field(default=None, sa_type=Float(53))
+    memory: float | None = Field(default=None, sa_type=Float(53))
+    link: float | None = Field(default=None, sa_type=Float(53))
+    measured_seconds: float | None = _seconds(default=None, nullable=True)
+    job_uid: str = Field(default="", max_length=64)
+    avoid_until_seconds: float | None = _seconds(default=None, nullable=True)
+    override: str = Field(default="", max_length=16)
+    override_until_seconds: float | None = _seconds(default=None, nullable=True)
+    override_by: str = Field(default="", max_length=253)
+    override_why: str = Field(default="", max_length=1024)
+    changed_seconds: float = _seconds()

@@ -19,6 +19,7 @@ from penstock.wire import (
     AlgorithmPatch,
     AlgorithmView,
     Allocation,
+    AvoidedNodes,
     ClusterSnapshot,
     FragmentationView,
     InputView,
@@ -26,6 +27,9 @@ from penstock.wire import (
     JobFinish,
     JobRegistration,
     ListResource,
+    NodeOverrideBody,
+    NodeRecord,
+    NodeReport,
     NodeView,
     Override,
     Plan,
@@ -222,6 +226,22 @@ def nodes() -> Call[ListResource[NodeView]]:
     return _page("/v1/cluster/nodes", NodeView, {})
 
 
+def node_records() -> Call[ListResource[NodeRecord]]:
+    return _page("/v1/nodes", NodeRecord, {})
+
+
+def override_node(node: str, body: NodeOverrideBody) -> Call[NodeRecord]:
+    return _json("PUT", f"{_node(node)}/override", NodeRecord, body)
+
+
+def lift_node_override(node: str) -> Call[NodeRecord]:
+    return _json("DELETE", f"{_node(node)}/override", NodeRecord)
+
+
+def report_nodes(uid: str, body: NodeReport) -> Call[AvoidedNodes]:
+    return _json("POST", f"{_job(uid)}/nodes", AvoidedNodes, body)
+
+
 def fragmentation(
     resolution: Resolution, start: float | None, end: float | None
 ) -> Call[ListResource[FragmentationView]]:
@@ -288,6 +308,10 @@ def watch_path(uid: str) -> str:
 
 def _job(uid: str) -> str:
     return f"/v1/jobs/{quote(uid, safe='')}"
+
+
+def _node(name: str) -> str:
+    return f"/v1/nodes/{quote(name, safe='')}"
 
 
 def _dump(body: BaseModel) -> bytes:
