@@ -116,6 +116,11 @@ class JobReason(ConditionReason):
         "Running=True",
         "The data workers kept failing: the training processes read for themselves.",
     )
+    TRAINING_STANDS_STILL = (
+        "TrainingStandsStill",
+        "Running=True",
+        "A process takes no more steps; the message says which, and where it is.",
+    )
     WAITING_FOR_WORKERS = (
         "WaitingForWorkers",
         "Running=False",

@@ -30,6 +30,8 @@ MAX_PROCESSES: Final = 64
 """Training processes of one pod that its agent reports."""
 MAX_GPUS: Final = 64
 """Devices of one pod that its agent reports, MIG slices counted one by one."""
+MAX_FRAMES: Final = 64
+"""Calls of a stack that are reported, the innermost ones."""
 MAX_RANKS: Final = 1024
 """Processes that an agent starts as ranks of one world."""
 
@@ -282,6 +284,25 @@ class TrainingProcess(Message):
     widest_rank: Count = 0  # and as which rank
 
 
+class CallFrame(Message):
+    """One call of a stack."""
+
+    path: Annotated[str, Field(max_length=1024)]
+    line: Count = 0
+    function: Annotated[str, Field(max_length=256)]
+
+
+class ProcessLook(Message):
+    """One process at one moment: what the trainer is to know of one that takes no more steps."""
+
+    pid: Count
+    state: Annotated[str, Field(max_length=1)]
+    """As Linux has it: R, S, D, T, t or Z."""
+    cpu_seconds: Seconds
+    frames: Annotated[tuple[CallFrame, ...], Field(max_length=MAX_FRAMES)] = ()
+    """Of its main thread, the innermost first; none: its stack could not be read."""
+
+
 class AgentReport(Message):
     """The state of one agent and of the training process that it looks after."""
 
@@ -308,12 +329,20 @@ class AgentReport(Message):
         tuple[Count, ...], Field(max_length=MAX_PROCESSES, exclude_if=_unsaid)
     ] = ()
     """Process ids that had a session of this rank open at the same time."""
+    looks: Annotated[bool, Field(exclude_if=_unsaid)] = False
+    """Whether it can look at its processes' stacks."""
+    look: Annotated[Count, Field(exclude_if=_unsaid)] = 0
+    """The look that was asked for last, and `shown` answers; 0: none."""
+    shown: Annotated[
+        tuple[ProcessLook, ...], Field(max_length=MAX_PROCESSES, exclude_if=_unsaid)
+    ] = ()
 
     def for_release_before(self) -> AgentReport:
         """The same for a trainer of the release before, which refuses fields it does not know."""
         usage = None if self.usage is None else self.usage.model_copy(update={"gpus": ()})
         unsaid = {"life": "", "launched": 0, "processes": None, "duplicates": (), "usage": usage}
-        return self.model_copy(update=unsaid)
+        looks = {"looks": False, "look": 0, "shown": ()}
+        return self.model_copy(update=unsaid | looks)
 
 
 class AgentReply(Message):
@@ -326,6 +355,8 @@ class AgentReply(Message):
     """Why the job cannot go on like this: end the program."""
     undecided: Annotated[bool, Field(exclude_if=_unsaid)] = False
     """To the last report: stay, and ask again."""
+    look: Annotated[Count, Field(exclude_if=_unsaid)] = 0
+    """Look at the stacks of the processes, once for each number; to agents that can. 0: do not."""
 
 
 class LeaseRequest(Message):

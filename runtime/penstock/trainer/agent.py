@@ -35,6 +35,7 @@ from penstock.job.protocol import (
     HEADERS,
     AgentReply,
     AgentReport,
+    ProcessLook,
     ProcessState,
     ProtocolError,
     Usage,
@@ -59,6 +60,7 @@ from penstock.trainer.launch.launched_program import LaunchedProgram
 from penstock.trainer.launch.program import Program, SingleProgram
 from penstock.trainer.process_meter import ProcessMeter
 from penstock.trainer.processes import Processes
+from penstock.trainer.standstill.stacks import FOLDER, Stacks
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +94,9 @@ class Agent:
         self._refusal = ""
         self._life = secrets.token_hex(8)
         self._processes = Processes()
+        self._stacks = Stacks()
+        self._look = 0
+        self._shown: tuple[ProcessLook, ...] = ()
         self._told_away = False
         self._old_trainer = False  # it is of the release before
         self._program: Program | None = None
@@ -128,6 +133,7 @@ class Agent:
         if self._processes.name:
             loop.remove_reader(self._processes.fileno())
         self._processes.close()
+        self._stacks.close()
         if self._refusal:
             logger.error("%s", self._refusal)
             return REFUSED
@@ -173,6 +179,7 @@ class Agent:
             child[names.TRAINER_ADDRESS] = self._trainer
         if self._processes.name:
             child[training_evidence.SOCKET] = self._processes.name
+            child[FOLDER] = self._stacks.folder
         return child
 
     def _interrupt(self) -> None:
@@ -205,8 +212,20 @@ class Agent:
             await program.begun()
             async with self._client() as client:
                 while True:
-                    await self._send(client, ProcessState.RUNNING, None, meter.read())
+                    reply = await self._send(client, ProcessState.RUNNING, None, meter.read())
+                    if reply is not None and reply.look and reply.look != self._look:
+                        await self._look_at_processes(reply.look)
+                        continue
+                    self._shown = ()
+                    if reply is not None and not reply.look:
+                        self._stacks.moved_on()
                     await asyncio.sleep(REPORT_SECONDS)
+
+    async def _look_at_processes(self, look: int) -> None:
+        """Answered with the next report, at once."""
+        known = self._processes.read() or ()
+        self._shown = await self._stacks.look([process.pid for process in known])
+        self._look = look
 
     async def _last_report(self, code: int) -> None:
         """Say how it ended; and stay where that is not for the program alone to say."""
@@ -259,6 +278,9 @@ class Agent:
             launched=self._ranks,
             processes=self._processes.read(gone_too=state is ProcessState.EXITED),
             duplicates=self._processes.duplicates,
+            looks=bool(self._processes.name),
+            look=self._look,
+            shown=self._shown,
         )
         try:
             response = await self._post(client, report)

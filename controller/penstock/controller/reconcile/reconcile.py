@@ -297,7 +297,8 @@ def _set_progress(
         set_scaling(conditions, spec, target, context.plans, context.refusals)
         return
     local = own_scales.input_runs_locally(scales, target)
-    set_running(conditions, spec, target, context.plans, input_is_local=local)
+    problems = context.job.status.problems
+    set_running(conditions, spec, target, context.plans, problems=problems, input_is_local=local)
     set_scaling(conditions, spec, target, context.plans, context.refusals)
 
 

@@ -46,6 +46,7 @@ def set_running(
     target: Target,
     plans: Mapping[str, RolePlan],
     *,
+    problems: Sequence[Problem],
     input_is_local: bool,
 ) -> None:
     """Running is True while at least minReplicas workers are Ready or have succeeded."""
@@ -60,6 +61,8 @@ def set_running(
     text = f"{there} of {replicas} workers are ready; at least {enough} are needed"
     if there < enough:
         conditions.set(JobCondition.RUNNING, False, JobReason.WAITING_FOR_WORKERS, text)
+    elif still := [one for one in problems if one.reason is JobReason.TRAINING_STANDS_STILL]:
+        conditions.set(JobCondition.RUNNING, True, still[0].reason, still[0].message)
     elif input_is_local:
         text += "; data workers kept failing, so the input pipeline runs in the workers"
         conditions.set(JobCondition.RUNNING, True, JobReason.INPUT_RUNS_LOCALLY, text)

@@ -152,6 +152,25 @@ def _read_through_cache() -> None:
         sys.stderr.write(f"penstock: PENSTOCK_CACHE_SOCKET has no effect here: {error}\n")
 
 
+def _let_stacks_be_read(folder: str) -> None:
+    import faulthandler
+    import fcntl
+
+    try:
+        path = os.path.join(folder, str(os.getpid()))
+        low = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            # High, so that a program that closes what it does not know has no other file there.
+            high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 700)
+        finally:
+            os.close(low)
+        faulthandler.register(43, file=high, all_threads=True)  # see trainer.standstill.stacks
+    except (OSError, ValueError, RuntimeError, AttributeError):
+        return  # then it has none
+
+
+if os.environ.get("PENSTOCK_STACKS"):
+    _let_stacks_be_read(os.environ["PENSTOCK_STACKS"])
 if os.environ.get("PENSTOCK_CACHE_SOCKET"):
     _read_through_cache()
 if _WATCHED:

@@ -126,6 +126,7 @@ def _advance(turn: StepContext) -> None:
     state.copies.look(now)
     if state.data is None and (warning := state.copies.listen(now)):
         turn.say(logging.WARNING, warning)
+    state.standstills.advance(now, forms_group=state.forms_group)
     state.write_problems.forget(now)
     sessions.advance(turn)
     if state.servers.active:

@@ -20,6 +20,7 @@ def record_agent(turn: StepContext, report: AgentReport) -> None:
         return
     ended = report.state is ProcessState.EXITED
     _watch_copies(state, report, now)
+    state.standstills.hear(report, now)
     if ended:
         state.rendezvous.mark_ended(report.rank, report.incarnation)
     if state.ledger is not None and state.holders.active:
@@ -37,6 +38,7 @@ def record_pods(turn: StepContext, pods: PodsKnown) -> None:
     state.rendezvous.expect(pods.expected)
     state.agents.running_pods = pods.running
     for rank, incarnation in pods.ended:
+        state.standstills.forget(rank, incarnation)
         state.rendezvous.mark_ended(rank, incarnation)
         state.servers.end_worker(rank, incarnation)
     state.servers.take_in(ServerPodsKnown(pods.servers, pods.ended_servers), turn.now)
@@ -55,6 +57,7 @@ def answer_agent(state: State, report: AgentReport, now: float) -> AgentReply:
         hung_seconds=hung.get(report.rank),
         refused=f"{refusal.reason}: {refusal.message}" if refusal and shown else "",
         undecided=refusal is not None and not shown,
+        look=state.standstills.look if report.looks else 0,
     )
 
 

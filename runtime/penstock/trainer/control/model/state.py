@@ -24,6 +24,7 @@ from penstock.trainer.control.model.rendezvous import Rendezvous
 from penstock.trainer.control.model.shares import StepShares
 from penstock.trainer.control.model.silent_copies import SilentCopies
 from penstock.trainer.control.model.summary import Progress
+from penstock.trainer.control.model.standstills import Standstills
 from penstock.trainer.control.model.write_problems import WriteProblems
 
 
@@ -43,6 +44,7 @@ class State:
     problems: Problems
     write_problems: WriteProblems
     copies: SilentCopies
+    standstills: Standstills
     agents: AgentRegistry = field(default_factory=AgentRegistry)
     shares: StepShares = field(default_factory=StepShares)
     progress: Progress = field(default_factory=Progress)
@@ -72,6 +74,7 @@ class State:
             servers=ServerCoordinator(identity, fence_floor),
             problems=problems,
             write_problems=WriteProblems(problems),
+            standstills=Standstills(problems),
             copies=SilentCopies(problems, settings.job, independent=facts.independent),
         )
 
@@ -84,6 +87,11 @@ class State:
         if group is None or self.ledger is None or self.order is None:
             return None
         return GroupLeases(self.ledger, self.order, group)
+
+    @property
+    def forms_group(self) -> bool:
+        """Whether processes that would train together wait until they may."""
+        return bool(self.rendezvous.members.present) and not self.rendezvous.training
 
     @property
     def lease_stop_step(self) -> int:

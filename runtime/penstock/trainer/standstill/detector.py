@@ -1,0 +1,227 @@
+"""Which processes of a job stand still, and since when; pure.
+
+Every training process says when it took its last step (`TrainingProcess.idle`), unmodified programs
+too, so that nothing of this depends on how a program trains. Usual is the longest pause that a
+process had between two of its last steps: evaluations, checkpoints and compilations that came
+before are part of it. A process that has paused for longer, by `GRACE_SECONDS` or a quarter, is
+*suspected*; all agents are then asked for `LOOKS` looks at their processes' stacks, a second apart.
+What they show decides:
+
+- a process that was elsewhere in each look works, at an evaluation say: nothing is said, and it is
+  looked at again after `AGAIN_SECONDS`;
+- those that only wait for other processes are not the cause, unless all of them do.
+
+Guarantees: nothing is said of a process before it was looked at; what was said is taken back with
+the next step of the process, or with its end; nobody is asked for anything while training goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.trainer.standstill.stack import Frame, Kind, Look, kind_of, moves_on, place_of
+
+GRACE_SECONDS: Final = 5.0
+"""Beyond the usual pause; a quarter of that where it is more."""
+FIRST_SECONDS: Final = 120.0
+"""The least patience with a process of which few steps are known: the first ones compile."""
+KNOWN_STEPS: Final = 5
+REMEMBERED: Final = 256
+"""Pauses of a process that are remembered."""
+LOOKS: Final = 3
+LOOK_SECONDS: Final = 1.2
+"""Between two looks: agents report once a second."""
+ANSWER_SECONDS: Final = 3.0
+"""What agents have to answer one; of a process that is not shown by then nothing is known."""
+AGAIN_SECONDS: Final = 30.0
+SILENT_SECONDS: Final = 4.0
+"""An agent that has not been heard of for so long says nothing of its processes' steps."""
+MAX_PROCESSES: Final = 16384
+"""Of a job; more are not watched."""
+
+Key = tuple[int, int]
+"""Rank of the pod, and process id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one process says: seconds since its last step, and of how many it is one."""
+
+    idle: float
+    world_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One process that stands still, and why the others wait for it.
+
+    Attributes:
+        rank: of its pod.
+        pid: its number.
+        idle: seconds since its last step, when it was looked at.
+        usual: the longest pause that it had before.
+        kind: what holds it up.
+        place: where.
+    """
+
+    rank: int
+    pid: int
+    idle: float
+    usual: float
+    kind: Kind
+    place: Frame | None
+
+    def __str__(self) -> str:
+        where = f": {self.place}" if self.place is not None else ""
+        return (
+            f"process {self.pid} has taken no step for {self.idle:.0f} s (at most "
+            f"{self.usual:.0f} s before): {self.kind}{where}"
+        )
+
+
+@dataclass(slots=True)
+class _Process:
+    heard: Heard
+    at: float
+    pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    @property
+    def last_step(self) -> float:
+        return self.at - self.heard.idle
+
+    @property
+    def usual(self) -> float:
+        return max(self.pauses, default=0.0)
+
+    @property
+    def patience(self) -> float:
+        known = self.usual + max(GRACE_SECONDS, self.usual / 4)
+        return known if len(self.pauses) >= KNOWN_STEPS else max(known, FIRST_SECONDS)
+
+
+class Detector:
+    """Of one job."""
+
+    def __init__(self) -> None:
+        self.look = 0
+        """Which look is asked for, over all time; 0: none."""
+        self.standing: tuple[Standing, ...] = ()
+        """Who holds the job up now."""
+        self._processes: dict[Key, _Process] = {}
+        self._number = 0
+        self._looks: list[dict[Key, Look]] = []
+        self._began: list[float] = []
+        self._not_before = float("-inf")
+
+    def hear(self, rank: int, processes: Mapping[int, Heard], now: float) -> None:
+        """A pod's agent says of its processes, all of them; those it leaves out are gone."""
+        for key in [key for key in self._processes if key[0] == rank and key[1] not in processes]:
+            self._end(key)
+        for pid, heard in processes.items():
+            known = self._processes.get((rank, pid))
+            if known is None:
+                if len(self._processes) < MAX_PROCESSES:
+                    self._processes[rank, pid] = _Process(heard, now)
+                continue
+            before = known.last_step
+            known.heard, known.at = heard, now
+            if (pause := known.last_step - before) > 0.5:  # clocks are read at different moments
+                known.pauses.append(pause)
+                self._stepped((rank, pid))
+
+    def forget(self, rank: int) -> None:
+        """A pod is gone."""
+        self.hear(rank, {}, float("-inf"))
+
+    def show(self, rank: int, look: int, shown: Mapping[int, Look]) -> None:
+        """An agent answers a look; what comes late is of no use."""
+        if look == self.look and self._looks:
+            self._looks[-1].update(((rank, pid), one) for pid, one in shown.items())
+
+    def advance(self, now: float) -> None:
+        """Let time pass."""
+        if self.look:
+            asked = now - self._began[-1]
+            missing = any(key not in self._looks[-1] for key in self._suspected(now))
+            if asked < LOOK_SECONDS or (missing and asked < ANSWER_SECONDS):
+                return
+            if len(self._looks) < LOOKS:
+                self._ask(now)
+                return
+            self._decide(now)
+        elif not self.standing and now >= self._not_before and self._suspected(now):
+            self._ask(now)
+
+    def _suspected(self, now: float) -> list[Key]:
+        return [
+            key
+            for key, one in self._processes.items()
+            if now - one.last_step > one.patience and now - one.at <= SILENT_SECONDS
+        ]
+
+    def _ask(self, now: float) -> None:
+        self._number += 1
+        self.look = self._number
+        self._looks.append({})
+        self._began.append(now)
+
+    def _decide(self, now: float) -> None:
+        seconds = self._began[-1] - self._began[0]
+        looks = {
+            key: [one[key] for one in self._looks if key in one] for key in self._suspected(now)
+        }
+        still = {key: each for key, each in looks.items() if not moves_on(each)}
+        kinds = {
+            key: kind_of(each, seconds, self._processes[key].heard.world_size)
+            for key, each in still.items()
+        }
+        places = {key: place_of(each[-1].frames) if each else None for key, each in still.items()}
+        causes = causes_of(kinds, places)
+        if len(still) < len(looks) and all(kinds[key] is Kind.COLLECTIVE for key in causes):
+            causes = []  # they wait for one that works
+        self.standing = tuple(
+            Standing(
+                rank=key[0],
+                pid=key[1],
+                idle=now - self._processes[key].last_step,
+                usual=self._processes[key].usual,
+                kind=kinds[key],
+                place=places[key],
+            )
+            for key in sorted(causes)
+        )
+        self._rest()
+        if not self.standing:
+            self._not_before = now + AGAIN_SECONDS
+
+    def _rest(self) -> None:
+        self.look, self._looks, self._began = 0, [], []
+
+    def _stepped(self, key: Key) -> None:
+        self.standing = tuple(one for one in self.standing if (one.rank, one.pid) != key)
+
+    def _end(self, key: Key) -> None:
+        del self._processes[key]
+        self._stepped(key)
+
+
+def causes_of(kinds: Mapping[Key, Kind], places: Mapping[Key, Frame | None]) -> Sequence[Key]:
+    """Those that the others wait for; all of them, where none differs.
+
+    Who waits for other processes is no cause if anybody does not. Where nobody is seen to wait
+    (a device's own collectives are waited for by computing), most are in one place, and those that
+    are elsewhere are the cause.
+    """
+    found = [key for key, kind in kinds.items() if kind is not Kind.COLLECTIVE]
+    if not found:
+        return list(kinds)
+    if len(found) < len(kinds) or len(found) < 3:
+        return found
+    at = {key: (kinds[key], str(places[key])) for key in found}
+    place, many = Counter(at.values()).most_common(1)[0]
+    return (
+        [key for key in found if at[key] != place] if len(found) / 2 < many < len(found) else found
+    )

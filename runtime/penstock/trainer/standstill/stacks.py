@@ -1,0 +1,133 @@
+"""The agent's look at the stacks of its pod's processes, without any right that they lack.
+
+`penstock.data.hook` has each Python process of the program register `faulthandler` for `SIGNAL`,
+writing to a file that is named after the process (`FOLDER`). A signal is sent to a process only
+while it has a handler for it (`/proc/PID/status`): one that has become another program since would
+be ended by it. A stopped process writes nothing, and is known by its state. Files are bounded, and
+go with their processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from penstock.job.protocol import MAX_PROCESSES, CallFrame, ProcessLook
+from penstock.trainer.standstill.stack import main_thread
+
+logger = logging.getLogger(__name__)
+
+FOLDER: Final = "PENSTOCK_STACKS"
+"""Name of the folder, in the program's environment; `penstock.data.hook` has the same."""
+SIGNAL: Final = 43
+"""A real-time signal that nothing is known to use."""
+WRITES_SECONDS: Final = 0.6
+"""What a process gets to write its stack."""
+_POLL_SECONDS: Final = 0.02
+_MOST_BYTES: Final = 1 << 20
+_SHOWN_BYTES: Final = 16384
+_PATH, _NAME = 1024, 256
+
+
+class Stacks:
+    """Of the processes of one pod; close it at the end."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="penstock-stacks-")
+        self._told: set[int] = set()
+
+    @property
+    def folder(self) -> str:
+        """For the program's environment."""
+        return self._folder.name
+
+    async def look(self, pids: Collection[int]) -> tuple[ProcessLook, ...]:
+        """Look at these processes, those that live; none waits for another."""
+        chosen = sorted(pids)[:MAX_PROCESSES]
+        begun = {pid: self._ask(pid) for pid in chosen}
+        deadline = asyncio.get_running_loop().time() + WRITES_SECONDS
+        written = {pid: "" for pid in chosen}
+        while asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+            before, written = written, {pid: self._read(pid, begun[pid]) for pid in chosen}
+            if written == before and all(
+                text for pid, text in written.items() if begun[pid] is not None
+            ):
+                break
+        self._say(written)
+        looks = (_look(pid, text) for pid, text in written.items())
+        return tuple(one for one in looks if one is not None)
+
+    def moved_on(self) -> None:
+        """Training goes on: the next standstill is another one."""
+        self._told = set()
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._folder.cleanup()
+
+    def _file(self, pid: int) -> Path:
+        return Path(self._folder.name) / str(pid)
+
+    def _ask(self, pid: int) -> int | None:
+        """Have a process write its stack; where it begins, None if it cannot be asked."""
+        try:
+            size = self._file(pid).stat().st_size
+            if size > _MOST_BYTES:
+                os.truncate(self._file(pid), 0)
+                size = 0
+            if not _handles(pid):
+                return None
+            os.kill(pid, SIGNAL)
+        except OSError:
+            return None
+        return size
+
+    def _read(self, pid: int, begun: int | None) -> str:
+        if begun is None:
+            return ""
+        with contextlib.suppress(OSError), self._file(pid).open("rb") as file:
+            file.seek(begun)
+            return file.read(_MOST_BYTES).decode(errors="replace")
+        return ""
+
+    def _say(self, written: dict[int, str]) -> None:
+        """The whole stacks stand in the pod's log, once for each standstill."""
+        for pid, text in written.items():
+            if text and pid not in self._told:
+                self._told.add(pid)
+                logger.warning("process %d takes no more steps:\n%s", pid, text[-_SHOWN_BYTES:])
+
+
+def _handles(pid: int) -> bool:
+    """Whether a process has a handler for `SIGNAL`, and not the default, which would end it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
+    return False
+
+
+def _look(pid: int, text: str) -> ProcessLook | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        times = psutil.Process(pid).cpu_times()
+    except (OSError, psutil.Error):
+        return None
+    frames = (
+        CallFrame(path=one.path[-_PATH:], line=one.line, function=one.function[:_NAME])
+        for one in main_thread(text)
+    )
+    return ProcessLook(
+        pid=pid,
+        state=stat[stat.rindex(")") + 2],
+        cpu_seconds=times.user + times.system,
+        frames=tuple(frames),
+    )

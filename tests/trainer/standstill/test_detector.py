@@ -1,0 +1,155 @@
+"""Who stands still: named once looked at, never while steps come, taken back when they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.trainer.standstill.detector import (
+    FIRST_SECONDS,
+    GRACE_SECONDS,
+    LOOK_SECONDS,
+    LOOKS,
+    Detector,
+    Heard,
+    causes_of,
+)
+from penstock.trainer.standstill.stack import Frame, Kind, Look
+
+TICK = 0.25
+LOCK = (Frame("/home/me/train.py", 7, "step"),)
+SUM = (Frame("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 1, "w"),)
+
+
+class Job:
+    """Ranks that take their steps at given times, and agents that report once a second."""
+
+    def __init__(self, ranks: int = 2) -> None:
+        self.detector = Detector()
+        self.now = 0.0
+        self.last = [0.0] * ranks
+        self.stacks: list[Callable[[], tuple[Frame, ...]]] = [lambda: SUM] * ranks
+        self.answers = [True] * ranks
+        self._answered = [0] * ranks
+
+    def run(self, seconds: float, steps: Iterable[float] = (), stuck: bool = False) -> None:
+        """``steps``: pauses between steps, which all ranks take at once."""
+        pauses = iter(steps)
+        until, due = self.now + seconds, self.now + next(pauses, float("inf"))
+        while self.now < until:
+            self.now += TICK
+            while not stuck and due <= self.now:
+                self.last = [due] * len(self.last)
+                due += next(pauses, float("inf"))
+            self._report()
+            self.detector.advance(self.now)
+
+    def _report(self) -> None:
+        look = self.detector.look
+        for rank, last in enumerate(self.last):
+            if look and self.answers[rank] and self._answered[rank] != look:
+                self._answered[rank] = look
+                shown = {1: Look("S", 0.0, self.stacks[rank]())}
+                self.detector.show(rank, look, shown)
+            if self.now % 1.0 < TICK or look:
+                self.detector.hear(rank, {1: Heard(self.now - last, len(self.last))}, self.now)
+
+    @property
+    def named(self) -> list[int]:
+        return [one.rank for one in self.detector.standing]
+
+
+def test_the_rank_that_others_wait_for_is_named_within_ten_seconds() -> None:
+    job = Job(4)
+    job.stacks[2] = lambda: LOCK
+    job.run(30, steps=[1.0] * 60)
+    job.last = [job.now] * 4
+    job.run(1.0 + 10.0, stuck=True)
+    assert job.named == [2]
+    standing = job.detector.standing[0]
+    assert (standing.kind, str(standing.place)) == (Kind.WAITS, "step (/home/me/train.py:7)")
+    job.run(5, steps=[1.0] * 5)
+    assert job.named == [], "it takes steps again"
+
+
+def test_who_is_waited_for_and_shows_nothing_is_the_cause() -> None:
+    job = Job(2)
+    job.answers[1] = False
+    job.run(30, steps=[1.0] * 30)
+    job.run(20, stuck=True)
+    assert job.named == [1]
+    assert job.detector.standing[0].kind is Kind.UNKNOWN
+
+
+def test_where_all_wait_for_each_other_all_are_named() -> None:
+    job = Job(3)
+    job.run(30, steps=[1.0] * 30)
+    job.run(12, stuck=True)
+    assert job.named == [0, 1, 2]
+
+
+def test_an_evaluation_is_no_standstill() -> None:
+    job = Job(2)
+    line = [0]
+
+    def works() -> tuple[Frame, ...]:
+        line[0] += 1
+        return (*LOCK, Frame("/home/me/train.py", line[0], "evaluate"))
+
+    job.stacks[0] = works
+    job.run(30, steps=[1.0] * 30)
+    job.run(120, stuck=True)
+    assert line[0] >= LOOKS and job.named == []
+
+
+def test_the_first_steps_have_time() -> None:
+    job = Job(1)
+    job.stacks[0] = lambda: LOCK
+    job.run(3, steps=[1.0] * 2)
+    job.run(FIRST_SECONDS - 10, stuck=True)
+    assert job.detector.look == 0
+    job.run(20 + LOOKS * LOOK_SECONDS, stuck=True)
+    assert job.named == [0]
+
+
+def test_a_pod_that_is_gone_stands_still_no_more() -> None:
+    job = Job(2)
+    job.stacks[1] = lambda: LOCK
+    job.run(30, steps=[1.0] * 30)
+    job.run(15, stuck=True)
+    assert job.named == [1]
+    job.detector.forget(1)
+    assert job.named == []
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(0.05, 12.0), min_size=40, max_size=80), st.integers(1, 4))
+def test_nothing_is_asked_for_while_pauses_stay_within_what_was_usual(
+    pauses: list[float], ranks: int
+) -> None:
+    known = [max(pauses)] * 6
+    job = Job(ranks)
+    job.run(sum(known) + sum(pauses), steps=[*known, *pauses, *known])
+    assert job.named == []
+    assert job.detector.look == 0
+
+
+def test_patience_is_the_usual_pause_and_a_quarter_or_some_seconds() -> None:
+    job = Job(1)
+    job.stacks[0] = lambda: LOCK
+    job.run(400, steps=[40.0] * 20)
+    job.last = [job.now]
+    job.run(40 + GRACE_SECONDS, stuck=True)
+    assert job.detector.look == 0, "a quarter of forty seconds is more"
+    job.run(10, stuck=True)
+    assert job.detector.look or job.named == [0]
+
+
+def test_of_processes_that_all_compute_those_elsewhere_are_the_cause() -> None:
+    kinds = {(rank, 1): Kind.LOOPS for rank in range(4)}
+    places = {(rank, 1): Frame("train.py", 30, "item") for rank in range(4)}
+    places[3, 1] = Frame("train.py", 12, "spin")
+    assert causes_of(kinds, places) == [(3, 1)]
+    assert len(causes_of(kinds, {**places, (3, 1): places[0, 1]})) == 4

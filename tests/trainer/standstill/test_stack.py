@@ -1,0 +1,90 @@
+"""What a stack says: read as faulthandler writes it, told apart by where it waits."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.trainer.standstill.stack import (
+    Frame,
+    Kind,
+    Look,
+    kind_of,
+    main_thread,
+    moves_on,
+    place_of,
+)
+
+SITE = "/venv/lib/python3.11/site-packages/"
+TRAIN = Frame("/home/me/train.py", 40, "main")
+
+
+def frames(*paths: str) -> tuple[Frame, ...]:
+    return tuple(TRAIN if path == "train.py" else Frame(SITE + path, 10, "call") for path in paths)
+
+
+def test_the_main_thread_is_found_among_others(tmp_path: Path) -> None:
+    release = threading.Event()
+    other = threading.Thread(target=release.wait)
+    other.start()
+    file = os.open(tmp_path / "stack", os.O_RDWR | os.O_CREAT)
+    try:
+        faulthandler.dump_traceback(file, all_threads=True)
+    finally:
+        release.set()
+        other.join()
+        os.close(file)
+    innermost = main_thread((tmp_path / "stack").read_text())[0]
+    assert innermost.function == "test_the_main_thread_is_found_among_others"
+    assert innermost.path == __file__
+
+
+@pytest.mark.parametrize(
+    ("stack", "cpu_seconds", "kind"),
+    [
+        (frames("torch/distributed/distributed_c10d.py", "train.py"), 0.0, Kind.COLLECTIVE),
+        (frames("torch/autograd/graph.py", "torch/_tensor.py", "train.py"), 0.0, Kind.COLLECTIVE),
+        (frames("torch/autograd/graph.py", "torch/_tensor.py", "train.py"), 2.0, Kind.LOOPS),
+        (frames("torch/serialization.py", "train.py"), 0.0, Kind.CHECKPOINT),
+        (frames("torch/utils/data/dataloader.py", "train.py"), 0.0, Kind.DATA),
+        (frames("train.py"), 0.0, Kind.WAITS),
+        (frames("train.py"), 2.0, Kind.LOOPS),
+        ((), 0.0, Kind.UNKNOWN),
+    ],
+)
+def test_kinds(stack: tuple[Frame, ...], cpu_seconds: float, kind: Kind) -> None:
+    looks = [Look("S", 5.0, stack), Look("S", 5.0 + cpu_seconds, stack)]
+    assert kind_of(looks, 2.0, 2) is kind
+
+
+def test_a_lock_within_a_wrapped_model_is_no_collective() -> None:
+    stack = (
+        Frame("/home/me/model.py", 3, "forward"),
+        *frames("torch/nn/modules/module.py", "torch/nn/parallel/distributed.py", "train.py"),
+    )
+    assert kind_of([Look("S", 1.0, stack)], 2.0, 2) is Kind.WAITS
+    assert str(place_of(stack)) == "forward (/home/me/model.py:3)"
+
+
+def test_a_dataset_that_waits_is_named_within_the_loader() -> None:
+    stack = (Frame("/home/me/data.py", 9, "__getitem__"), *frames("torch/utils/data/_utils/x.py"))
+    assert kind_of([Look("S", 1.0, stack)], 2.0, 1) is Kind.DATA
+    assert str(place_of(stack)) == "__getitem__ (/home/me/data.py:9)"
+
+
+def test_a_stopped_process_needs_no_stack() -> None:
+    assert kind_of([Look("T", 1.0)], 2.0, 2) is Kind.STOPPED
+
+
+def test_who_is_elsewhere_each_time_moves_on_and_a_loop_does_not() -> None:
+    def look(line: int, outer: int) -> Look:
+        path = TRAIN.path
+        return Look("R", 0.0, (Frame(path, line, "spin"), Frame(path, outer, "main")))
+
+    assert moves_on([look(1, 5), look(1, 6), look(1, 7)])
+    assert not moves_on([look(1, 5), look(2, 5), look(3, 5)])
+    assert not moves_on([look(1, 5)])
