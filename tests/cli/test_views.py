@@ -311,6 +311,27 @@ def test_a_job_is_described_with_its_input_and_the_schedulers_decisions() -> Non
     assert "6 data workers at once" in shown
 
 
+def test_a_job_is_described_with_what_has_left_its_steps() -> None:
+    on = {
+        "name": "the loader of Images",
+        "source": "worker-0",
+        "state": "On",
+        "prefix": "2 calls move (Tensor.float, Sequential)",
+        "prefixPercent": 61,
+        "crossingBytes": 16384,
+        "movedPercent": 88,
+    }
+    kept = {"name": "encode", "source": "worker-1", "state": "FellBack", "movedPercent": 0}
+    known = job("mine")
+    known["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "namespace": "team"}
+    known["status"] = {"input": {"partition": [on, {**kept, "why": "encode has hooks"}]}}
+    shown = drawn(description(known, [], [], [], None, 1005.0))
+    assert "On, 88 % of its steps moved" in shown
+    assert "2 calls move (Tensor.float, Sequential); 61 %" in shown
+    assert "16 KiB" in shown
+    assert "worker-1: encode has hooks" in shown
+
+
 def test_a_job_is_described_with_its_share_group() -> None:
     def member(name: str, group: str = "sweep", status: Any = None) -> dict[str, Any]:
         made = job(name)

@@ -6,9 +6,11 @@ import msgpack
 import pytest
 
 from penstock.data.dispatcher import FORGET_SECONDS, Dispatcher, DispatcherFullError
+from penstock.data.partition.proof import Phase
 from penstock.data.protocol import (
     ConsumerEntry,
     ConsumerReport,
+    PartitionNote,
     ProtocolError,
     QueueState,
     WorkerReport,
@@ -130,3 +132,26 @@ def test_the_waiting_is_known_by_the_rank_of_the_pod_and_batches_by_who_took_mos
     books.consumer(consumer("new", rank=2), 0.0)
     assert books.wait_shares(0.0) == {0: 0.6, 1: 0.1}
     assert books.batches_taken(0.0) == 9
+
+
+def test_what_has_left_the_steps_is_known_until_a_successor_says_otherwise() -> None:
+    books = Dispatcher("one")
+    note = PartitionNote(name="the loader", state=Phase.ON, steps=4, moved=2)
+    first, other = consumer("c", partition=(note,)), consumer("d", rank=1, partition=(note,))
+    for one in (first, other):
+        books.consumer(one, 0.0)
+    assert books.partition(1.0) == [first, other]
+    books.consumer(other.model_copy(update={"closed": True}), 2.0)
+    assert books.partition(2.0) == [first]
+    late = 2.0 + 2 * FORGET_SECONDS
+    assert {one.name for one in books.partition(late)} == {"c", "d"}, "nobody is left: the last"
+    again = consumer("e", partition=(note,))
+    books.consumer(again, late)
+    assert books.partition(late) == [again]
+    books.consumer(again.model_copy(update={"closed": True}), late)
+    books.consumer(consumer("f"), late)
+    assert [one.name for one in books.partition(late)] == ["d"], "this one moves nothing"
+
+
+def test_a_report_says_nothing_of_steps_of_which_nothing_is_asked() -> None:
+    assert b"partition" not in encode(consumer("c")), "the release before refuses what is new"

@@ -2,17 +2,21 @@
 
 With real data workers and a real training, whose losses are compared with those of the same program
 alone, bit by bit. The stage with an accelerator runs on the CPU: what is asked for is an extended
-resource, as a cluster counts it.
+resource, as a cluster counts it. And a job whose program knows nothing of Penstock: its status
+tells what has left its steps.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.local.control_plane.components import penstock
 from tests.e2e.control_plane import ControlPlane, Json, job_manifest, needs_kubectl, script
 from tests.e2e.scheduled import (
     GPU,
@@ -26,6 +30,7 @@ from tests.e2e.scheduled import (
     scales,
     undisturbed,
 )
+from tests.patience import patient
 
 pytestmark = [needs_kubectl, pytest.mark.e2e, pytest.mark.slow]
 
@@ -155,3 +160,71 @@ def test_a_killed_stage_worker_and_a_gpu_pod_in_the_place_of_the_next_change_no_
         assert (
             told == [line for line in wanted.splitlines() if line.startswith("epoch ")][: len(told)]
         )
+
+
+FROZEN = textwrap.dedent(
+    """
+    import os
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    class Pictures(Dataset):
+        def __len__(self):
+            return 128
+        def __getitem__(self, index):
+            generator = torch.Generator().manual_seed(index)
+            return torch.rand(3, 32, 32, generator=generator), index % 3
+
+    torch.set_num_threads(1)
+    encoder = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.Flatten())
+    encoder.eval().requires_grad_(False)
+    head = nn.Linear(32 * 28 * 28, 3)
+    loader = DataLoader(Pictures(), batch_size=8, num_workers=1)
+    while not os.path.exists(os.environ["ENOUGH"]):
+        for pixels, labels in loader:
+            with torch.no_grad():
+                hidden = encoder(pixels * 2 - 1)
+            loss = nn.functional.cross_entropy(head(hidden), labels)
+            head.zero_grad()
+            loss.backward()
+            for one in head.parameters():
+                one.data.sub_(one.grad, alpha=0.01)
+    """
+)
+"""An ordinary program with a frozen encoder, which knows nothing of Penstock."""
+
+
+def test_the_status_says_what_has_left_the_step_and_keeps_it_when_the_job_has_ended(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    enough = tmp_path / "enough"
+    job = job_manifest("frozen", script(FROZEN), optimize="Manual", input={"partition": "Auto"})
+    [main] = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+    main["env"] = [{"name": "ENOUGH", "value": str(enough)}]
+    plane.apply(job)
+
+    def told() -> Any:
+        status = plane.get("ej", "frozen").get("status") or {}
+        [one] = (status.get("input") or {}).get("partition") or [{}]
+        return one if one.get("state") == "On" else None
+
+    said = eventually(plane, told)
+    assert (said["name"], said["source"]) == ("the loader of Pictures", "worker-0")
+    assert "Sequential" in said["prefix"]
+    assert said["crossingBytes"] == 8 * 32 * 28 * 28 * 4
+    assert "why" not in said
+    enough.touch()
+    plane.wait_for("frozen", "Succeeded")
+    assert told()["movedPercent"] > 0
+    environ = {**os.environ, "KUBECONFIG": str(plane.home.kubeconfig)}
+    described = subprocess.run(
+        penstock("describe", "frozen"),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environ,
+        timeout=patient(30),
+    )
+    assert "the loader of Pictures  On, " in described.stdout
+    plane.kubectl("delete", "ej", "frozen")

@@ -1,4 +1,4 @@
-"""The trainer's field of its job's status, written to a cluster that enforces its role and policy.
+"""The trainer's fields of its job's status, written to a cluster that enforces its role and policy.
 
 None of what may go wrong with it disturbs the trainer, and each is said once.
 """
@@ -17,7 +17,8 @@ import pytest
 from penstock.crds.conditions import JobReason
 from penstock.crds.manifests import MANIFESTS
 from penstock.crds.policy import trainer_rules
-from penstock.trainer.cluster.job_status import ProblemStatus, written
+from penstock.trainer.cluster import job_status
+from penstock.trainer.cluster.job_status import TrainerStatus, written
 from penstock.trainer.cluster.kube import ClusterAccess, KubeClient, KubeError
 from penstock.trainer.control.model.problems import Problems
 from penstock_cluster.registry.engine import EngineOptions
@@ -65,6 +66,7 @@ class Job:
         token.write_text(cluster.account_token("default", account))
         self.access = ClusterAccess(cluster.url, token, None)
         self.problems = Problems()
+        self.input: Json | None = None
 
     @property
     def status(self) -> Json:
@@ -83,7 +85,9 @@ def run(job: Job, story: Callable[[KubeClient], Awaitable[None]]) -> None:
 
     async def main() -> None:
         kube = job.client()
-        status = ProblemStatus(kube, job.uid, job.problems, retry_seconds=(0.05,))
+        status = TrainerStatus(
+            kube, job.uid, job.problems, lambda: job.input, retry_seconds=(0.05,)
+        )
         task = asyncio.create_task(status.run())
         try:
             await story(kube)
@@ -139,7 +143,7 @@ def test_other_words_for_the_same_are_not_worth_a_write_each() -> None:
             return {**await self.job(), "status": fields}
 
     async def story() -> None:
-        status = ProblemStatus(Api(), "u", problems)  # type: ignore[arg-type]  # a fake of the API
+        status = TrainerStatus(Api(), "u", problems)  # type: ignore[arg-type]  # a fake of the API
         for step in range(20):
             problems.report("worker-0", CHECKPOINTS, f"step {step}", 0.0)
             assert await status._attempt()
@@ -158,6 +162,73 @@ def test_other_words_for_the_same_are_not_worth_a_write_each() -> None:
         assert "fuller" in writes[-1][0]["message"], "nothing is left unwritten at the end"
 
     asyncio.run(story())
+
+
+def partition(state: str, moved: int) -> Json:
+    one = {"name": "the loader", "source": "worker-0", "state": state, "movedPercent": moved}
+    return {"partition": [one]}
+
+
+def test_what_is_said_of_the_input_stands_beside_the_problems(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_status, "INPUT_SECONDS", 0.0)
+    job = Job(cluster, "moves", tmp_path)
+
+    async def story(kube: KubeClient) -> None:
+        job.problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+        job.input = partition("Verifying", 0)
+        await until(lambda: job.status.get("input") == partition("Verifying", 0))
+        assert reasons(job) == ["CheckpointsNotWritten"]
+        job.input = partition("On", 1)
+        await until(lambda: job.status.get("input") == partition("On", 1))
+        job.input = partition("On", 2)
+        job.problems.clear("worker-0", CHECKPOINTS)
+        await until(lambda: not reasons(job))
+        assert job.status["input"] == partition("On", 2), "it goes with what is written anyway"
+        job.input = None
+        await until(lambda: "input" not in job.status)
+
+    run(job, story)
+
+
+def test_numbers_of_the_input_alone_are_written_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_status, "INPUT_SECONDS", 0.0)
+    writes: list[Json] = []
+
+    class Api:
+        """An API server that has one job, and keeps no field ``input`` once it is old."""
+
+        old = False
+
+        async def job(self) -> Json:
+            return {"metadata": {"uid": "u", "resourceVersion": "1"}}
+
+        async def set_job_status(self, version: str, fields: Json) -> Json:
+            writes.append(fields)
+            kept = {key: one for key, one in fields.items() if not (self.old and key == "input")}
+            return {**await self.job(), "status": kept}
+
+    async def story(api: Api) -> None:
+        told, problems = partition("On", 1), Problems()
+        status = TrainerStatus(api, "u", problems, lambda: told)  # type: ignore[arg-type]  # a fake of the API
+        for moved in range(20):
+            told = partition("On", moved)
+            assert await status._attempt()
+        assert len(writes) == 1
+        if api.old:
+            problems.report("worker-0", CHECKPOINTS, "no space", 0.0)
+            assert await status._attempt(), "nothing holds up the problems"
+            assert [one["reason"] for one in writes[-1]["problems"]] == ["CheckpointsNotWritten"]
+            return
+        told = partition("FellBack", 19)
+        assert await status._attempt()
+        assert len(writes) == 2, "another state is written at once"
+
+    asyncio.run(story(Api()))
+    writes.clear()
+    Api.old = True
+    asyncio.run(story(Api()))
 
 
 @pytest.mark.parametrize("earlier", [True, False])
@@ -298,7 +369,7 @@ def test_what_an_earlier_trainer_wrote_stays_while_nobody_could_repeat_it(
 
     async def second() -> None:
         kube = job.client()
-        status = ProblemStatus(kube, job.uid, Problems(), retry_seconds=(0.05,))
+        status = TrainerStatus(kube, job.uid, Problems(), retry_seconds=(0.05,))
         status.seen(await kube.job())
         task = asyncio.create_task(status.run(quiet_seconds=3600))
         await asyncio.sleep(0.3)

@@ -198,6 +198,8 @@ def description(
         section("Plans", timeline_table(entries, created))
     if measured is not None:
         section("Input", _input_facts(measured, now))
+    if told := ((job.get("status") or {}).get("input") or {}).get("partition"):
+        section("Partition", _partition(told))
     if sharing:
         section("Share group", _facts(sharing))
     if cost:
@@ -275,6 +277,22 @@ def _input_facts(measured: InputView, now: float) -> RenderableType:
             f"{wording.rate(decision.promised)} {each} with {decision.data_workers} data workers "
             f"({wording.rate(decision.promised_low)} to {wording.rate(decision.promised_high)})"
         )
+    return _facts(rows)
+
+
+def _partition(told: Sequence[Json]) -> RenderableType:
+    """What of the training step is made elsewhere, and what stays."""
+    rows = {}
+    for one in told:
+        said = [f"{one['state']}, {one['movedPercent']} % of its steps moved"]
+        if prefix := one.get("prefix"):
+            share, size = one.get("prefixPercent"), one.get("crossingBytes")
+            cost = "" if share is None else f"; {share} % of the step's time"
+            sent = "" if size is None else f", {wording.amount(size)} sent for each"
+            said.append(f"{prefix}{cost}{sent}")
+        if why := one.get("why"):
+            said.append(f"{one['source']}: {why}")
+        rows[one["name"]] = "\n".join(said)
     return _facts(rows)
 
 

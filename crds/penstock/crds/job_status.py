@@ -1,7 +1,8 @@
 """What an ElasticJob was last seen to be: the status that the controller writes.
 
-One field of it is the trainer's: what it sees going wrong in the pods, of which the controller
-makes conditions. Neither writes a field of the other.
+Two fields of it are the trainer's: what it sees going wrong in the pods, of which the controller
+makes conditions, and what the training processes say of their input. Neither writes a field of the
+other.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.base.fields import (
     DisplayCount,
     Flag,
     Generation,
+    Int32,
     Int64,
     Name,
     NullsAreAbsent,
@@ -104,6 +106,57 @@ class TrainerProblem(Model):
     )
 
 
+MAX_PARTITIONS: Final = 8
+"""Most loaders and declared functions in a status."""
+
+MAX_PARTITION_TEXT: Final = 512
+"""Most characters of what is said of one."""
+
+_PartitionText = Annotated[str, Field(min_length=1, max_length=MAX_PARTITION_TEXT)]
+_Percent = Annotated[Int32, Field(ge=0, le=100)]
+
+
+class PartitionStatus(Model):
+    """What of the step has left the training process, for one loader or one declared function."""
+
+    name: Name = Field(
+        description='The loader, such as "the loader of Images", or the declared function.'
+    )
+    source: Name = Field(description="Who is farthest from On, and says this, such as worker-0.")
+    state: Annotated[CamelCase, Field(max_length=32)] = Field(
+        description="Recording, Verifying, On or FellBack."
+    )
+    prefix: _PartitionText | None = Field(
+        default=None, description="What moves: the calls before the cut, or the function."
+    )
+    prefix_percent: _Percent | None = Field(
+        default=None, description="Of the step's time, as it was recorded, that the prefix takes."
+    )
+    crossing_bytes: Annotated[Int64, Field(ge=0, le=EXACT_INT_MAX)] | None = Field(
+        default=None, description="That cross the cut in each step, beside the batch."
+    )
+    moved_percent: _Percent = Field(
+        description="Of the steps so far, or calls of the function, that used what was made"
+        " elsewhere, in all training processes."
+    )
+    why: _PartitionText | None = Field(
+        default=None, description="Why it stays in the training process, where it does."
+    )
+
+
+class InputStatus(Model):
+    """What the training processes say of their input."""
+
+    partition: (
+        Annotated[list[PartitionStatus], Field(max_length=MAX_PARTITIONS), UniqueItems("name")]
+        | None
+    ) = Field(
+        default=None,
+        description="What of the training step data workers and loader workers do, where anything"
+        " is declared or spec.input.partition is Auto.",
+    )
+
+
 _RanksOfRole = Annotated[
     ByRank[Annotated[RankStatus, Field(description="One rank.")]], NullsAreAbsent
 ]
@@ -158,6 +211,11 @@ class ElasticJobStatus(Model):
         default=None,
         description="What the trainer sees going wrong, one for each reason; written by the"
         " trainer, and by it alone.",
+    )
+    input: InputStatus | None = Field(
+        default=None,
+        description="What the training processes say of their input; written by the trainer, and"
+        " by it alone.",
     )
     plan: AppliedPlan | None = Field(
         default=None,

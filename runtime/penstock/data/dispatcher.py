@@ -111,6 +111,7 @@ class Dispatcher:
         self.expected_workers = 0  # that are there, or soon will be
         self._options = options
         self._damage: OrderedDict[str, ConsumerReport] = OrderedDict()
+        self._partition: dict[int, dict[str, ConsumerReport]] = {}  # by rank and name
         self._last_rate = 0.0  # of whoever was the last to say goodbye
         self._taken = 0  # batches, by whoever has taken most when somebody last reported
         self._consumers: dict[str, _Seen] = {}
@@ -133,6 +134,8 @@ class Dispatcher:
             self._damage[report.name] = report
             while len(self._damage) > MAX_CONSUMERS:
                 self._damage.popitem(last=False)
+        if report.partition or report.rank in self._partition:
+            self._note_partition(report)
         workers = len(self._workers.keys() | self._guests.keys())
         return ConsumerReply(
             dispatcher=self._identity,
@@ -284,6 +287,23 @@ class Dispatcher:
             samples_left_out=sum(one.left_out for one in reports),
             newest_left_out=[text for one in reports for text in one.newest_left_out][-8:],
         )
+
+    def partition(self, now: float) -> list[ConsumerReport]:
+        """Reports that say what of the steps is made elsewhere.
+
+        Of those who take batches now; if none of them says so, of the last of each worker.
+        """
+        current = [one for one in self.consumers(now) if one.partition]
+        return current or [one for told in self._partition.values() for one in told.values()]
+
+    def _note_partition(self, report: ConsumerReport) -> None:
+        """Keep it for when nobody is left to say so; whoever is gone gives way to its successor."""
+        told = self._partition.pop(report.rank, {})
+        told = {name: one for name, one in told.items() if name in self._consumers}
+        if report.partition:
+            told[report.name] = report
+        if told:
+            self._partition[report.rank] = told
 
     def _note(
         self,

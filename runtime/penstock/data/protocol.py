@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import Annotated, Final, TypeVar
 
 import msgpack
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from penstock.base.enums import (
     CacheForm,
@@ -21,6 +28,7 @@ from penstock.base.enums import (
     ShareJoin,
     ShareOrder,
 )
+from penstock.data.partition.proof import Phase
 
 DATA_PROTOCOL_VERSION: Final = 1
 CONSUMER_PATH: Final = "/v1/data/consumer"
@@ -177,6 +185,39 @@ def _nothing(value: object) -> bool:
 Positions = Annotated[tuple[SharedPosition, ...], Field(max_length=64, exclude_if=_nothing)]
 
 
+MAX_PARTITION_NOTES: Final = 8
+MAX_PARTITION_NAME: Final = 180
+"""Less than a name may have: a number may come behind it."""
+MAX_PARTITION_TEXT: Final = 500
+
+
+class PartitionNote(Message):
+    """What of a training process's steps is made elsewhere, for a loader or a declared function.
+
+    ``prefix``: what moves, which takes ``prefix_percent`` of a step as recorded; ``why``: it stays.
+    ``moved``: steps, or calls of the function, of these ``steps`` that used what came.
+    """
+
+    name: Name
+    state: Phase
+    prefix: Annotated[str, Field(max_length=MAX_PARTITION_TEXT)] = ""
+    prefix_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    crossing_bytes: Annotated[int, Field(ge=0, lt=1 << 53)] | None = None
+    steps: Count = 0
+    moved: Count = 0
+    why: Annotated[str, Field(max_length=MAX_PARTITION_TEXT)] = ""
+
+    @field_validator("name", "prefix", "why", mode="before")
+    @classmethod
+    def _fit(cls, text: object, info: ValidationInfo) -> object:
+        """Texts are of the program: they are cut to their bounds, and can be sent."""
+        most = MAX_PARTITION_NAME if info.field_name == "name" else MAX_PARTITION_TEXT
+        if not isinstance(text, str):
+            return text
+        fits = text[:most].encode(errors="replace").decode()
+        return fits or "unnamed" if info.field_name == "name" else fits
+
+
 class ConsumerReport(Message):
     """One training process that takes batches."""
 
@@ -200,6 +241,9 @@ class ConsumerReport(Message):
     closed: bool = False
     share_group: Annotated[str | None, Field(max_length=40, exclude_if=_absent)] = None
     lag_tiles: Annotated[int | None, Field(ge=0, lt=1 << 62, exclude_if=_absent)] = None
+    partition: Annotated[
+        tuple[PartitionNote, ...], Field(max_length=MAX_PARTITION_NOTES, exclude_if=_nothing)
+    ] = ()
 
 
 class ConsumerReply(Message):

@@ -41,6 +41,8 @@ class Reporter:
         self._signer = CallSigner(token)
         self._connection: http.client.HTTPConnection | None = None
         self._told = ""
+        self.refused = False
+        """The last report was answered, but not taken."""
 
     def report(self, path: str, message: Message, reply: type[Reply]) -> Reply | None:
         """Report; None when it was not answered, which is said once in the log.
@@ -48,6 +50,7 @@ class Reporter:
         Raises:
             ProtocolError: the answer is unreadable.
         """
+        self.refused = False
         try:
             if self._connection is None:
                 host, port = split_address(self.address)
@@ -65,6 +68,7 @@ class Reporter:
             self._say(f"gave an answer (status {status}) without proof that it is of this job")
             return None
         if status != 200:
+            self.refused = True
             self.close()
             self._say(f"refused a report: {body.decode(errors='replace')[:500]}")
             return None

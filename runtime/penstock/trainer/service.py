@@ -40,8 +40,9 @@ from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnow
 from penstock.parameter_server.control.events import ServersExpected
 from penstock.trainer.brain.brain_connection import SHORT, BrainConnection
 from penstock.trainer.cluster.input_options import input_options_of
+from penstock.trainer.cluster.input_status import input_status
 from penstock.trainer.cluster.job_end import End, RefusalNotice
-from penstock.trainer.cluster.job_status import ProblemStatus
+from penstock.trainer.cluster.job_status import TrainerStatus
 from penstock.trainer.cluster.job_view import (
     facts_of,
     registration_of,
@@ -164,10 +165,12 @@ class TrainerService:
         identity = self._identity
         return KubeClient(access, identity.namespace, identity.job, identity.uid)
 
-    def _open_status(self) -> ProblemStatus | None:
+    def _open_status(self) -> TrainerStatus | None:
         if self._kube is None:
             return None
-        return ProblemStatus(self._kube, self._identity.uid, self._coordinator.problems)
+        return TrainerStatus(
+            self._kube, self._identity.uid, self._coordinator.problems, self._input_status
+        )
 
     def _connect_brain(self) -> BrainConnection | None:
         url, file = self._settings.brain_url, self._settings.brain_token_file
@@ -245,6 +248,9 @@ class TrainerService:
         job = self._job
         options = InputOptions() if job is None else input_options_of(job.spec.input)
         return options.model_copy(update=said)
+
+    def _input_status(self) -> Json | None:
+        return input_status(self._dispatcher.partition(time.monotonic()))
 
     def _describe(self) -> JobRegistration | None:
         if self._job is None:

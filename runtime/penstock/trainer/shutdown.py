@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.base.http.server import HttpServer
 from penstock.data.dispatcher import Dispatcher
 from penstock.trainer.brain.brain_connection import BrainConnection
-from penstock.trainer.cluster.job_status import ProblemStatus
+from penstock.trainer.cluster.job_status import TrainerStatus
 from penstock.trainer.cluster.kube import KubeClient
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.trainer.control.model.summary import Summary
@@ -40,7 +40,7 @@ class Shutdown:
         self,
         coordinator: Coordinator,
         brain: BrainConnection | None,
-        status: ProblemStatus | None,
+        status: TrainerStatus | None,
         kube: KubeClient | None,
         dispatcher: Dispatcher | None = None,
     ) -> None:

@@ -18,6 +18,7 @@ from penstock.data.hooked import INTERCEPT
 from penstock.data.offloading.loader_calls import MAX_CALLS, MAX_UNUSED, LoaderCalls
 from penstock.data.offloading.offload import offload
 from penstock.data.offloading.pace import LEAST, SKIPPED
+from penstock.data.partition.proof import Phase
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,21 @@ def test_an_encoder_moves_and_its_results_are_the_same_bit_by_bit() -> None:
     counts = encode.offloaded
     assert (counts.calls, counts.compared, counts.moved) == (60, 11, 29)
     assert counts.why == ""
+    [note] = program.loader.notes().values()
+    assert (note.name, note.state, note.steps, note.moved) == ("Sequential", Phase.ON, 60, 29)
+    encode(torch.rand(4, 6))
+    counts.stays("it has hooks")
+    [note] = program.loader.notes().values()
+    assert (note.state, note.why) == (Phase.FELL_BACK, "it has hooks")
+
+
+def test_a_function_that_was_called_with_what_is_of_no_batch_is_told_of() -> None:
+    encode = declare(encoder())
+    program = Program(lambda batch: encode(batch["image"] * 2))
+    program.epoch(2)
+    [note] = program.loader.notes().values()
+    assert (note.state, note.moved) == (Phase.FELL_BACK, 0)
+    assert "no part of a batch" in note.why
 
 
 def test_a_batch_that_the_program_made_itself_has_no_results() -> None:

@@ -98,6 +98,13 @@ def test_a_frozen_encoder_moves_with_what_is_before_it() -> None:
     assert loader.plan is not None
     stays = [item.name.split(": ")[1] for item in loader.plan.items if not item.moves]
     assert stays == ["nn.functional.linear", "nn.functional.cross_entropy"], "of one step"
+    [note] = loader.notes().values()
+    assert (note.name, note.state, note.steps, note.moved) == ("the loader", Phase.ON, 48, 25)
+    assert note.prefix.startswith("5 calls move (Tensor.float")
+    assert note.crossing_bytes
+    loader.give_up("the encoder was trained")
+    [note] = loader.notes().values()
+    assert (note.state, note.why) == (Phase.FELL_BACK, "the encoder was trained")
 
 
 def diffusion_loss(batch: Any, own: Any, head: nn.Module) -> torch.Tensor:

@@ -29,6 +29,7 @@ from penstock.base.listener import (
 )
 from penstock.base.log_limit import LogLimit
 from penstock.data.cache import job_cache
+from penstock.data.consuming.partition_notes import PartitionNotes
 from penstock.data.cores import usable_cores
 from penstock.data.errors import DataError, FrameError, HandshakeError
 from penstock.data.making import Making
@@ -67,6 +68,7 @@ class Consumer:
     Attributes:
         positions: how far loaders are in orders that are common to several programs, by key.
         fronts: how far the others are who are farthest: epoch and sample.
+        partition: what of the steps is made elsewhere.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Consumer:
         self._options = InputOptions()
         self.positions: dict[str, Callable[[], tuple[int, int] | None]] = {}
         self.fronts: dict[str, tuple[int, int]] = {}
+        self.partition = PartitionNotes()
         self._told = threading.Event()  # or given up: the dispatcher has said what the options are
         self._listeners = [create_listener(host, 0)]
         self.address = address_of(self._listeners[0])
@@ -279,10 +282,15 @@ class Consumer:
                 positions=self._positions(),
                 share_group=self._options.share.group if self._options.share else None,
                 lag_tiles=self.lag_tiles,
+                partition=self.partition.told(),
                 closed=closing,
             )
             try:
                 reply = reporter.report(CONSUMER_PATH, report, ConsumerReply)
+                if reply is None and reporter.refused and report.partition:
+                    plain = report.model_copy(update={"partition": ()})
+                    reply = reporter.report(CONSUMER_PATH, plain, ConsumerReply)
+                    self.partition.unheard = reply is not None
                 if reply is not None:
                     self._options = reply.options
                     self.fronts = {one.key: (one.epoch, one.sample) for one in reply.fronts}

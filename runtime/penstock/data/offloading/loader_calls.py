@@ -43,6 +43,7 @@ from penstock.data.partition.declared import Declared, Kind
 from penstock.data.partition.proof import Mode, Phase
 from penstock.data.partition.signature import Array, Call, Constant, Signature, Value
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
+from penstock.data.protocol import PartitionNote
 from penstock.data.weight_bundle import MAX_BYTES
 
 logger = logging.getLogger(__name__)
@@ -227,6 +228,7 @@ class LoaderCalls:
         """``clock``: of seconds."""
         self._clock = clock
         self._calls: dict[Any, LoaderCall] = {}
+        self._strays: dict[int, Function] = {}
         self._batches: deque[_Batch] = deque(maxlen=KEPT_BATCHES)
         self._pace = Pace()
 
@@ -266,6 +268,18 @@ class LoaderCalls:
         self._batches.append(_Batch(BatchParts(batch), found))
         _recent.note(self)
         return batch
+
+    def notes(self) -> dict[int, PartitionNote]:
+        """As `penstock.data.torch_loading.loader_work.LoaderWork` says; one for each function."""
+        calls = list(self._calls.values())
+        functions = {id(one.function): one.function for one in calls} | dict(self._strays)
+        sent = {id(one.function) for one in calls if one.sent is not None}
+        return {key: _note(one, sent=key in sent) for key, one in functions.items()}
+
+    def note_stray(self, function: Function) -> None:
+        """A function was called with what is of no loader's batch, after one of this one's."""
+        if len(self._strays) < MAX_CALLS:
+            self._strays[id(function)] = function
 
     def find(self, args: Any, kwargs: Any) -> tuple[_Batch, Argument, Argument] | None:
         """The batch that a call is of, and its arguments as parts of that."""
@@ -329,7 +343,26 @@ def call_declared(function: Function, args: Any, kwargs: Any) -> Any:
             return loader.call(function, found, args, kwargs)
     if _recent.loaders and not function.found:
         function.stays(NOT_OF_A_BATCH)
+        if (last := _recent.loaders[0]()) is not None:
+            last.note_stray(function)
     return function.run(*args, **kwargs)
+
+
+def _note(function: Function, *, sent: bool) -> PartitionNote:
+    """What has become of a function; ``sent``: data workers call it."""
+    phase = Phase.VERIFYING if sent else Phase.RECORDING
+    if function.why:
+        phase = Phase.FELL_BACK
+    elif function.moved:
+        phase = Phase.ON
+    return PartitionNote(
+        name=function.name,
+        state=phase,
+        prefix=function.name if sent else "",
+        steps=function.calls,
+        moved=function.moved,
+        why=function.why,
+    )
 
 
 def _array(tensor: torch.Tensor) -> Array:

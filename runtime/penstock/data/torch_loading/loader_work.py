@@ -7,11 +7,12 @@ those that do not and run with ``--partition auto``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from penstock.crds import environment as names
 from penstock.data.offloading.loader_calls import calls_of_loader
+from penstock.data.protocol import PartitionNote
 
 
 class LoaderWork(Protocol):
@@ -31,6 +32,12 @@ class LoaderWork(Protocol):
 
     def refuse(self, why: str) -> None:
         """Data workers cannot be sent what is to be done."""
+
+    def notes(self) -> Mapping[int, PartitionNote]:
+        """What has become of it, for people, by the identity of what it is about.
+
+        Called by another thread than all else.
+        """
 
 
 def work_of_loader(loader: Any) -> LoaderWork | None:

@@ -205,6 +205,8 @@ class Epochs:
         rank = number_in("RANK", number_in(names.RANK))
         watched = not loader.num_workers and not trust_sampler
         consumer, options, shares = self._shared_or_not(loader, watched=watched)
+        if consumer is not None and self.calls is not None:
+            consumer.partition.follow(self.calls)
         if shares is not None and not shares.shared.common:
             return self._begin_free(loader, shares, rank, resume.get("tiles"))
         arrange, guarantee = self._arrangement(loader, consumer, options.guarantee, rank)

@@ -30,6 +30,7 @@ from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
 from penstock.data.partition.proof import Mode, Phase
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
+from penstock.data.protocol import PartitionNote
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors
 from penstock.data.torchpartition.observation.compiled import compiled_function
 from penstock.data.torchpartition.observation.deferred import Meta
@@ -139,6 +140,7 @@ class LoaderSteps:
         self.state = Declared()
         self.plan: Plan | None = None
         self.steps = self.moved = self.compared = 0
+        self._why = ""  # it fell back
         self._clock, self._pace = clock, Pace()
         self._frozen = FrozenModules()
         self._recordings: list[Recording] = []
@@ -168,10 +170,6 @@ class LoaderSteps:
             self._pack()
         return BatchCalls((self._sent.call,)) if self._sent is not None else None
 
-    def refuse(self, why: str) -> None:
-        """Data workers cannot be sent what moves."""
-        self.give_up(why)
-
     def deliver(self, given: Any) -> Any:
         """What the program gets of what was made; the step that it begins is looked at, or not."""
         self.end_step()
@@ -200,10 +198,29 @@ class LoaderSteps:
             self._end(self._open.popleft())
         self._let_witness_see()
 
+    def notes(self) -> dict[int, PartitionNote]:
+        """As `LoaderWork` says."""
+        planned, state = self.plan, self.state
+        note = PartitionNote(
+            name=self.name, state=state.phase, steps=self.steps, moved=self.moved, why=self._why
+        )
+        if planned is None or not planned.moved:
+            return {id(self): note}
+        share = planned.moved_seconds / planned.step_seconds if planned.step_seconds else 0.0
+        found = {
+            "prefix": planned.why,
+            "prefix_percent": min(100, round(100 * share)),
+            "crossing_bytes": planned.crossing_bytes,
+        }
+        return {id(self): note.model_copy(update=found)}
+
     def give_up(self, why: str) -> None:
         """The program runs as written from now on; said once."""
         if self.state.phase is not Phase.FELL_BACK:
             self._tell(declared.give_up(self.state, why), why)
+
+    refuse = give_up
+    """Data workers cannot be sent what moves."""
 
     def _came(self, results: Sequence[Result]) -> Came | None:
         """What came for the step that begins."""
@@ -371,11 +388,11 @@ class LoaderSteps:
         if state.phase is before:
             return
         if state.phase is Phase.FELL_BACK:
-            self._sent = None
+            self._sent, self._why = None, why or state.proof.why
             if self._look_only is not None:
-                self._look_only(self.plan, why or state.proof.why)
+                self._look_only(self.plan, self._why)
                 return
-            logger.warning("partition: %s: FellBack: %s", self.name, why or state.proof.why)
+            logger.warning("partition: %s: FellBack: %s", self.name, self._why)
         elif state.phase is Phase.ON and self.plan is not None:
             # Nobody configures a log in a training program: what is below this is not seen.
             logger.warning("partition: %s: On: %s", self.name, self.plan.why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from penstock.trainer.cluster.job_status import ProblemStatus
+from penstock.trainer.cluster.job_status import TrainerStatus
 from penstock.trainer.control import queries
 from penstock.trainer.control.coordinator import Coordinator
 
@@ -68,7 +68,7 @@ class RefusalNotice:
     Else the controller would restart them.
     """
 
-    def __init__(self, coordinator: Coordinator, status: ProblemStatus | None) -> None:
+    def __init__(self, coordinator: Coordinator, status: TrainerStatus | None) -> None:
         """``status``: of the job in its cluster; None: there is no cluster."""
         self._coordinator = coordinator
         self._status = status

@@ -1,11 +1,11 @@
-"""The trainer's one field of its job's status, ``status.problems``: kept as it sees things.
+"""The trainer's two fields of its job's status, ``problems`` and ``input``: kept as it sees things.
 
 Level-triggered: what the job is seen to say is compared with what it should say, and written where
 the two differ, on condition of the version that was seen; so a write never reaches another job of
 the same name. Nothing here ever disturbs the trainer. Where the API server is away, an older CRD
 drops the field, or an older role does not allow it, this is said once and tried again with growing
 pauses. What is new, over or fatal is written at once; other words for the same are not worth a
-write each, and wait for `WORDS_SECONDS`.
+write each, and wait for `WORDS_SECONDS`, other numbers of the input for `NUMBERS_SECONDS`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from penstock.crds.conditions import JobReason
-from penstock.crds.policy import TRAINER_FIELD
+from penstock.crds.policy import INPUT_FIELD, PROBLEMS_FIELD, TRAINER_FIELDS
 from penstock.trainer.cluster.kube import Json, KubeClient, KubeError
 from penstock.trainer.control.model.problems import Problems, as_status
 
@@ -27,28 +27,37 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.2
 WORDS_SECONDS: Final = 5.0
 """Least seconds between two writes for words alone."""
+NUMBERS_SECONDS: Final = 30.0
+"""Least seconds between two writes for numbers of the input alone."""
+INPUT_SECONDS: Final = 1.0
+"""How often is looked what there is to say of the input: as often as it is reported."""
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _CONFLICT: Final = 409
+_FIELDS: Final = " and ".join(f"status.{field}" for field in TRAINER_FIELDS)
 
 
-class ProblemStatus:
-    """Writes the problems of one job to its status."""
+class TrainerStatus:
+    """Writes what the trainer knows of one job to its status."""
 
     def __init__(
         self,
         kube: KubeClient,
         uid: str,
         problems: Problems,
+        told_input: Callable[[], Json | None] = lambda: None,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
+        """``told_input``: the value of ``status.input``, as it should be now; None: absent."""
         self._kube = kube
         self._uid = uid
         self._problems = problems
+        self._told_input = told_input
         self._retry_seconds = retry_seconds
         self._clock_zero = datetime.now(UTC) - timedelta(seconds=time.monotonic())
         self._job: Json | None = None
         self._failures = 0
-        self._wrote_at = float("-inf")
+        self._wrote_at = self._looked_at = float("-inf")
+        self._input: Json | None = None
 
     def seen(self, job: Json) -> None:
         """The job is this now."""
@@ -79,7 +88,7 @@ class ProblemStatus:
                 while not await self._attempt(at_once=True):  # noqa: ASYNC110  (each is a new attempt)
                     await asyncio.sleep(self._pause())
         except TimeoutError:
-            logger.warning("left before status.%s of the job was written", TRAINER_FIELD)
+            logger.warning("left before %s of the job were written", _FIELDS)
 
     def _pause(self) -> float:
         if self._failures == 0:  # somebody else was faster
@@ -88,20 +97,23 @@ class ProblemStatus:
 
     async def _attempt(self, *, at_once: bool = False) -> bool:
         """Write what differs; whether the status is as it should be, or may wait."""
-        wanted = as_status(self._problems.current(), self._clock_zero)
+        wanted: Json = {
+            PROBLEMS_FIELD: as_status(self._problems.current(), self._clock_zero),
+            INPUT_FIELD: self._look_at_input(at_once=at_once),
+        }
         try:
-            if self._job is None and wanted:
+            if self._job is None and any(wanted.values()):
                 self.seen(await self._kube.job())
                 if self._job is None:
                     self._failed("another job has its name by now")
                     return False
-            if self._job is None or written(self._job) == wanted:
+            if self._job is None or not (due := _differing(self._job, wanted)):
                 return True
-            young = time.monotonic() - self._wrote_at < WORDS_SECONDS
-            if young and not at_once and _gist(written(self._job)) == _gist(wanted):
+            young = time.monotonic() - self._wrote_at < _patience(self._job, wanted)
+            if young and not at_once:
                 return True
             version = str(self._job["metadata"]["resourceVersion"])
-            answer = await self._kube.set_job_status(version, {TRAINER_FIELD: wanted or None})
+            answer = await self._kube.set_job_status(version, due)
             self.seen(answer)
         except KubeError as error:
             if error.code == _CONFLICT:
@@ -110,14 +122,27 @@ class ProblemStatus:
             else:
                 self._failed(str(error))
             return False
-        if written(answer) != wanted:
-            self._failed("the cluster's ElasticJob has no such field: update its CRD")
+        dropped = _differing(answer, wanted)
+        if PROBLEMS_FIELD in dropped:
+            self._failed(f"the cluster's ElasticJob has no {PROBLEMS_FIELD}: update its CRD")
             return False
+        if dropped:  # not tried again: that would hold up the problems
+            self._told_input, self._input = lambda: None, None
+            logger.warning(
+                "the cluster's ElasticJob has no status.%s: update its CRD; going on without",
+                INPUT_FIELD,
+            )
         if self._failures:
-            logger.info("status.%s of the job is written again", TRAINER_FIELD)
+            logger.info("%s of the job are written again", _FIELDS)
         self._failures = 0
         self._wrote_at = time.monotonic()
         return True
+
+    def _look_at_input(self, *, at_once: bool) -> Json | None:
+        now = time.monotonic()
+        if at_once or now - self._looked_at >= INPUT_SECONDS:
+            self._input, self._looked_at = self._told_input(), now
+        return self._input
 
     async def _look(self) -> None:
         try:
@@ -128,8 +153,8 @@ class ProblemStatus:
     def _failed(self, why: str) -> None:
         if self._failures == 0:
             logger.warning(
-                "status.%s of the job cannot be written: %s; trying on, and going on without",
-                TRAINER_FIELD,
+                "%s of the job cannot be written: %s; trying on, and going on without",
+                _FIELDS,
                 why,
             )
         self._failures += 1
@@ -137,9 +162,34 @@ class ProblemStatus:
 
 def written(job: Json) -> list[Any]:
     """What a job's status says of its problems."""
-    return list((job.get("status") or {}).get(TRAINER_FIELD) or ())
+    return list((job.get("status") or {}).get(PROBLEMS_FIELD) or ())
+
+
+def _differing(job: Json, wanted: Json) -> Json:
+    """The fields that a job's status does not have as wanted, and what to write there."""
+    status = job.get("status") or {}
+    return {
+        field: value or None
+        for field, value in wanted.items()
+        if (status.get(field) or None) != (value or None)
+    }
+
+
+def _patience(job: Json, wanted: Json) -> float:
+    """For how long after a write what differs may wait."""
+    status = job.get("status") or {}
+    has, should = status.get(INPUT_FIELD) or {}, wanted[INPUT_FIELD] or {}
+    if _gist(written(job)) != _gist(wanted[PROBLEMS_FIELD]) or _states(has) != _states(should):
+        return 0.0
+    return NUMBERS_SECONDS if written(job) == wanted[PROBLEMS_FIELD] else WORDS_SECONDS
 
 
 def _gist(problems: list[Any]) -> set[tuple[str, bool]]:
     """What is wrong, apart from its words."""
     return {(str(one.get("reason")), bool(one.get("fatal"))) for one in problems}
+
+
+def _states(said: Json) -> set[tuple[str, str]]:
+    """Where the partition of each loader or function is, apart from numbers and words."""
+    partition = said.get("partition") or ()
+    return {(str(one.get("name")), str(one.get("state"))) for one in partition}
