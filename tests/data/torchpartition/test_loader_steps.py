@@ -19,6 +19,7 @@ from torch import nn
 from penstock.data.offloading import portable
 from penstock.data.partition.proof import Phase
 from penstock.data.torchpartition import loader_steps, plan
+from penstock.data.torchpartition import prefix as prefixes
 from penstock.data.torchpartition.loader_steps import LoaderSteps
 from penstock.data.torchpartition.replay import LostError
 from tests.data.torchpartition.training import Step, Training, encoder, frozen, let_go, pairs
@@ -548,3 +549,43 @@ def test_what_is_stateful_stays_and_says_why(name: str) -> None:
     assert loader.plan is None or any(
         re.search(reason, item.why) for item in loader.plan.items
     ) or re.search(reason, loader.state.proof.why)  # fmt: skip
+
+
+def test_where_a_batch_is_made_only_what_is_still_read_lies_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training(program(plain_loss))
+    training.run()
+    assert training.loader._sent is not None
+    prefix = training.loader._sent.prefix
+    most = 0
+
+    class Counted(prefixes._Made):
+        """It knows how many of the values were there at once."""
+
+        def add(self, key: int, value: torch.Tensor) -> Any:
+            nonlocal most
+            found = super().add(key, value)
+            most = max(most, len(self.values))
+            return found
+
+    monkeypatch.setattr(prefixes, "_Made", Counted)
+    batch = pairs()
+    place, [crossing], written = prefix(batch)
+    assert (place, len(prefixes.metas_of(written))) == (0, 7), "two of the batch, and five"
+    assert most == 4, "the batch's, what a call reads and what it puts out"
+    assert isinstance(written, bytes), "one piece, however many values"
+    [encode] = [call.module for call in prefix.variants[0].calls if call.module is not None]
+    assert torch.equal(crossing, encode(normal(batch[0])))
+
+
+def test_memory_is_that_of_all_values_in_it_until_the_last_is_gone() -> None:
+    whole = torch.rand(4)
+    made = prefixes._Made([whole])
+    assert made.add(1, whole[:2]) == (("float32", 1), 0)
+    made.let_go(0)
+    assert made.add(2, whole[2:]) == (("float32", 1), 0), "a view of it is there"
+    for key in (1, 2):
+        made.let_go(key)
+    assert made.add(3, whole) == (("float32", 1), 3), "as of memory that was given out again"
+    assert [key for key, *_ in made.metas] == [0, 1, 2, 3]

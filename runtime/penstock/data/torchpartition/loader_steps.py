@@ -33,7 +33,6 @@ from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.protocol import PartitionNote
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors
 from penstock.data.torchpartition.observation.compiled import compiled_function
-from penstock.data.torchpartition.observation.deferred import Meta
 from penstock.data.torchpartition.observation.modules import (
     FrozenModules,
     Watching,
@@ -44,7 +43,7 @@ from penstock.data.torchpartition.observation.modules import (
 from penstock.data.torchpartition.observation.record import Recorder
 from penstock.data.torchpartition.observation.recording import Recording, merged
 from penstock.data.torchpartition.plan import Plan, plan
-from penstock.data.torchpartition.prefix import NO_VARIANT, fits, prefix_of
+from penstock.data.torchpartition.prefix import NO_VARIANT, fits, metas_of, prefix_of
 from penstock.data.torchpartition.replay import (
     COPIED_BYTES,
     Came,
@@ -88,11 +87,7 @@ class Sent:
         if variant == NO_VARIANT:
             return None
         values = dict(zip(self.prefix.crossing, crossing, strict=True))
-        found = {
-            key: Meta(tuple(shape), tuple(stride), offset, dtype)
-            for key, shape, stride, offset, dtype in metas
-        }
-        return Came(result.place, variant, values, found)
+        return Came(result.place, variant, values, metas_of(metas))
 
     def witness(self, came: Came) -> Witness | None:
         """Of a step in which nothing is looked at; None: some value enters no module."""

@@ -10,13 +10,16 @@ round otherwise for another layout, and the program could write to one value thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from operator import is_
+from types import MappingProxyType
 from typing import Any, Final
 
+import msgpack
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -102,44 +105,89 @@ class Variant:
     calls: tuple[PrefixCall, ...]
     kinds: dict[int, tuple[tuple[str, int], int]]
 
-    def values(self, tensors: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-        """All of them, of the batch's tensors.
+    def values(
+        self, tensors: Sequence[torch.Tensor], wanted: Sequence[int]
+    ) -> tuple[list[torch.Tensor], list[list[Any]]]:
+        """Those that are wanted, and what all are like, of the batch's tensors.
+
+        All others are let go with the last call that names them: the next one finds their memory
+        still warm, where a fresh page costs as much as the numbers in it.
 
         Raises:
             OtherwiseError: one is not as it was recorded.
         """
-        values = dict(enumerate(tensors))
-        memory = {one.untyped_storage()._cdata: key for key, one in values.items()}
+        made = _Made(tensors)
+        kept = {*range(len(tensors)), *wanted}
+        place = 0
         for surroundings, calls in groupby(self.calls, key=lambda call: call.surroundings):
             with surroundings.applied():
                 for call in calls:
-                    if not call.moves:
-                        continue
-                    self._take(call, call.make(values), values, memory)
-        return values
+                    if call.moves:
+                        self._take(call, made)
+                    for key in self._last.get(place, ()):
+                        if key not in kept:
+                            made.let_go(key)
+                    place += 1
+        return [made.values[key] for key in wanted], made.metas
 
-    def _take(
-        self,
-        call: PrefixCall,
-        made: list[Any],
-        values: dict[int, torch.Tensor],
-        memory: dict[int, int],
-    ) -> None:
-        if len(made) != len(call.outs):
-            raise OtherwiseError(f"{call.name or call.module} gave {len(made)} values")
-        for out, one in zip(call.outs, made, strict=True):
+    @cached_property
+    def _last(self) -> dict[int, list[int]]:
+        """By the place of a call, the values that no later one names."""
+        named: dict[int, int] = {}
+        for place, call in enumerate(self.calls):
+            refs = (one for one in call.flat if isinstance(one, Ref))
+            named |= dict.fromkeys((*(one.key for one in refs), *_outs(call)), place)
+        found: dict[int, list[int]] = {}
+        for key, place in named.items():
+            found.setdefault(place, []).append(key)
+        return found
+
+    def _take(self, call: PrefixCall, made: _Made) -> None:
+        found = call.make(made.values)
+        if len(found) != len(call.outs):
+            raise OtherwiseError(f"{call.name or call.module} gave {len(found)} values")
+        for out, one in zip(call.outs, found, strict=True):
             if (out is None) is not (one is None):
                 raise OtherwiseError(f"{call.name or call.module} gave another kind of result")
             if out is None:
                 continue
-            if (known := values.get(out.key)) is not None:
+            if (known := made.values.get(out.key)) is not None:
                 if known is not one:
                     raise OtherwiseError(f"{call.name or call.module} gave a copy or an alias")
                 continue
-            owner = memory.setdefault(one.untyped_storage()._cdata, out.key)
-            if (Meta.of(one).kind, owner) != self.kinds[out.key]:
+            if made.add(out.key, one) != self.kinds[out.key]:
                 raise OtherwiseError(f"{call.name or call.module}: its result lies otherwise there")
-            values[out.key] = one
+
+
+class _Made:
+    """The values of a batch that are still there, and what all were like."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.values: dict[int, torch.Tensor] = {}
+        self.metas: list[list[Any]] = []
+        self._owners: dict[int, int] = {}  # by memory
+        self._users: Counter[int] = Counter()  # values, by memory
+        for key, one in enumerate(tensors):
+            self.add(key, one)
+
+    def add(self, key: int, value: torch.Tensor) -> tuple[tuple[str, int], int]:
+        """What it is like: its kind, and the first value that had its memory."""
+        memory = value.untyped_storage()._cdata
+        self._users[memory] += 1
+        meta = Meta.of(value)
+        self.values[key] = value
+        self.metas.append([key, *meta])
+        return meta.kind, self._owners.setdefault(memory, key)
+
+    def let_go(self, key: int) -> None:
+        """It is read no more; its memory is nobody's once all values in it are gone."""
+        value = self.values.pop(key, None)
+        if value is None:
+            return
+        memory = value.untyped_storage()._cdata
+        self._users[memory] -= 1
+        if not self._users[memory]:
+            del self._users[memory], self._owners[memory]
 
 
 @dataclass
@@ -166,14 +214,26 @@ class Prefix:
         return next(places, NO_VARIANT)
 
     def __call__(self, batch: Any) -> list[Any]:
-        """The variant's place, what crosses, and what all values are like."""
+        """The variant's place, what crosses, and what all values are like (`metas_of`)."""
         found = BatchTensors(batch)
         place = self.variant(found)
         if place == NO_VARIANT:
-            return [NO_VARIANT, [], []]
-        values = self.variants[place].values(found.tensors)
-        metas = [[key, *Meta.of(one)] for key, one in values.items()]
-        return [place, [values[key] for key in self.crossing], metas]
+            return [NO_VARIANT, [], b""]
+        values, metas = self.variants[place].values(found.tensors, self.crossing)
+        # One piece: each list and number of its own would be looked at four times on its way.
+        return [place, values, msgpack.packb(metas)]
+
+
+@lru_cache(maxsize=64)
+def metas_of(written: bytes) -> Mapping[int, Meta]:
+    """What values are like, by their numbers: of batches of the same sizes it is the same."""
+    found = msgpack.unpackb(written)
+    return MappingProxyType(
+        {
+            key: Meta(tuple(shape), tuple(stride), offset, dtype)
+            for key, shape, stride, offset, dtype in found
+        }
+    )
 
 
 def prefix_of(planned: Plan, others: Sequence[Recording] = ()) -> Prefix:

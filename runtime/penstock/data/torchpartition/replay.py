@@ -12,7 +12,7 @@ rest of the step is then as without any partition.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -64,7 +64,7 @@ class Came:
     place: str
     variant: int
     values: dict[int, torch.Tensor]
-    metas: dict[int, Meta]
+    metas: Mapping[int, Meta]
 
 
 class Expected:
