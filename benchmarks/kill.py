@@ -73,7 +73,7 @@ class Scenario:
             _MARK: self.mark,
             names.JOB_TOKEN: TOKEN,
             names.DATA_ADDRESS: f"127.0.0.1:{port}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             **environ,
         }
         self._own = own
