@@ -7,7 +7,9 @@
 by bit beside themselves, and what of them moved (`benchmarks.partitioning.workloads`); alone with
 ``--workload all``, or names of some. ``kills``: with ``--kills 50`` that many processes of a
 partitioned training are killed and join again, while it is recorded, compared and on
-(`benchmarks.partitioning.kills`), and nothing else is done. Exits with 1 where a goal is missed.
+(`benchmarks.partitioning.kills`), and nothing else is done. ``rates``: GoldMiner's Fig. 10, only
+where it is asked for with ``--part rates`` (`benchmarks.partitioning.rates`). Exits with 1 where a
+goal is missed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.goals import Goal, report
-from benchmarks.partitioning import cuts, kills, workloads
+from benchmarks.partitioning import cuts, kills, rates, workloads
 
 Part = Callable[[argparse.Namespace], tuple[Any, list[Goal]]]
 
@@ -29,6 +31,7 @@ PARTS: Final[dict[str, Part]] = {
         options.workload or ["all"], options.steps, options.epochs
     ),
     "kills": lambda options: kills.run(options.kills, options.seed),
+    "rates": lambda options: rates.run(options.workload or ["all"], options.steps, options.repeats),
 }
 """By the name of the key under which the figures are printed."""
 
@@ -43,6 +46,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=4, help="of a program")
     parser.add_argument("--kills", type=int, default=0, help="of processes of one program")
     parser.add_argument("--graphs", type=int, default=cuts.GRAPHS, help="of the part cuts")
+    parser.add_argument("--repeats", type=int, default=2, help="of the part rates")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
@@ -57,7 +61,7 @@ def main() -> int:
 def _parts(options: argparse.Namespace) -> list[str]:
     """What is meant where no part is named."""
     meant = {"workloads": options.workload, "kills": options.kills}
-    return [name for name in meant if meant[name]] or [name for name in PARTS if name != "kills"]
+    return [name for name in meant if meant[name]] or ["cuts", "workloads"]
 
 
 if __name__ == "__main__":

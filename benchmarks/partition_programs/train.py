@@ -3,20 +3,25 @@
     penstock run --partition auto -- python train.py NAME ... --workers 2
 
 Only `tokenise` knows of Penstock: what it moves works on texts, and has to be declared. Prints one
-JSON object for each program: digests of all losses and of the trained parameters, and what became
-of its loader's steps. Weights are random: what is computed with them is not what they are for.
+JSON object for each program: digests of all losses and of the trained parameters, what became of
+its loader's steps, and the seconds of each epoch, with those of the processor, here and in local
+workers. Weights are random: what is computed with them is not what they are for.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import hashlib
 import json
 import random
+import resource
+import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -221,8 +226,12 @@ def tokenise(size: int) -> Program:
         return {"text": " ".join(f"w{one}" for one in words), "label": int(words[0]) % 10}
 
     def step(batch: Any) -> torch.Tensor:
-        return F.cross_entropy(head(tokens(batch["text"])), batch["label"])
+        began = time.process_time()
+        ids = tokens(batch["text"])
+        vars(head)["declared_seconds"] += time.process_time() - began
+        return F.cross_entropy(head(ids), batch["label"])
 
+    vars(head)["declared_seconds"] = 0.0
     vars(head)["offloaded"] = getattr(tokens, "offloaded", None)
     return Samples(sample, size), head, step
 
@@ -316,6 +325,17 @@ def digest(tensors: Any) -> str:
     return found.hexdigest()
 
 
+def seconds() -> tuple[float, float, float]:
+    """Of the clock, of the processor in this process, and in its children, up to now."""
+    gone = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children = gone.ru_utime + gone.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            children += times.user + times.system
+    return time.perf_counter(), time.process_time(), children
+
+
 def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
     """One program, from its beginning to its end."""
     torch.manual_seed(1)
@@ -324,17 +344,20 @@ def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
     dataset, trained, step = PROGRAMS[name](steps * BATCH + ragged)
     optimizer = torch.optim.AdamW(trained.parameters(), 1e-3)
     loader = DataLoader(dataset, BATCH, shuffle=True, num_workers=workers)
-    losses = []
+    losses, spent = [], []
     for _ in range(epochs):
+        before = seconds()
         for batch in loader:
             loss = step(batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.detach().clone())
+        spent.append([b - a for a, b in zip(before, seconds(), strict=True)])
     work: Any = getattr(loader.__dict__.get("_penstock_epochs"), "calls", None)
     counts: Any = getattr(trained, "offloaded", None) or work
     proof = getattr(getattr(work, "state", None), "proof", None)
+    planned: Any = getattr(work, "plan", None)
     return {
         "name": name,
         "steps": len(losses),
@@ -342,6 +365,9 @@ def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
         "parameters": digest(trained.parameters()),
         "moved": getattr(counts, "moved", 0),
         "compared": getattr(counts, "compared", 0),
+        "epochs": spent,
+        "recorded": [planned.moved_seconds, planned.step_seconds] if planned else [0.0, 0.0],
+        "declared_seconds": vars(trained).get("declared_seconds", 0.0),
         "state": str(proof.phase) if proof is not None else "",
         "why": proof.why if proof is not None else getattr(counts, "why", ""),
     }

@@ -22,6 +22,8 @@ from benchmarks.programs import PENSTOCK
 
 TRAIN: Final = Path(__file__).parent.parent / "partition_programs" / "train.py"
 LIMIT_SECONDS: Final = 1200.0
+BATCH: Final = 8
+"""Samples of a step of each program."""
 MOVED_SHARE: Final = 0.8
 """Of the steps after the first epoch, which is recorded, that are not compared."""
 
@@ -79,10 +81,10 @@ def run(names: list[str], steps: int, epochs: int) -> tuple[list[dict[str, Any]]
         together = [name for name, one in chosen.items() if one.declared is declared]
         if not together:
             continue
-        alone = _train(together, ("--partition", "never"), 0, steps, epochs)
+        alone = train(together, ("--partition", "never"), 0, steps, epochs)
         for workers, options, local in WAYS:
             told = ("--partition", "auto", *options)
-            found = _train(together, told, local, steps, epochs)
+            found = train(together, told, local, steps, epochs)
             rows += [
                 _row(chosen[its["name"]], workers, own, its, epochs)
                 for own, its in zip(alone, found, strict=True)
@@ -140,7 +142,7 @@ def _named(row: dict[str, Any]) -> str:
     return f"{row['workload']} with {row['workers']} workers"
 
 
-def _train(
+def train(
     names: list[str], options: tuple[str, ...], workers: int, steps: int, epochs: int
 ) -> list[Any]:
     """What one process that runs all of them printed."""

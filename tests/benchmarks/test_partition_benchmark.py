@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from benchmarks import partition
-from benchmarks.partitioning import cuts, kills
+from benchmarks.partitioning import cuts, kills, rates
 from penstock.data.partition.cut import Cut, Prices, cut_at
 from penstock.data.partition.graph import Graph
 
@@ -43,3 +44,40 @@ def test_kills_of_workers_and_of_the_training_itself_change_no_loss() -> None:
     assert figures["kills"] == 3, figures
     missed = [goal for goal in goals if not goal.ok and "waited" not in goal.name]
     assert not missed, figures
+
+
+def run_of(way: str, training: float, worker: float, seconds: float) -> dict[str, Any]:
+    """What a program says of itself: 6 epochs of 10 steps."""
+    epoch = [10 * one / 1000 for one in (seconds, training, worker)]
+    return {
+        "name": "clicks",
+        "steps": 60,
+        "moved": 30 if way == "auto" else 0,
+        "losses": "the same",
+        "epochs": [[9.0, 9.0, 9.0]] * rates.SETTLED + [epoch] * (rates.EPOCHS - rates.SETTLED),
+        "recorded": [0.5, 1.0] if way == "auto" else [0.0, 0.0],
+        "declared_seconds": 0.0,
+    }
+
+
+def test_a_gain_stands_beside_the_published_one_and_what_two_cores_have_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """12 ms of training, half of which can move, and 2 ms of a worker: 7 ms each are the best."""
+    made = {"never": run_of("never", 12, 2, 14), "auto": run_of("auto", 6.5, 9, 10)}
+    monkeypatch.setattr(rates, "train", lambda names, options, *rest: [made[options[1]]])
+    monkeypatch.setattr("os.getloadavg", lambda: (9.0, 9.0, 9.0))
+    [row], goals = rates.run(["clicks"], 10, 2)
+    assert (row["published_of"], row["published"]) == ("WDL", 1.4)
+    assert row["samples_per_second"] == {"dataset_boundary": 571.4, "partition": 800.0}
+    assert (row["gain"], row["cpu_gain"], row["limit"]) == (1.4, 1.333, 1.714)
+    assert row["cpu_milliseconds"]["train_part"] == 6.0
+    assert row["cpu_share_of_limit"] == 0.778
+    assert [goal.ok for goal in goals] == [True, False, True]
+    assert "by seconds of the processor" in goals[0].name, "the machine is busy"
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1, 9.0, 9.0))
+    _, goals = rates.run(["clicks"], 10, 1)
+    assert goals[0].got == 1.4
+    made["auto"]["losses"] = "others"
+    _, goals = rates.run(["clicks"], 10, 1)
+    assert not goals[-1].ok
