@@ -3,7 +3,8 @@
 Used as one uses torchrun: ``penstock run -- python train.py``. It works for any program, whether or
 not that uses `penstock.trainer.elastic`: usage and exit code are reported either way. With
 ``--nproc-per-node`` it is several processes, ranks of one world over all pods of the job, and
-started anew as pods come and go (`penstock.trainer.launch`). The program
+started anew as pods come and go (`penstock.trainer.launch`); with ``--replica-group`` beside it the
+world is this pod's, and a process that fails ends it. The program
 inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
 pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
 the background, whatever session they made for themselves) is adopted by the agent and ends with it:
@@ -82,9 +83,20 @@ class Agent:
         trainer: str | None,
         grace_seconds: float = 25.0,
         ranks: int = 0,
+        *,
+        replica_group: bool = False,
     ) -> None:
-        """``ranks``: processes to start as ranks of one world; 0: the command, as it is."""
+        """Nothing is started yet.
+
+        Args:
+            identity: of this pod.
+            trainer: HOST:PORT; None: there is none.
+            grace_seconds: that SIGTERM leaves the program.
+            ranks: processes to start as ranks of one world; 0: the command, as it is.
+            replica_group: whether that world is this pod's alone: they have one session together.
+        """
         self._ranks = ranks
+        self._replica_group = replica_group
         self._identity = identity
         self._trainer = trainer
         self._grace_seconds = grace_seconds
@@ -147,7 +159,7 @@ class Agent:
             environment,
             self._ranks,
             self._identity,
-            self._trainer,
+            None if self._replica_group else self._trainer,
             self._grace_seconds,
             self._processes.idle_seconds,
         )
@@ -177,6 +189,8 @@ class Agent:
         child = {**environ, "PYTHONUNBUFFERED": "1"}
         if self._trainer is not None:
             child[names.TRAINER_ADDRESS] = self._trainer
+        if self._replica_group:
+            child[names.REPLICA_GROUP] = str(self._ranks)
         if self._processes.name:
             child[training_evidence.SOCKET] = self._processes.name
             child[FOLDER] = self._stacks.folder
@@ -275,7 +289,7 @@ class Agent:
             draining=self._draining.is_set() or self._interrupted,
             usage=usage,
             life=self._life,
-            launched=self._ranks,
+            launched=0 if self._replica_group else self._ranks,
             processes=self._processes.read(gone_too=state is ProcessState.EXITED),
             duplicates=self._processes.duplicates,
             looks=bool(self._processes.name),

@@ -134,6 +134,14 @@ def _run(
             help="As torchrun: start so many processes (or gpu, cpu, auto), ranks of one world.",
         ),
     ] = None,
+    replica_group: Annotated[
+        bool,
+        typer.Option(
+            "--replica-group",
+            help="With --nproc-per-node: each pod's processes are a world of their own, one member "
+            "of an elastic session: they hold a sharded model together.",
+        ),
+    ] = False,
     data_workers: Annotated[
         int | None,
         typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
@@ -230,6 +238,8 @@ def _run(
         identity = settings.pod_identity()
     except settings.SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+    if replica_group and nproc_per_node is None:
+        raise typer.BadParameter("--replica-group: of how many processes? Give --nproc-per-node")
     ranks, command = _ranks(nproc_per_node, command)
     if cache is not None or cache_path or cache_form is not None:
         if address is not None:
@@ -261,6 +271,8 @@ def _run(
             options += ["--trainer", trainer_address]
         if ranks:
             options += ["--nproc-per-node", str(ranks)]
+        if replica_group:
+            options += ["--replica-group"]
         try:
             wanted = InputOptions(
                 guarantee=_guarantee(guarantee),
@@ -295,7 +307,7 @@ def _run(
     environ = hooks(os.environ)
     from penstock.trainer.agent import Agent  # the half of the time that the command takes to begin
 
-    agent = Agent(identity, address, grace_seconds, ranks)
+    agent = Agent(identity, address, grace_seconds, ranks, replica_group=replica_group)
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
 
 

@@ -30,12 +30,13 @@ PyTorch's random numbers in a micro-batch depend on (seed, slot) only, not on th
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import numpy as np
 import torch
@@ -47,17 +48,27 @@ from penstock.job.work_source import Part
 from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
 from penstock.trainer.drain_signal import DrainSignal
 from penstock.trainer.group.collective import Gradients
+from penstock.trainer.group.collective_errors import Cause, cause_of
+from penstock.trainer.group.division import WHOLE
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.membership import Membership
+from penstock.trainer.group.sharding import Sharding
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_barrier import GroupBrokenError, Listener
 from penstock.trainer.group.trainer_connection import TrainerConnection, TrainerConnectionError
 from penstock.trainer.loader.session_loader import LoaderOptions, SessionLoader
 from penstock.trainer.logs import configure
+from penstock.trainer.replica.layout import Layout, find_layout, refuse_lone_processes
+from penstock.trainer.replica.replica import Replica
+from penstock.trainer.replica.replica_membership import ReplicaMembership
+from penstock.trainer.replica.replica_processes import ReplicaLostError
 from penstock.trainer.results import published
 from penstock.trainer.step_log import StepLog
 from penstock.trainer.training_evidence import announce
 from penstock.trainer.training_state import Scheduler, Stateful, TrainingState
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = [
     "DrainedError",
@@ -107,6 +118,7 @@ class Session:
         checkpoints: CheckpointDir | None,
         checkpoint_every_steps: int,
         buckets: Buckets | None,
+        layout: Layout | None = None,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
@@ -117,11 +129,14 @@ class Session:
         holders: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **extra}
         if scheduler is not None:
             holders["scheduler"] = scheduler
-        self._state = TrainingState(holders, data, checkpoints)
+        sharding = None if layout is None else Sharding(model)
+        self._state = TrainingState(holders, data, checkpoints, sharding)
+        self._replica = None if layout is None else Replica(layout)
+        self._division = WHOLE if layout is None else layout.division
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every_steps
         self._step_log = StepLog.of_process()
-        self._gradients = Gradients(model)
+        self._gradients = Gradients(model, () if layout is None else layout.data_groups)
         self._step: Step | None = None
         self._seconds_per_slot: float | None = None
         self._drain = DrainSignal()
@@ -129,7 +144,7 @@ class Session:
         self._began = time.monotonic()
         self._link: TrainerConnection | None = None
         self._listener: Listener | None = None
-        self._membership: Membership | None = None
+        self._membership: Membership | ReplicaMembership | None = None
         self._finished = False
         self._loaders: list[SessionLoader] = []
         self.result: dict[str, Any] | None = None
@@ -159,7 +174,10 @@ class Session:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker speaks for all: the first of the group, and its model is complete."""
+        """Whether this worker speaks for all: the first of the group, and its model is complete.
+
+        With a replica group so do all its processes, which evaluate their model together.
+        """
         return self.rank == 0 and self._finished
 
     @property
@@ -182,7 +200,7 @@ class Session:
         Raises:
             TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
         """
-        self._loaders.append(SessionLoader(self, dataset, options))
+        self._loaders.append(SessionLoader(self, dataset, options, self._division))
         return self._loaders[-1]
 
     def report(self, **figures: float) -> None:
@@ -198,6 +216,9 @@ class Session:
             "seconds": round(time.monotonic() - self._began, 3),
             **figures,
         }
+        if self._replica is not None and not self._replica.leads:
+            self.result = result
+            return
         self.result = published(result)
         if self._link is not None:
             self._link.publish(result=self.result)
@@ -208,20 +229,34 @@ class Session:
         if self._checkpoints is not None:
             self._checkpoints.check_folder()
         address = settings.trainer_address()
-        announce(Part.SESSION)
-        if address is not None:
-            self._connect(address)
+        if self._replica is None:
+            refuse_lone_processes(os.environ)
+            announce(Part.SESSION)
+            if address is not None:
+                self._connect(address)
+            return self
+        state = self._state
+        state.choose(self._replica.open(state.saved_steps(), state.is_whole))
+        if self._replica.leads:
+            announce(Part.SESSION)
+            if address is not None:
+                self._connect(address)
+        self._membership = self._replica.membership(
+            self._membership, self.order.slots_per_step, restores=self._state.has_checkpoint
+        )
+        if address is not None and not self._replica.leads:
+            self._drain.await_signal()
         return self
 
     def __iter__(self) -> Iterator[Step]:
         while self._ready():
             self._check_dataset()
-            self._step = step = Step(self, self.committed_steps, self._own_slots())
+            self._step = step = Step(self, self.committed_steps, self._own_slots(), self._division)
             yield step
             if not step.closed:
                 raise SessionError(f"step {step.number} was not committed: call step.commit()")
             self._save_if_due(step.number)
-        if self._drain.received and not self._complete:
+        if self._drained and not self._complete:
             raise DrainedError
         self._conclude()
 
@@ -232,12 +267,17 @@ class Session:
             self._measure(seconds / slots)
         if self._link is not None:
             self._link.note(computed=step.number + 1)
-        consumed = [(m.slot.micro, m.indices.numpy().tobytes()) for m in step.micros]
+        consumed = [(m.slot.micro, m.consumed) for m in step.micros]
+        losses: Mapping[int, float] = step.losses() if self._step_log is not None else {}
         regroup = False
         if self._membership is not None:
             try:
                 verdict = self._membership.agree(
-                    step.number, step.filled_slots, consumed, leave=self._drain.received
+                    step.number,
+                    step.filled_slots,
+                    consumed,
+                    leave=self._drain.received,
+                    losses=losses,
                 )
                 weight = sum(micro.weight for micro in step.micros)
                 self._membership.sum_gradients(self._gradients, weight)
@@ -246,7 +286,8 @@ class Session:
                 self._membership.leave(error)
                 self._optimizer.zero_grad()
                 return False
-            consumed, regroup = verdict.consumed, verdict.regroup
+            self._membership.note_committed()
+            consumed, regroup, losses = verdict.consumed, verdict.regroup, verdict.losses
         if step.filled_slots:
             self._optimizer.step()
         self._optimizer.zero_grad()
@@ -256,12 +297,17 @@ class Session:
             self._state.audit.consume(step.epoch, np.frombuffer(samples, dtype=np.int64))
         self._state.committed = step.number + 1
         self._leads = self.rank == 0
-        if self._step_log is not None:
-            self._step_log.write(step.number, self.world_size, step.losses())
+        if self._step_log is not None and (self._replica is None or self._replica.leads):
+            self._step_log.write(step.number, self.world_size, losses)
         if self._complete:
             self._state.audit.finish()
         self._after_commit(regroup=regroup)
         return True
+
+    @property
+    def _drained(self) -> bool:
+        """Whether this worker was asked to go, by whichever of its processes."""
+        return self._drain.received or (self._replica is not None and self._replica.drained)
 
     @property
     def _complete(self) -> bool:
@@ -369,6 +415,8 @@ class Session:
             self._step_log.close()
         if self._membership is not None:
             self._membership.leave()
+        if self._replica is not None:
+            self._replica.close(self._failed_slot(error))
         try:
             if self._checkpoints is not None and (error is not None or self._drain.received):
                 self._checkpoints.abandon(DRAIN_SAVE_SECONDS)
@@ -383,7 +431,9 @@ class Session:
     def _take_leave(self, error: BaseException | None) -> None:
         """Tell the trainer how it ended, and close the lines."""
         if self._link is not None:
-            failed = self._step.working_on if self._step is not None else None
+            failed = self._failed_slot(error)
+            if self._replica is not None and failed is None:
+                failed = self._replica.failed_slot
             if error is None:
                 self._link.publish(phase=Phase.CLOSED, result=self.result)
                 if not self._link.flush(FLUSH_SECONDS):
@@ -391,7 +441,7 @@ class Session:
             elif isinstance(error, DrainedError):
                 self._link.publish(phase=Phase.LEAVING)
                 self._link.flush(DRAIN_FLUSH_SECONDS)
-            elif failed is not None and _blames_data(error):
+            elif failed is not None:
                 self._link.publish(phase=Phase.LEAVING, failed=failed)
                 self._link.flush(DRAIN_FLUSH_SECONDS)
             self._link.close()
@@ -406,7 +456,7 @@ class Session:
             configure("text")
         self._listener = Listener(pod.ip)
         member = MemberId(rank=pod.rank, incarnation=pod.incarnation, nonce=secrets.token_hex(8))
-        saved = self._checkpoints.newest() if self._checkpoints else None
+        saved = self._state.newest_checkpoint()
         report = SessionReport(
             member=member,
             phase=Phase.READY,
@@ -416,7 +466,8 @@ class Session:
         )
         self._link = TrainerConnection(address, pod.token, report)
         self._link.start()
-        self._membership = Membership(self._link, self._listener, member, pod.ip, pod.token)
+        crew = self._replica.processes if self._replica is not None else None
+        self._membership = Membership(self._link, self._listener, member, pod.ip, pod.token, crew)
         self._drain.await_signal()
 
     def _unreported_audits(self) -> tuple[Any, ...]:
@@ -424,16 +475,24 @@ class Session:
         known = orders.reply.audited_epochs if orders else 0
         return tuple(a for a in self._state.audit.closed if a.epoch >= known)[:_MAX_REPORTED_AUDITS]
 
+    def _failed_slot(self, error: BaseException | None) -> int | None:
+        """The slot, over all epochs, whose samples an error may be due to; None: to none."""
+        if self._step is None or error is None or not _blames_data(error):
+            return None
+        if self._replica is not None and cause_of(error) is Cause.LOST_MEMBER:
+            return None  # a layer of a sharded model is a collective
+        return self._step.working_on
+
     def _measure(self, seconds_per_slot: float) -> None:
         before = self._seconds_per_slot
         kept = seconds_per_slot if before is None else before
         self._seconds_per_slot = kept + _SMOOTHING * (seconds_per_slot - kept)
 
 
-def _blames_data(error: BaseException) -> bool:
+def _blames_data(error: BaseException | None) -> bool:
     """Whether an error in the middle of a micro-batch may be due to its samples."""
     return isinstance(error, Exception) and not isinstance(
-        error, SessionError | TrainerConnectionError
+        error, SessionError | TrainerConnectionError | ReplicaLostError
     )
 
 
@@ -453,6 +512,8 @@ def session(
     checkpoint_dir: str | Path | None = None,
     checkpoint_every_steps: int = 100,
     keep_checkpoints: int = 3,
+    replica_group: DeviceMesh | None = None,
+    data_parallel: Sequence[str] | None = None,
 ) -> Session:
     """A session for a ``with`` statement; see the module's docstring.
 
@@ -478,13 +539,25 @@ def session(
         checkpoint_dir: where checkpoints go; default: ``PENSTOCK_CHECKPOINT_DIR``, else nowhere.
         checkpoint_every_steps: steps between checkpoints.
         keep_checkpoints: how many stay.
+        replica_group: of a sharded model: the mesh over all processes that hold it together, which
+            are `torch.distributed`'s process group and one worker of the job. Default: the model is
+            in this process.
+        data_parallel: the mesh's dimensions over which samples are divided; along the others all
+            have the same ones. Default: a mesh of one dimension is divided.
 
     Raises:
         ValueError: an argument is out of range; names it.
     """
+    layout = None
+    if replica_group is not None:
+        layout = find_layout(replica_group, data_parallel, model)
+    elif data_parallel is not None:
+        raise ValueError("data_parallel: it goes with replica_group, whose dimensions it names")
     if checkpoint_every_steps < 1:
         raise ValueError(f"checkpoint_every_steps: {checkpoint_every_steps}; at least 1")
     folder = Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir()
+    if folder is not None and layout is not None:
+        folder = layout.checkpoint_folder(folder)
     dataset = None if isinstance(dataset_size, int) else dataset_size
     count = dataset_size if isinstance(dataset_size, int) else len(dataset_size)
     order = SampleOrder(count, global_batch, slots_per_step or 1, epochs, seed, shuffle)
@@ -512,4 +585,5 @@ def session(
         checkpoints=CheckpointDir(folder, keep_checkpoints) if folder else None,
         checkpoint_every_steps=checkpoint_every_steps,
         buckets=buckets,
+        layout=layout,
     )

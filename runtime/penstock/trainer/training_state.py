@@ -14,8 +14,9 @@ import torch
 
 from penstock.job.protocol import DataSpec
 from penstock.trainer.audit import Audit
-from penstock.trainer.checkpoint import CheckpointDir, read
+from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, Saved, read
 from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.group.sharding import Sharding
 from penstock.trainer.group.state_codec import PackedState, pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,15 @@ class TrainingState:
     """The state of one worker, equal on all members of a group between two steps."""
 
     def __init__(
-        self, holders: Mapping[str, Stateful], data: DataSpec, checkpoints: CheckpointDir | None
+        self,
+        holders: Mapping[str, Stateful],
+        data: DataSpec,
+        checkpoints: CheckpointDir | None,
+        sharding: Sharding | None = None,
     ) -> None:
+        """``sharding``: of a model of which this process holds a part, as of its state."""
+        self._sharding = sharding
+        self._chosen: Saved | None = None
         self._holders = holders
         self._data = data
         self._checkpoints = checkpoints
@@ -61,15 +69,49 @@ class TrainingState:
 
     def restore_checkpoint(self) -> None:
         """Load the newest checkpoint that is whole."""
-        saved = self._checkpoints.newest() if self._checkpoints else None
+        saved = self.newest_checkpoint()
         if saved is None:
             raise SessionError("the checkpoint that was announced is gone")
         self._load(read(saved.path))
         logger.info("took up the checkpoint %s", saved.path)
 
+    def newest_checkpoint(self) -> Saved | None:
+        """The newest checkpoint that is whole; None where there is none.
+
+        Of a sharded model that which all processes of the replica group have: see `choose`.
+        """
+        if self._sharding is not None:
+            return self._chosen
+        return self._checkpoints.newest() if self._checkpoints is not None else None
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is one to begin with."""
+        return self.newest_checkpoint() is not None
+
+    def saved_steps(self) -> list[int]:
+        """The steps of all checkpoints, by name: they may be damaged."""
+        return [] if self._checkpoints is None else [each.step for each in self._checkpoints.list()]
+
+    def is_whole(self, step: int) -> bool:
+        """Whether the checkpoint of a step can be read; why not is said in the log."""
+        try:
+            return (saved := self._saved(step)) is not None and bool(read(saved.path))
+        except CheckpointError as error:
+            logger.warning("%s: taking the one before it", error)
+            return False
+
+    def choose(self, step: int | None) -> None:
+        """Begin with the checkpoint of this step of a sharded model; None: with none."""
+        self._chosen = None if step is None else self._saved(step)
+
+    def _saved(self, step: int) -> Saved | None:
+        known = () if self._checkpoints is None else self._checkpoints.list()
+        return next((each for each in known if each.step == step), None)
+
     def begin(self) -> None:
         """Begin alone: at the newest checkpoint, or at the first step."""
-        if self._checkpoints is not None and self._checkpoints.newest() is not None:
+        if self.has_checkpoint:
             self.restore_checkpoint()
         else:
             self.committed = 0
@@ -84,8 +126,12 @@ class TrainingState:
             "data": self._data.model_dump(),
             "step": self.committed or 0,
             "audit": self.audit.state_dict(),
-            "holders": {name: holder.state_dict() for name, holder in self._holders.items()},
+            "holders": {name: self._state_of(each) for name, each in self._holders.items()},
         }
+
+    def _state_of(self, holder: Stateful) -> Any:
+        state = holder.state_dict()
+        return state if self._sharding is None else self._sharding.take_apart(state)
 
     def _load(self, state: dict[str, Any]) -> None:
         theirs = DataSpec.model_validate(state["data"])
@@ -99,6 +145,9 @@ class TrainingState:
         for name, holder in self._holders.items():
             if name not in state["holders"]:
                 raise SessionError(f"extra.{name}: the state to take over does not have it")
-            holder.load_state_dict(state["holders"][name])
+            theirs_of = state["holders"][name]
+            if self._sharding is not None:
+                theirs_of = self._sharding.put_together(theirs_of, name)
+            holder.load_state_dict(theirs_of)
         self.audit.load_state_dict(state["audit"])
         self.committed = int(state["step"])

@@ -174,7 +174,7 @@ def test_groups_that_break_without_a_step_in_between_are_given_up(
     gradients = Gradients(torch.nn.Linear(1, 1))
     for _ in range(MAX_BREAKS - 1):
         membership.leave(GroupBrokenError("no way"))
-    membership.sum_gradients(gradients, 1.0)  # a step, after which the count begins anew
+    membership.note_committed()  # a step, after which the count begins anew
     for _ in range(MAX_BREAKS):
         membership.leave(GroupBrokenError("no way"))
     link.directive = Directive.JOIN

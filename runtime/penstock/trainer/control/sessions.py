@@ -25,7 +25,9 @@ def record(turn: StepContext, report: SessionReport) -> bool:
     if state.rendezvous.members.launched:
         raise RefusedError(
             "session: this program is one of several that --nproc-per-node starts, which are to "
-            "form a process group themselves; start it with `penstock run -- python train.py`"
+            "form a process group themselves; start it with `penstock run -- python train.py`, or, "
+            "where each pod's processes hold a sharded model together, with --replica-group beside "
+            "--nproc-per-node"
         )
     if state.servers.active:
         raise RefusedError("data: this job's slots belong to its parameter servers' workers")

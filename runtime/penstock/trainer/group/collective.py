@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from penstock.trainer.group.collective_errors import Cause, cause_of, first_word
 from penstock.trainer.group.devices import equipment
 from penstock.trainer.group.nccl_sums import NcclSums
 from penstock.trainer.group.nccl_sums import environment as nccl_environment
+from penstock.trainer.group.sharding import as_gradient, gradient_part, local_part
 from penstock.trainer.group.step_barrier import GroupBrokenError
 
 logger = logging.getLogger(__name__)
@@ -166,9 +167,13 @@ class Gradients:
 
     The buffers of the model that are floating point (running statistics of a normalisation) differ
     between members, which saw different slots: they are averaged, weighted by the slots seen.
+
+    Of a sharded model they are the parts that this process holds.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, data_groups: Sequence[Any] = ()) -> None:
+        """``data_groups``: process groups within this member that saw different samples."""
+        self._data_groups = data_groups
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._statistics = [b for b in model.buffers() if b.is_floating_point()]
         self._flat: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
@@ -176,14 +181,15 @@ class Gradients:
         sizes: dict[tuple[torch.dtype, torch.device], int] = {}
         spans = []
         for tensor in [*self._parameters, *self._statistics]:
-            kind = (tensor.dtype, tensor.device)
+            part = local_part(tensor)
+            kind = (part.dtype, part.device)
             start = sizes.get(kind, 0)
-            sizes[kind] = start + tensor.numel()
-            spans.append((tensor, kind, start))
+            sizes[kind] = start + part.numel()
+            spans.append((tensor, part, kind, start))
         for (dtype, device), size in sizes.items():
             self._flat[dtype, device] = torch.zeros(size, dtype=dtype, device=device)
-        for tensor, kind, start in spans:
-            view = self._flat[kind][start : start + tensor.numel()].view(tensor.shape)
+        for tensor, part, kind, start in spans:
+            view = self._flat[kind][start : start + part.numel()].view(part.shape)
             self._places.append((tensor, view))
 
     @property
@@ -206,24 +212,30 @@ class Gradients:
     @torch.no_grad()
     def reduce(
         self,
-        collective: Collective,
+        collective: Collective | None,
         weight: float,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Sum the gradients over all members; ``weight`` is this member's part of the step."""
+        """Sum the gradients over all members; ``weight`` is this process's part of the step.
+
+        Without a collective there are no others.
+        """
         gradients = len(self._parameters)
         for place, (tensor, view) in enumerate(self._places):
             if place >= gradients:
                 torch.mul(tensor, weight, out=view)
-            elif tensor.grad is None:
+                for group in self._data_groups:
+                    dist.all_reduce(view, group=group)
+            elif (gradient := gradient_part(tensor)) is None:
                 view.zero_()
             else:
-                view.copy_(tensor.grad)
-        collective.sum(self._flat.values(), interrupted)
+                view.copy_(gradient)
+        if collective is not None:
+            collective.sum(self._flat.values(), interrupted)
         for place, (tensor, view) in enumerate(self._places):
             if place >= gradients:
                 tensor.copy_(view)
-            elif tensor.grad is None:
-                tensor.grad = view.clone()
+            elif (gradient := gradient_part(tensor)) is None:
+                tensor.grad = as_gradient(tensor, view.clone())
             else:
-                tensor.grad.copy_(view)
+                gradient.copy_(view)

@@ -50,6 +50,41 @@ class ModelHolder(Protocol):
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What each process of a replica group has to know to enter a group with its part of the model.
+
+    Attributes:
+        index: of this member, in a group of ``size``.
+        host, port: of the group's store; port 0 in a group of one.
+        restore: whether this member's processes load their checkpoint first.
+        transfers: whether the first member's model goes to all.
+    """
+
+    index: int
+    size: int
+    host: str = ""
+    port: int = 0
+    backend: str = Backend.GLOO.value
+    patience_seconds: float = 0.0
+    restore: bool = False
+    transfers: bool = False
+
+
+class Crew(Protocol):
+    """The processes of a member that is a replica group."""
+
+    size: int
+
+    def enter(self, entry: Entry, holder: ModelHolder) -> Collective | None:
+        """Have each process enter, all or none; what this one sums by.
+
+        Raises:
+            GroupBrokenError: a process could not.
+            CollectiveError: nor could it in any further group.
+        """
+
+
+@dataclass(frozen=True)
 class Call:
     """A member's call into a group."""
 
@@ -64,13 +99,15 @@ class Call:
 class GroupChannels:
     """The channels of one member; empty outside any group, and in a group of one."""
 
-    def __init__(self, listener: Listener, host: str, token: str) -> None:
+    def __init__(self, listener: Listener, host: str, token: str, crew: Crew | None = None) -> None:
+        self._crew = crew
         self._listener = listener
         self._host = host
         self._token = token
         self._leader: Leader | None = None
         self._channel: Channel | None = None
         self._collective: Collective | None = None
+        self._store: Any = None  # that this process serves to a group of replica groups
         self._warned = ""  # of the backend; said once, not with every group
 
     def form(
@@ -95,6 +132,8 @@ class GroupChannels:
             "layout": [list(part) for part in gradients.layout],
             "equipment": own.as_message(),
         }
+        if self._crew is not None:
+            hello["processes"] = self._crew.size
         try:
             if call.index == 0:
                 self._lead(call, hello, holder, own, interrupted)
@@ -135,7 +174,7 @@ class GroupChannels:
             GroupBrokenError: a member is gone.
             SessionError: the members cannot sum as they are configured.
         """
-        if self._collective is None:
+        if self._collective is None and self._crew is None:
             return
         try:
             gradients.reduce(self._collective, weight, interrupted)
@@ -147,7 +186,7 @@ class GroupChannels:
         for part in (self._leader, self._channel, self._collective):
             if part is not None:
                 part.close()
-        self._leader = self._channel = self._collective = None
+        self._leader = self._channel = self._collective = self._store = None
 
     # ------------------------------------------------------------------ inside
 
@@ -160,10 +199,13 @@ class GroupChannels:
         interrupted: Callable[[], bool],
     ) -> None:
         group, timeout = call.group, FORMING_TIMEOUT_SECONDS
-        if group.restore is Restore.CHECKPOINT:
+        restore, crew = group.restore is Restore.CHECKPOINT, self._crew
+        if restore and crew is None:
             holder.restore_checkpoint()
         size = len(group.members)
         if size == 1:
+            if crew is not None:
+                self._collective = crew.enter(Entry(0, 1, restore=restore), holder)
             return
         self._leader = self._listener.accept(self._token, group.number, size, interrupted, timeout)
         problem = _mismatch(hello, self._leader.hellos)
@@ -171,13 +213,32 @@ class GroupChannels:
             self._leader.publish({"problem": problem}, interrupted, timeout)
             raise SessionError(problem)
         behind = any(h["committed"] != group.start_step for h in self._leader.hellos.values())
-        state = holder.export_state() if behind or group.restore is not Restore.LIVE else None
+        transfers = behind or group.restore is not Restore.LIVE
+        state = holder.export_state() if transfers and crew is None else None
         store = serve_store(self._host, size)
         choice = _choose(group, own, self._leader.hellos)
         self._warn_once(choice)
         header = state.header if state else None
         welcome = {"port": store.port, "header": header, "backend": choice.backend.value}
+        if crew is not None:
+            welcome["transfers"] = transfers
         self._leader.publish(welcome, interrupted, timeout)
+        if crew is not None:
+            self._collective = crew.enter(
+                Entry(
+                    index=0,
+                    size=size,
+                    host=self._host,
+                    port=store.port,
+                    backend=choice.backend.value,
+                    patience_seconds=_patience(call.lease_seconds),
+                    restore=restore,
+                    transfers=transfers,
+                ),
+                holder,
+            )
+            self._store = store
+            return
         self._collective = Collective(
             store,
             self._host,
@@ -203,6 +264,20 @@ class GroupChannels:
         if "problem" in welcome:
             raise SessionError(str(welcome["problem"]))
         size, (host, _) = len(call.group.members), split_address(address)
+        if self._crew is not None:
+            self._collective = self._crew.enter(
+                Entry(
+                    index=call.index,
+                    size=size,
+                    host=host,
+                    port=int(welcome["port"]),
+                    backend=_told(welcome, own).value,
+                    patience_seconds=_patience(call.lease_seconds),
+                    transfers=bool(welcome["transfers"]),
+                ),
+                holder,
+            )
+            return
         store = join_store(host, int(welcome["port"]), size)
         self._collective = Collective(
             store,
@@ -248,6 +323,11 @@ def _patience(lease_seconds: float) -> float:
 
 def _mismatch(own: dict[str, Any], hellos: dict[int, dict[str, Any]]) -> str:
     for index, hello in hellos.items():
+        if hello.get("processes", 1) != own.get("processes", 1):
+            return (
+                f"replica_group: member {index} has {hello.get('processes', 1)} processes and "
+                f"member 0 has {own.get('processes', 1)}: all replica groups must be alike"
+            )
         if hello.get("elements") != own["elements"]:
             return (
                 f"model: member {index} has {hello.get('elements')} numbers to sum and member 0 "

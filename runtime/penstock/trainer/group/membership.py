@@ -10,13 +10,19 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.job.protocol import Directive, Group, MemberId, Phase
 from penstock.trainer.group.collective import Gradients
-from penstock.trainer.group.group_channels import Call, GroupChannels, ModelHolder, SessionError
+from penstock.trainer.group.group_channels import (
+    Call,
+    Crew,
+    GroupChannels,
+    ModelHolder,
+    SessionError,
+)
 from penstock.trainer.group.group_orders import GroupOrders
 from penstock.trainer.group.regrouping import Regrouping
 from penstock.trainer.group.step_barrier import GroupBrokenError, GroupEndedError, Listener
@@ -26,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 LOG_WAITING_SECONDS: Final = 10.0
 LOG_PAUSE_SECONDS: Final = 1.0
+NO_LOSSES: Final[Mapping[int, float]] = {}
 
 
 @dataclass(frozen=True)
@@ -34,17 +41,25 @@ class Verdict:
 
     consumed: list[tuple[int, bytes]]  # slot within the step, its samples as int64
     regroup: bool
+    losses: Mapping[int, float]  # of this member, by slot, each weighed
 
 
 class Membership:
     """The membership of one session; see the module's docstring."""
 
     def __init__(
-        self, link: TrainerConnection, listener: Listener, member: MemberId, host: str, token: str
+        self,
+        link: TrainerConnection,
+        listener: Listener,
+        member: MemberId,
+        host: str,
+        token: str,
+        crew: Crew | None = None,
     ) -> None:
+        """``crew``: the processes of this member, where it is a replica group."""
         self._link = link
         self._member = member
-        self._channels = GroupChannels(listener, host, token)
+        self._channels = GroupChannels(listener, host, token, crew)
         self._group: Group | None = None
         self._orders: GroupOrders | None = None  # as long as there is a group
         self._number = 0
@@ -205,11 +220,18 @@ class Membership:
     # ------------------------------------------------------------------ steps
 
     def agree(
-        self, step: int, slots: list[int], consumed: list[tuple[int, bytes]], *, leave: bool
+        self,
+        step: int,
+        slots: list[int],
+        consumed: list[tuple[int, bytes]],
+        *,
+        leave: bool,
+        losses: Mapping[int, float] = NO_LOSSES,
     ) -> Verdict:
         """Wait until all members have computed their part of a step; all get the same verdict.
 
-        ``slots`` are all that hold samples of this step, ``consumed`` those that were ours.
+        ``slots`` are all that hold samples of this step, ``consumed`` those that were ours, and
+        ``losses`` theirs.
 
         Raises:
             GroupBrokenError: a member is gone, the trainer ended the group, or the members did not
@@ -231,7 +253,9 @@ class Membership:
 
         verdict = self._channels.exchange(own, decide, self.interrupted)
         self._shares = tuple(verdict["shares"])
-        return Verdict([(slot, ids) for slot, ids in verdict["consumed"]], verdict["regroup"])
+        return Verdict(
+            [(slot, ids) for slot, ids in verdict["consumed"]], verdict["regroup"], losses
+        )
 
     def sum_gradients(self, gradients: Gradients, weight: float) -> None:
         """Add the gradients up over the members.
@@ -241,6 +265,9 @@ class Membership:
             SessionError: the members cannot sum as they are configured.
         """
         self._channels.sum_gradients(gradients, weight, self.interrupted)
+
+    def note_committed(self) -> None:
+        """A step has been committed: groups that broke before it count no more."""
         self._regrouping = self._regrouping.committed()
 
 

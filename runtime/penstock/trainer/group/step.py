@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from penstock.data.ledger import SampleOrder, Slot, derive_seed
+from penstock.trainer.group.division import WHOLE, Division
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.step_slots import filled_slots
 
@@ -39,12 +40,23 @@ class Committer(Protocol):
 class MicroBatch:
     """One slot of a step: some samples whose gradients this worker computes."""
 
-    def __init__(self, slot: Slot, indices: np.ndarray[Any, np.dtype[np.int64]], weight: float):
+    def __init__(
+        self,
+        slot: Slot,
+        indices: np.ndarray[Any, np.dtype[np.int64]],
+        weight: float,
+        *,
+        counted: int | None = None,
+        parts: int = 1,
+    ):
         self.slot = slot
         self.indices = torch.from_numpy(indices)
-        """The samples: int64 of shape ``(samples of the slot,)``."""
+        """The samples: int64 of shape ``(samples of the slot,)``; in a replica group this process's
+        part of them."""
         self.weight = weight
         """Samples of the slot as a part of the step's."""
+        self._counted = len(indices) if counted is None else counted
+        self._parts = parts
         self.loss: torch.Tensor | None = None
         """The mean loss that the script gave, detached; None until it did."""
 
@@ -63,7 +75,13 @@ class MicroBatch:
                 "with the mean loss over all its samples"
             )
         self.loss = loss.detach()
-        return loss * self.weight
+        # A sharded model's layers take the mean of gradients over the parts, where a sum is meant.
+        return loss * (self.weight * self._parts)
+
+    @property
+    def consumed(self) -> bytes:
+        """The samples that count as this process's: their indices as int64."""
+        return self.indices[: self._counted].numpy().tobytes()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of the micro-batch's mean loss to the step's; `scale` says when not."""
@@ -74,8 +92,11 @@ class MicroBatch:
 class Step:
     """One step of training: iterate over its micro-batches, then `commit`."""
 
-    def __init__(self, session: Committer, number: int, slots: range) -> None:
+    def __init__(
+        self, session: Committer, number: int, slots: range, division: Division = WHOLE
+    ) -> None:
         self._session = session
+        self._division = division
         self.slots = slots
         """Those of the step that are this worker's, whether or not they hold samples."""
         self._began = time.perf_counter()
@@ -100,9 +121,17 @@ class Step:
                 return  # a step that cannot be committed is not worth finishing
             slot = Slot(self.epoch, self.in_epoch, micro)
             start = order.positions(slot)[0] - first
-            batch = MicroBatch(slot, self.samples[start : start + size], size / total)
+            cut, division = self._division.cut(size), self._division
+            batch = MicroBatch(
+                slot,
+                self.samples[start + cut.start : start + cut.stop],
+                cut.counted / total,
+                counted=cut.counted,
+                parts=division.parts,
+            )
             self.micros.append(batch)
-            torch.manual_seed(derive_seed(order.seed, self.number, micro))
+            part = (division.part,) if division.part else ()
+            torch.manual_seed(derive_seed(order.seed, self.number, micro, *part))
             self.working_on = self._number_of(micro)
             yield batch
             self.working_on = None

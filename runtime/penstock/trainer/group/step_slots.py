@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.data.ledger import SampleOrder, Slot
+from penstock.trainer.group.division import WHOLE, Division
 
 
 class PredictedSlot(NamedTuple):
@@ -37,7 +38,11 @@ def filled_slots(
 
 
 def predict_slots(
-    order: SampleOrder, own: range, skips: Callable[[int], bool], steps: range
+    order: SampleOrder,
+    own: range,
+    skips: Callable[[int], bool],
+    steps: range,
+    division: Division = WHOLE,
 ) -> Iterator[PredictedSlot]:
     """The slots of some steps that a worker computes whose range in each of them is ``own``."""
     for step in steps if own else ():
@@ -47,4 +52,6 @@ def predict_slots(
         first = in_epoch * order.global_batch
         for micro, size in mine:
             start = order.positions(Slot(epoch, in_epoch, micro))[0] - first
-            yield PredictedSlot(step * order.slots_per_step + micro, samples[start : start + size])
+            cut = division.cut(size)
+            indices = samples[start + cut.start : start + cut.stop]
+            yield PredictedSlot(step * order.slots_per_step + micro, indices)

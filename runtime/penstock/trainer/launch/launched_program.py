@@ -59,7 +59,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.25
 FLUSH_SECONDS: Final = 5.0
 """How long the trainer is tried to be told that this member has finished."""
-LOOPBACK: Final = "127.0.0.1"
 
 
 class LaunchedProgram:
@@ -122,7 +121,7 @@ class LaunchedProgram:
     async def run(self) -> int:
         """See `Program.run`."""
         if self._trainer is None:
-            address = address_of(self._reserved, LOOPBACK)
+            address = address_of(self._reserved, self._identity.ip)
             self._group = _group_of_one(self._member, address, self._launcher.processes)
             self._events.put_nowait(Called(self._group.number))
         else:

@@ -31,6 +31,7 @@ from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.torch_loading.torch_loader import finisher
 from penstock.data.torch_loading.worker_setup import WorkerSetup
+from penstock.trainer.group.division import WHOLE, Division
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_slots import predict_slots
@@ -85,7 +86,13 @@ class SlotSession(Protocol):
 class SessionLoader:
     """See the module's docstring; made by `Session.loader`."""
 
-    def __init__(self, session: SlotSession, dataset: Any, options: LoaderOptions) -> None:
+    def __init__(
+        self,
+        session: SlotSession,
+        dataset: Any,
+        options: LoaderOptions,
+        division: Division = WHOLE,
+    ) -> None:
         """Nothing is started before the first step.
 
         Raises:
@@ -93,6 +100,7 @@ class SessionLoader:
         """
         _check(dataset, session.order.dataset_size, options)
         self._session = session
+        self._division = division
         # PyTorch's own checks and defaults; it is never iterated.
         self._loader: Any = torch_data.DataLoader(dataset, batch_size=1, **options)
         self._source: StreamSource | None = None
@@ -192,7 +200,7 @@ class SessionLoader:
         kept = frozenset(self._kept)
         predicted = (
             slot
-            for slot in predict_slots(order, own, self._session.skips, steps)
+            for slot in predict_slots(order, own, self._session.skips, steps, self._division)
             if slot.number >= first and slot.number not in kept
         )
         loader = self._loader

@@ -1,0 +1,1 @@
+"""A member of a session that is several processes: they hold one sharded model together."""

@@ -1,0 +1,63 @@
+"""Replica groups of two processes with a sharded model: killed in part, healed, and back alone."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.elastic.processes import ROOT, Job, running_job
+from benchmarks.elastic.steps import read_steps
+from benchmarks.islands import undone
+
+EPOCHS = 8
+SAMPLES = 1200
+SCRIPT = ROOT / "benchmarks" / "islands_programs" / "train.py"
+
+
+def start(job: Job, group: int) -> None:
+    folder = job.folder
+    job.start_worker(
+        group,
+        str(SCRIPT),
+        f"--log={folder}",
+        f"--epochs={EPOCHS}",
+        f"--hurry={folder / 'hurry'}",
+        f"--checkpoints={folder / 'checkpoints'}",
+        options=("--nproc-per-node=2", "--replica-group"),
+    )
+
+
+def training_processes(job: Job, group: int) -> list[psutil.Process]:
+    found: list[psutil.Process] = job.wait_for(
+        lambda: psutil.Process(job.workers[group].pid).children(), 20, "the training processes"
+    )
+    return found
+
+
+@pytest.mark.slow
+def test_a_lost_process_costs_its_replica_group_and_not_a_sample(tmp_path: Path) -> None:
+    with running_job(tmp_path) as job:
+        job.start_trainer("--lease-seconds=20")
+        start(job, 0)
+        job.wait_for_world(1, timeout=60)
+        job.wait_for_step(3)
+        start(job, 1)  # gets its parts of the model from the living one
+        before = job.wait_for_world(2, timeout=60)["committed_steps"]
+        before = job.wait_for_step(before + 3)["committed_steps"]
+        training_processes(job, 0)[1].kill()  # not the one that speaks with the trainer
+        assert job.workers[0].wait(30) == 128 + signal.SIGKILL
+        job.wait_for_step(before + 2)
+        (tmp_path / "hurry").touch()
+        assert job.exit_codes(60)[1] == 0, job.logs()
+        result = job.result()
+    assert result["samples_seen"] == EPOCHS * SAMPLES
+    assert result["samples_lost"] == result["samples_repeated"] == 0
+    logs = sorted(tmp_path.glob("steps-*.jsonl"))
+    assert undone(logs) == 0
+    assert len(read_steps(logs)) == result["steps"] == EPOCHS * SAMPLES // 48
+    parts = sorted((tmp_path / "checkpoints").iterdir())
+    assert [part.name for part in parts] == ["part-0-of-2", "part-1-of-2"]
+    assert {path.name for path in parts[0].iterdir()} == {path.name for path in parts[1].iterdir()}
