@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from penstock.job import atomic_file
 from penstock.trainer import checkpoint
-from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, read, write
+from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint_file import CheckpointError, read, write
 from penstock.trainer.group.state_codec import PackedState, StateError, pack
 from tests.data.planes import eventually
 from tests.trainer.small_disk import fill, small_disk
@@ -98,6 +100,58 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
             read(path)
 
 
+def test_what_turns_out_damaged_when_it_is_read_gives_way_to_the_one_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = CheckpointDir(tmp_path)
+    folder.save(1, state(1), wait=True)
+    folder.save(2, state(2), wait=True)
+    path = folder.list()[0].path
+    path.write_bytes(path.read_bytes()[:-50] + bytes(50))
+    assert folder.stored.newest_step() == 2, "it has the right size"
+    restored = folder.stored.restore()
+    assert restored is not None
+    assert (restored.step, restored.state["step"]) == (1, 1)
+    assert folder.stored.newest_step() == 1, "it is known now"
+    assert caplog.text.count("the checksum does not match") == 1
+    folder.save(2, state(2), wait=True)
+    assert folder.stored.newest_step() == 2, "it was written anew"
+
+
+def test_a_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CheckpointDir(tmp_path)
+    folder.save(1, big(1), wait=True)
+    path, reads = folder.list()[0].path, []
+    opened = Path.open
+
+    def counting(self: Path, *arguments: Any, **options: Any) -> Any:
+        file = opened(self, *arguments, **options)
+        if self != path:
+            return file
+        readinto = file.readinto
+
+        class Counted:
+            def __enter__(self) -> Any:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                file.close()
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+            def readinto(self, room: Any) -> int:
+                reads.append(len(room))
+                return int(readinto(room))
+
+        return Counted()
+
+    monkeypatch.setattr(Path, "open", counting)
+    assert folder.stored.newest_step() == 1
+    assert folder.stored.restore() is not None
+    assert sum(reads) == 40_000
+
+
 def big(number: int) -> dict[str, object]:
     return {"step": number, "weights": torch.full((10_000,), float(number))}
 
@@ -166,17 +220,19 @@ def test_a_crash_before_the_rename_leaves_the_old_checkpoint(
 def test_a_disk_that_hangs_holds_up_neither_the_training_nor_a_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mended = threading.Event()
+    begun, mended = threading.Event(), threading.Event()
     whole = checkpoint.write
 
     def hanging(path: Path, packed: PackedState) -> None:
+        begun.set()
         assert mended.wait(30)
         whole(path, packed)
 
     monkeypatch.setattr(checkpoint, "write", hanging)
-    folder = CheckpointDir(tmp_path, write_seconds=0.05, busy_seconds=0.01)
+    folder = CheckpointDir(tmp_path, write_seconds=0.05)
     for step in (1, 2, 3):
         folder.save(step, state(step))
+        assert begun.wait(30)
     until(lambda: folder.trouble)
     assert f"no checkpoint is written to {tmp_path}: a write is not done within" in folder.trouble
     assert caplog.messages == [], "who asks writes nothing"

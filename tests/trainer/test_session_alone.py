@@ -15,7 +15,8 @@ from torch.nn import functional
 from penstock.crds import environment
 from penstock.data import Buckets
 from penstock.trainer import elastic
-from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
+from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint_file import CheckpointError
 from tests.trainer.small_disk import fill, small_disk
 
 FEATURES = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,8 @@ world is this pod's, and a process that fails ends it. The program
 inherits the agent's standard streams, so that what it prints last (a traceback) is the end of the
 pod's log, and it dies with the agent, however the agent dies. What it leaves behind (children in
 the background, whatever session they made for themselves) is adopted by the agent and ends with it:
-the end of the program is that of the process that was started, not that of its output.
+the end of the program is that of the process that was started, not that of its output. What a
+program that failed has left in the agent's memory is saved (`penstock.trainer.snapshot.keeper`).
 
 Processes that are one rank twice, and workers that train apart from one another, are refused (see
 `penstock.trainer.control.model.silent_copies`): the program is ended, and the agent exits with
@@ -59,8 +60,10 @@ from penstock.trainer.gpu.gpu_meter import GpuMeter
 from penstock.trainer.gpu.nvml import NvmlReader
 from penstock.trainer.launch.launched_program import LaunchedProgram
 from penstock.trainer.launch.program import Program, SingleProgram
+from penstock.trainer.launch.restarts import RestartedProgram
 from penstock.trainer.process_meter import ProcessMeter
 from penstock.trainer.processes import Processes
+from penstock.trainer.snapshot.keeper import BREAKPOINT_SECONDS, MEMORY, SnapshotKeeper
 from penstock.trainer.standstill.stacks import FOLDER, Stacks
 
 logger = logging.getLogger(__name__)
@@ -71,6 +74,8 @@ VERDICT_SECONDS: Final = 15.0
 """The same while the trainer has yet to say whether the program's end counts."""
 VERDICT_PAUSE_SECONDS: Final = 0.2
 REQUEST_TIMEOUT_SECONDS: Final = 5.0
+DRAIN_SAVE_SECONDS: Final = 10.0
+"""What the write of the program's newest snapshot gets where the pod has to go."""
 HUNG: Final = 1
 
 
@@ -85,6 +90,7 @@ class Agent:
         ranks: int = 0,
         *,
         replica_group: bool = False,
+        max_restarts: int = 0,
     ) -> None:
         """Nothing is started yet.
 
@@ -94,9 +100,12 @@ class Agent:
             grace_seconds: that SIGTERM leaves the program.
             ranks: processes to start as ranks of one world; 0: the command, as it is.
             replica_group: whether that world is this pod's alone: they have one session together.
+            max_restarts: how often a command that fails is started again here.
         """
         self._ranks = ranks
         self._replica_group = replica_group
+        self._max_restarts = max_restarts
+        self._snapshots = SnapshotKeeper()
         self._identity = identity
         self._trainer = trainer
         self._grace_seconds = grace_seconds
@@ -146,6 +155,7 @@ class Agent:
             loop.remove_reader(self._processes.fileno())
         self._processes.close()
         self._stacks.close()
+        self._snapshots.close()
         if self._refusal:
             logger.error("%s", self._refusal)
             return REFUSED
@@ -153,7 +163,9 @@ class Agent:
 
     def _make_program(self, command: Sequence[str], environment: Mapping[str, str]) -> Program:
         if not self._ranks:
-            return SingleProgram(command, environment)
+            return RestartedProgram(
+                lambda: SingleProgram(command, environment), self._max_restarts, self._note_failed
+            )
         return LaunchedProgram(
             command,
             environment,
@@ -163,6 +175,12 @@ class Agent:
             self._grace_seconds,
             self._processes.idle_seconds,
         )
+
+    def _note_failed(self, code: int) -> None:
+        """Save what the program had done, on a thread of its own; not of one that was refused."""
+        if not self._refusal:
+            waits = DRAIN_SAVE_SECONDS if self._draining.is_set() else BREAKPOINT_SECONDS
+            self._snapshots.save_newest(waits)
 
     def _hear(self, *, ended_well: bool = False) -> None:
         """Take in what the program's processes say of themselves."""
@@ -194,6 +212,8 @@ class Agent:
         if self._processes.name:
             child[training_evidence.SOCKET] = self._processes.name
             child[FOLDER] = self._stacks.folder
+        if self._snapshots.path and not self._ranks:
+            child[MEMORY] = self._snapshots.path
         return child
 
     def _interrupt(self) -> None:

@@ -4,16 +4,18 @@ A checkpoint is written to a temporary file, synced, and renamed; its last bytes
 all the others. So a file under its final name is whole or detectably damaged, and a damaged one is
 passed over for the one before it, in one line of the log. Writing happens on a thread of its own,
 from a copy of the state that was taken between two steps, as
-`penstock.trainer.group.host_copies` makes it; the newest ``keep`` files stay. A disk that is full
-or hangs holds nothing up: the write is tried again, and those before it stay.
+`penstock.trainer.group.host_copies` and `penstock.trainer.snapshot.memory` make it; the newest
+``keep`` files stay. A state that comes while the one before it is being written waits, in the place
+of what waited: the training never waits for a disk. One that is full or hangs holds nothing up: the
+write is tried again, and those before it stay.
+
+Under an agent the copy itself is a snapshot that survives the process, and the first to be taken up
+again. Whatever is taken up is read once, and checked while it is.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import logging
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,12 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from penstock.crds.conditions import JobReason
 from penstock.data.memory import read_memory
 from penstock.job import atomic_file
-from penstock.job.atomic_file import DIGEST_BYTES
 from penstock.job.protocol import MAX_TEXT, Trouble
 from penstock.job.storage import (
     LAST_SECONDS,
@@ -36,32 +35,27 @@ from penstock.job.storage import (
     not_on_disk,
     not_saved,
 )
+from penstock.trainer.checkpoint_file import CheckpointError, write
 from penstock.trainer.group.cuda_copies import CudaTransport
 from penstock.trainer.group.host_copies import Copier, PinnedCopier
-from penstock.trainer.group.state_codec import PackedState, StateError, pack, payload_bytes, unpack
+from penstock.trainer.group.state_codec import PackedState, pack
+from penstock.trainer.snapshot.memory import SnapshotMemory
+from penstock.trainer.stored_states import Saved, StoredStates
 
 logger = logging.getLogger(__name__)
 
-BUSY_SECONDS: Final = 60.0
-"""How long a save waits, once, for the write of the one before it."""
 POLL_SECONDS: Final = 0.2
 PINNED_SHARE: Final = 4
 """The part of the pod's memory that may be page-locked for copies of the state: a quarter."""
 
-MAGIC: Final = b"PNSTKCP1"
-_HEAD: Final = struct.Struct("<8sQQ")  # magic, bytes of the header, bytes of the tensors
 
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    """A copy of a state that is to be kept."""
 
-class CheckpointError(Exception):
-    """A checkpoint that cannot be written or read; says which file and why."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint on disk: its file and the number of steps that its model has seen."""
-
-    path: Path
     step: int
+    packed: PackedState
+    to_disk: bool
 
 
 class CheckpointDir:
@@ -76,21 +70,22 @@ class CheckpointDir:
         folder: Path,
         keep: int = 3,
         write_seconds: float = LAST_SECONDS,
-        busy_seconds: float = BUSY_SECONDS,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         copier: Copier | None = None,
+        memory: SnapshotMemory | None = None,
     ) -> None:
         self.folder = folder
+        self._keep = keep
         self._files = atomic_file.Series(folder, "step", keep)
+        self._memory = memory or SnapshotMemory.of_process()
+        self.stored = StoredStates(self._files, self._memory)
         self._write_seconds = write_seconds
-        self._busy_seconds = busy_seconds
         self._retry_seconds = retry_seconds
         self._copier = copier or PinnedCopier(CudaTransport(), _most_pinned_bytes)
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
-        self._pending: tuple[int, PackedState] | None = None  # not on disk yet
+        self._pending: _Waiting | None = None  # not on disk yet
         self._began: float | None = None  # when the write that is going on did
-        self._waited_for = False  # the training has
         self._failure = ""  # of the newest write
         self._hangs = False  # said in the log
         self._fault: Exception | None = None  # of this program
@@ -103,39 +98,38 @@ class CheckpointDir:
             raise CheckpointError(str(error)) from error
 
     def list(self) -> list[Saved]:
-        """All checkpoints by name, newest first; not checked."""
-        return [Saved(path, step) for path, step in self._files.list()]
+        """As `StoredStates.list`."""
+        return self.stored.list()
 
     def newest(self) -> Saved | None:
-        """The newest checkpoint that is whole; damaged ones are named in the log."""
-        for saved in self.list():
-            try:
-                _verify(saved.path)
-            except CheckpointError as error:
-                logger.warning("%s: taking the one before it", error)
-                continue
-            return saved
-        return None
+        """As `StoredStates.newest`."""
+        return self.stored.newest()
 
-    def save(self, step: int, state: Any, *, wait: bool = False) -> None:
-        """Write a state as of ``step``; the state is copied before this returns.
+    def save(self, step: int, state: Any, *, wait: bool = False, to_disk: bool = True) -> None:
+        """Keep a state as of ``step``; the state is copied before this returns.
 
-        A writer that is still busy with the last one is waited for, but not for long: what waits
-        gives way to what is newer.
+        This waits for no disk: what waits gives way to what is newer.
+
+        Args:
+            step: steps that the state's model has seen.
+            state: as `penstock.trainer.group.state_codec` has it.
+            wait: until it is on disk, as `wait` does.
+            to_disk: else it is kept in memory, if that outlives this process.
 
         Raises:
             StateError: the state has no plain form.
             CheckpointError: with ``wait``, as `wait` does; or the writer itself is at fault.
         """
+        if not to_disk and not self._memory.outlives:
+            return
         with self._changed:
             self._check_fault()
-            if self._failure:
-                self._drop()  # there is no memory for three
-        packed = pack(state, self._copier)
+            if self._pending is not None:
+                to_disk = to_disk or self._pending.to_disk
+            self._drop()  # there is no memory for three
+        packed = pack(state, self._copier, self._memory)
         with self._changed:
-            if not self._waited_for:
-                self._waited_for = not self._changed.wait_for(self._is_free, self._busy_seconds)
-            self._pending = (step, packed)
+            self._pending = _Waiting(step, packed, to_disk)
             if self._writer is None:
                 self._writer = threading.Thread(
                     target=self._write_all, name="penstock-checkpoint", daemon=True
@@ -203,14 +197,14 @@ class CheckpointDir:
             self._drop()
             self._failure = ""
 
+    def close(self) -> None:
+        """Leave the agent's memory to another session of this pod."""
+        self._memory.close()
+
     # ------------------------------------------------------------------ with the lock
 
     def _is_idle(self) -> bool:
         return self._pending is None and self._began is None
-
-    def _is_free(self) -> bool:
-        """Whether nothing is held up by a newer state: idle, or failing anyway."""
-        return self._is_idle() or (self._began is None and bool(self._failure))
 
     def _drop(self) -> None:
         self._pending = None
@@ -229,11 +223,11 @@ class CheckpointDir:
         while (taken := self._take()) is not None:
             error: Exception | None = None
             try:
-                self._write(*taken)
+                self._write(taken)
             except Exception as caught:  # noqa: BLE001  (told to the training's thread)
                 error = caught
             with self._changed:
-                self._began, self._waited_for = None, False
+                self._began = None
                 if error is None:
                     self._written(taken)
                 elif isinstance(error, OSError | MemoryError):
@@ -244,7 +238,7 @@ class CheckpointDir:
                     self._fault, self._pending = error, None
                     self._changed.notify_all()
 
-    def _take(self) -> tuple[int, PackedState] | None:
+    def _take(self) -> _Waiting | None:
         with self._changed:
             if self._pending is None:
                 self._writer = None
@@ -252,7 +246,7 @@ class CheckpointDir:
             self._began = time.monotonic()
             return self._pending
 
-    def _written(self, taken: tuple[int, PackedState]) -> None:
+    def _written(self, taken: _Waiting) -> None:
         if self._failure or self._hangs:
             logger.info("checkpoints are written to %s again", self.folder)
         self._failure, self._hangs = "", False
@@ -267,10 +261,16 @@ class CheckpointDir:
             self._failure = why
         self._changed.notify_all()
 
-    def _write(self, step: int, packed: PackedState) -> None:
-        write(self._files.path(step), packed)
+    def _write(self, taken: _Waiting) -> None:
+        taken.packed.wait()
+        self._memory.keep(taken.packed, taken.step, str(self.folder), self._keep)
+        if not taken.to_disk:
+            return
+        write(path := self._files.path(taken.step), taken.packed)
+        self.stored.note_written(path)
+        self._memory.note_on_disk(taken.step)
         try:
-            self._files.discard_older(step)
+            self._files.discard_older(taken.step)
         except OSError as error:
             logger.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
 
@@ -284,57 +284,3 @@ def _hanging(seconds: float) -> str:
     return (
         f"a write is not done within {seconds:.0f} s, the disk hangs or is too slow for the model"
     )
-
-
-def write(path: Path, packed: PackedState) -> None:
-    """Write one checkpoint so that it is there as a whole or not at all. Raises OSError."""
-    packed.wait()
-    head = _HEAD.pack(MAGIC, len(packed.header), packed.payload_bytes)
-    atomic_file.write(path, itertools.chain((head, packed.header), map(_bytes_of, packed.tensors)))
-
-
-def read(path: Path) -> Any:
-    """The state in a checkpoint.
-
-    Raises:
-        CheckpointError: the file is missing, cut off or damaged.
-    """
-    header, payload = _verify(path)
-    try:
-        flat = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else _nothing()
-        return unpack(header, flat)
-    except StateError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-
-
-def _verify(path: Path) -> tuple[bytes, bytes]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
-    if len(data) < _HEAD.size + DIGEST_BYTES:
-        raise CheckpointError(f"{path}: cut off after {len(data)} bytes")
-    magic, header_bytes, tensor_bytes = _HEAD.unpack_from(data)
-    if magic != MAGIC:
-        raise CheckpointError(f"{path}: not a checkpoint of Penstock")
-    if len(data) != _HEAD.size + header_bytes + tensor_bytes + DIGEST_BYTES:
-        raise CheckpointError(f"{path}: cut off after {len(data)} bytes")
-    digest = hashlib.blake2b(data[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
-    if digest != data[-DIGEST_BYTES:]:
-        raise CheckpointError(f"{path}: the checksum does not match, the file is damaged")
-    start = _HEAD.size + header_bytes
-    header = data[_HEAD.size : start]
-    try:
-        if payload_bytes(header) != tensor_bytes:
-            raise CheckpointError(f"{path}: header and tensors do not fit each other")
-    except StateError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    return header, data[start : start + tensor_bytes]
-
-
-def _bytes_of(tensor: torch.Tensor) -> bytes:
-    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _nothing() -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8)

@@ -142,6 +142,14 @@ def _run(
             "of an elastic session: they hold a sharded model together.",
         ),
     ] = False,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How often a program that fails is started again in its pod, from the state in "
+            "the agent's memory.",
+        ),
+    ] = 0,
     data_workers: Annotated[
         int | None,
         typer.Option(help="Without a cluster: make the DataLoaders' batches in so many processes."),
@@ -241,6 +249,10 @@ def _run(
     if replica_group and nproc_per_node is None:
         raise typer.BadParameter("--replica-group: of how many processes? Give --nproc-per-node")
     ranks, command = _ranks(nproc_per_node, command)
+    if ranks and max_restarts:
+        raise typer.BadParameter(
+            "--max-restarts: leave it out with --nproc-per-node, which starts its processes anew"
+        )
     if cache is not None or cache_path or cache_form is not None:
         if address is not None:
             raise typer.BadParameter("--cache: a job says input.cache in its spec")
@@ -273,6 +285,8 @@ def _run(
             options += ["--nproc-per-node", str(ranks)]
         if replica_group:
             options += ["--replica-group"]
+        if max_restarts:
+            options += ["--max-restarts", str(max_restarts)]
         try:
             wanted = InputOptions(
                 guarantee=_guarantee(guarantee),
@@ -307,7 +321,14 @@ def _run(
     environ = hooks(os.environ)
     from penstock.trainer.agent import Agent  # the half of the time that the command takes to begin
 
-    agent = Agent(identity, address, grace_seconds, ranks, replica_group=replica_group)
+    agent = Agent(
+        identity,
+        address,
+        grace_seconds,
+        ranks,
+        replica_group=replica_group,
+        max_restarts=max_restarts,
+    )
     raise typer.Exit(asyncio.run(agent.run(command, environ)))
 
 

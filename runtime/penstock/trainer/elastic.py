@@ -45,7 +45,8 @@ from penstock.data.ledger import Buckets, SampleOrder
 from penstock.job import settings
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.job.work_source import Part
-from penstock.trainer.checkpoint import CheckpointDir, CheckpointError
+from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint_file import CheckpointError
 from penstock.trainer.drain_signal import DrainSignal
 from penstock.trainer.group.collective import Gradients
 from penstock.trainer.group.collective_errors import Cause, cause_of
@@ -117,6 +118,7 @@ class Session:
         extra: Mapping[str, Stateful],
         checkpoints: CheckpointDir | None,
         checkpoint_every_steps: int,
+        snapshot_every_steps: int | None,
         buckets: Buckets | None,
         layout: Layout | None = None,
     ) -> None:
@@ -135,6 +137,7 @@ class Session:
         self._division = WHOLE if layout is None else layout.division
         self._checkpoints = checkpoints
         self._checkpoint_every = checkpoint_every_steps
+        self._snapshot_every = snapshot_every_steps
         self._step_log = StepLog.of_process()
         self._gradients = Gradients(model, () if layout is None else layout.data_groups)
         self._step: Step | None = None
@@ -242,7 +245,7 @@ class Session:
             if address is not None:
                 self._connect(address)
         self._membership = self._replica.membership(
-            self._membership, self.order.slots_per_step, restores=self._state.has_checkpoint
+            self._membership, self.order.slots_per_step, restore=self._state.newest_step
         )
         if address is not None and not self._replica.leads:
             self._drain.await_signal()
@@ -336,6 +339,8 @@ class Session:
             return
         if self._complete or self.committed_steps % self._checkpoint_every == 0:
             self._state.save()
+        elif self._snapshot_every and self.committed_steps % self._snapshot_every == 0:
+            self._state.save(to_disk=False)
         if self._complete:
             self._settle_checkpoints()
 
@@ -426,6 +431,8 @@ class Session:
             error = failure
             raise
         finally:
+            if self._checkpoints is not None:
+                self._checkpoints.close()
             self._take_leave(error)
 
     def _take_leave(self, error: BaseException | None) -> None:
@@ -456,13 +463,12 @@ class Session:
             configure("text")
         self._listener = Listener(pod.ip)
         member = MemberId(rank=pod.rank, incarnation=pod.incarnation, nonce=secrets.token_hex(8))
-        saved = self._state.newest_checkpoint()
         report = SessionReport(
             member=member,
             phase=Phase.READY,
             address=self._listener.address,
             data=self._data,
-            checkpoint=saved.step if saved else None,
+            checkpoint=self._state.newest_step,
         )
         self._link = TrainerConnection(address, pod.token, report)
         self._link.start()
@@ -511,6 +517,7 @@ def session(
     extra: Mapping[str, Stateful] | None = None,
     checkpoint_dir: str | Path | None = None,
     checkpoint_every_steps: int = 100,
+    snapshot_every_steps: int | None = None,
     keep_checkpoints: int = 3,
     replica_group: DeviceMesh | None = None,
     data_parallel: Sequence[str] | None = None,
@@ -538,6 +545,9 @@ def session(
             in them after a commit must depend on ``step.commit()`` having returned True.
         checkpoint_dir: where checkpoints go; default: ``PENSTOCK_CHECKPOINT_DIR``, else nowhere.
         checkpoint_every_steps: steps between checkpoints.
+        snapshot_every_steps: under ``penstock run``, with a folder for checkpoints: steps between
+            copies of the state to the agent's memory, which are written to the folder when the
+            process dies. Default: none but the checkpoints'.
         keep_checkpoints: how many stay.
         replica_group: of a sharded model: the mesh over all processes that hold it together, which
             are `torch.distributed`'s process group and one worker of the job. Default: the model is
@@ -555,6 +565,8 @@ def session(
         raise ValueError("data_parallel: it goes with replica_group, whose dimensions it names")
     if checkpoint_every_steps < 1:
         raise ValueError(f"checkpoint_every_steps: {checkpoint_every_steps}; at least 1")
+    if snapshot_every_steps is not None and snapshot_every_steps < 1:
+        raise ValueError(f"snapshot_every_steps: {snapshot_every_steps}; at least 1, or None")
     folder = Path(checkpoint_dir) if checkpoint_dir else settings.checkpoint_dir()
     if folder is not None and layout is not None:
         folder = layout.checkpoint_folder(folder)
@@ -584,6 +596,7 @@ def session(
         extra=extra or {},
         checkpoints=CheckpointDir(folder, keep_checkpoints) if folder else None,
         checkpoint_every_steps=checkpoint_every_steps,
+        snapshot_every_steps=snapshot_every_steps,
         buckets=buckets,
         layout=layout,
     )

@@ -14,10 +14,12 @@ import torch
 
 from penstock.job.protocol import DataSpec
 from penstock.trainer.audit import Audit
-from penstock.trainer.checkpoint import CheckpointDir, CheckpointError, Saved, read
-from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint_file import CheckpointError, read
+from penstock.trainer.group.group_channels import RestoreError, SessionError
 from penstock.trainer.group.sharding import Sharding
 from penstock.trainer.group.state_codec import PackedState, pack, unpack
+from penstock.trainer.stored_states import Restored, Saved
 
 logger = logging.getLogger(__name__)
 
@@ -67,27 +69,39 @@ class TrainingState:
         """Take over the state of another member."""
         self._load(unpack(header, flat))
 
-    def restore_checkpoint(self) -> None:
-        """Load the newest checkpoint that is whole."""
-        saved = self.newest_checkpoint()
-        if saved is None:
-            raise SessionError("the checkpoint that was announced is gone")
-        self._load(read(saved.path))
-        logger.info("took up the checkpoint %s", saved.path)
+    def restore_checkpoint(self, step: int) -> None:
+        """Load the newest state that is whole, out of the agent's memory or from disk.
 
-    def newest_checkpoint(self) -> Saved | None:
-        """The newest checkpoint that is whole; None where there is none.
+        Raises:
+            RestoreError: it is not of that step: the one that was announced is damaged or gone.
+        """
+        restored = self._restored()
+        if restored is None or restored.step != step:
+            raise RestoreError(step, restored.step if restored else None)
+        self._take_up(restored)
+
+    @property
+    def newest_step(self) -> int | None:
+        """Steps that the model of the newest state has seen; None where there is none.
 
         Of a sharded model that which all processes of the replica group have: see `choose`.
         """
         if self._sharding is not None:
-            return self._chosen
-        return self._checkpoints.newest() if self._checkpoints is not None else None
+            return None if self._chosen is None else self._chosen.step
+        return None if self._checkpoints is None else self._checkpoints.stored.newest_step()
+
+    def _restored(self) -> Restored | None:
+        """That state, read."""
+        if self._sharding is None:
+            return None if self._checkpoints is None else self._checkpoints.stored.restore()
+        if (chosen := self._chosen) is None:
+            return None
+        return Restored(str(chosen.path), chosen.step, read(chosen.path))
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is one to begin with."""
-        return self.newest_checkpoint() is not None
+        return self.newest_step is not None
 
     def saved_steps(self) -> list[int]:
         """The steps of all checkpoints, by name: they may be damaged."""
@@ -110,16 +124,21 @@ class TrainingState:
         return next((each for each in known if each.step == step), None)
 
     def begin(self) -> None:
-        """Begin alone: at the newest checkpoint, or at the first step."""
-        if self.has_checkpoint:
-            self.restore_checkpoint()
-        else:
+        """Begin alone: at the newest state that is whole, or at the first step."""
+        restored = self._restored()
+        if restored is None:
             self.committed = 0
+        else:
+            self._take_up(restored)
 
-    def save(self) -> None:
-        """Have a checkpoint written, if there is a folder for it."""
+    def _take_up(self, restored: Restored) -> None:
+        self._load(restored.state)
+        logger.info("took up the state of step %d from %s", restored.step, restored.place)
+
+    def save(self, *, to_disk: bool = True) -> None:
+        """Have a checkpoint written, if there is a folder for it; or kept in memory alone."""
         if self._checkpoints is not None and self.committed is not None:
-            self._checkpoints.save(self.committed, self._whole())
+            self._checkpoints.save(self.committed, self._whole(), to_disk=to_disk)
 
     def _whole(self) -> dict[str, Any]:
         return {

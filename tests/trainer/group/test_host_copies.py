@@ -16,7 +16,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.trainer.checkpoint import CheckpointDir, read
+from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint_file import read
 from penstock.trainer.group.cuda_copies import CudaTransport, fits_beside
 from penstock.trainer.group.host_copies import (
     ALIGNMENT,

@@ -19,7 +19,7 @@ from penstock.job.protocol import (
     SessionReport,
 )
 from penstock.trainer.group.collective import Gradients
-from penstock.trainer.group.group_channels import SessionError
+from penstock.trainer.group.group_channels import RestoreError, SessionError
 from penstock.trainer.group.membership import Membership
 from penstock.trainer.group.regrouping import MAX_BREAKS
 from penstock.trainer.group.state_codec import PackedState
@@ -67,6 +67,9 @@ class FakeLink:
     def publish(self, **changes: object) -> None:
         self.report = self.report.model_copy(update=changes)
 
+    def note(self, **changes: object) -> None:
+        self.publish(**changes)
+
     def wait(self, ready: Callable[[Orders], bool], timeout: float) -> Orders | None:
         return self.orders if ready(self.orders) else None
 
@@ -74,7 +77,7 @@ class FakeLink:
 class Holder:
     """A model that is never transferred."""
 
-    def restore_checkpoint(self) -> None:
+    def restore_checkpoint(self, step: int) -> None:
         raise AssertionError
 
     def export_state(self) -> PackedState:
@@ -96,6 +99,47 @@ def joined() -> Iterator[tuple[Membership, FakeLink]]:
     yield membership, link
     membership.leave()
     listener.close()
+
+
+class DamagedHolder(Holder):
+    """What it announced, step 7, is damaged; it has step 5."""
+
+    def restore_checkpoint(self, step: int) -> None:
+        if step != 5:
+            raise RestoreError(step, 5)
+
+
+def test_who_announced_a_damaged_checkpoint_says_what_it_has_and_is_called_again() -> None:
+    listener = Listener("127.0.0.1")
+    link = FakeLink(listener.address)
+    link.publish(checkpoint=7)
+
+    def called() -> Group:
+        step = link.report.checkpoint or 0
+        return link.group.model_copy(
+            update={"start_step": step, "restore": Restore.CHECKPOINT, "number": 8 - step}
+        )
+
+    asked: list[int | None] = []
+    plain = link.publish
+
+    def publish(**changes: object) -> None:
+        plain(**changes)
+        asked.append(link.report.checkpoint)
+        link.group = called()
+
+    link.publish = publish  # type: ignore[method-assign]  # the trainer hears of it
+    # A fake of the link.
+    membership = Membership(link, listener, MEMBER, "127.0.0.1", "t")  # type: ignore[arg-type]
+    gradients = Gradients(torch.nn.Linear(1, 1))
+    try:
+        assert membership.join(DamagedHolder(), lambda: None, gradients, lambda: False)
+        assert asked[0] == 7
+        assert asked[-1] == 5
+        assert link.report.committed == 5
+    finally:
+        membership.leave()
+        listener.close()
 
 
 def consumed(*slots: int) -> list[tuple[int, bytes]]:

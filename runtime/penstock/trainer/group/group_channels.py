@@ -24,7 +24,7 @@ from penstock.trainer.group.collective import (
     serve_store,
 )
 from penstock.trainer.group.state_codec import PackedState, payload_bytes
-from penstock.trainer.group.step_barrier import Channel, Leader, Listener, connect
+from penstock.trainer.group.step_barrier import Channel, GroupBrokenError, Leader, Listener, connect
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +36,24 @@ class SessionError(Exception):
     """The training script and the job do not fit each other; says what to change."""
 
 
+class RestoreError(GroupBrokenError):
+    """The state that a member announced is damaged or gone; ``newest`` is the step of what it has.
+
+    The trainer chose the group's first member and step by what was announced: it has to choose
+    again.
+    """
+
+    def __init__(self, step: int, newest: int | None) -> None:
+        found = "there is none" if newest is None else f"the newest is of step {newest}"
+        super().__init__(f"the checkpoint of step {step} was not taken up: {found}")
+        self.newest = newest
+
+
 class ModelHolder(Protocol):
     """What holds the model: gives its state away and takes another one over."""
 
-    def restore_checkpoint(self) -> None:
-        """Load the newest checkpoint."""
+    def restore_checkpoint(self, step: int) -> None:
+        """Load the newest checkpoint. Raises RestoreError: it is not of that step."""
 
     def export_state(self) -> PackedState:
         """The whole state, as of the last committed step."""
@@ -56,7 +69,7 @@ class Entry:
     Attributes:
         index: of this member, in a group of ``size``.
         host, port: of the group's store; port 0 in a group of one.
-        restore: whether this member's processes load their checkpoint first.
+        restore: the step whose state this member's processes load first; None: they have theirs.
         transfers: whether the first member's model goes to all.
     """
 
@@ -66,7 +79,7 @@ class Entry:
     port: int = 0
     backend: str = Backend.GLOO.value
     patience_seconds: float = 0.0
-    restore: bool = False
+    restore: int | None = None
     transfers: bool = False
 
 
@@ -199,9 +212,10 @@ class GroupChannels:
         interrupted: Callable[[], bool],
     ) -> None:
         group, timeout = call.group, FORMING_TIMEOUT_SECONDS
-        restore, crew = group.restore is Restore.CHECKPOINT, self._crew
-        if restore and crew is None:
-            holder.restore_checkpoint()
+        crew = self._crew
+        restore = group.start_step if group.restore is Restore.CHECKPOINT else None
+        if restore is not None and crew is None:
+            holder.restore_checkpoint(restore)
         size = len(group.members)
         if size == 1:
             if crew is not None:

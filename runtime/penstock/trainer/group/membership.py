@@ -21,6 +21,7 @@ from penstock.trainer.group.group_channels import (
     Crew,
     GroupChannels,
     ModelHolder,
+    RestoreError,
     SessionError,
 )
 from penstock.trainer.group.group_orders import GroupOrders
@@ -142,6 +143,8 @@ class Membership:
                 self._form(group, orders, holder, committed(), gradients)
             except GroupBrokenError as error:
                 logger.warning("group %d was not formed: %s", group.number, error)
+                if isinstance(error, RestoreError):
+                    self._link.note(checkpoint=error.newest)
                 self.leave(error)
                 self._pause(draining)
                 self._announce(committed())

@@ -9,7 +9,7 @@ function, an object) is refused with the path at which it stands.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import msgpack
 import numpy as np
 import torch
 
-from penstock.trainer.group.host_copies import Copier, copy_at_once
+from penstock.trainer.group.host_copies import Copier, Copies, copy_at_once
 
 _TENSOR: Final = 1
 _TUPLE: Final = 2
@@ -63,55 +63,56 @@ class PackedState:
     def flat(self) -> torch.Tensor:
         """All tensors behind one another: uint8 of shape ``(payload_bytes,)``."""
         self.wait()
-        parts = [_as_bytes(tensor) for tensor in self.tensors]
+        parts = [tensor_bytes(tensor) for tensor in self.tensors]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
 
 
-def pack(state: Any, copier: Copier | None = None) -> PackedState:
+def pack(state: Any, copier: Copier | None = None, host: Copier | None = None) -> PackedState:
     """A state as a header and tensors; the tensors are copies.
 
     Args:
         state: nested, as the module says.
         copier: makes copies of what is on the devices that it carries from.
+        host: makes the copies of a state that is on the host as a whole.
 
     Raises:
         StateError: something in it has no plain form.
     """
-    collected = _Collected(copier)
-    content = _pack(state, collected, "state")
-    shapes = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in collected.tensors]
+    tensors: list[torch.Tensor] = []
+    content = _pack(state, tensors, "state")
+    shapes = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
     header: bytes = msgpack.packb({"content": content, "tensors": shapes})
-    if copier is None or not collected.left:
-        return PackedState(header, collected.tensors)
-    copies = copier([collected.tensors[place] for place in collected.left])
-    for place, copy in zip(collected.left, copies.tensors, strict=True):
-        collected.tensors[place] = copy
-    packed = PackedState(header, collected.tensors, copies.wait)
+    if copier is not None and any(copier.carries(tensor.device) for tensor in tensors):
+        copies = _copies(tensors, copier)
+    elif host is not None and all(host.carries(tensor.device) for tensor in tensors):
+        copies = host(tensors)
+    else:
+        return PackedState(header, [copy_at_once(tensor) for tensor in tensors])
+    packed = PackedState(header, copies.tensors, copies.wait)
     weakref.finalize(packed, copies.release).atexit = False
     return packed
 
 
-class _Collected:
-    """The tensors of a state in order: copies, but of those that are left to a copier."""
-
-    def __init__(self, copier: Copier | None) -> None:
-        self._copier = copier
-        self.tensors: list[torch.Tensor] = []
-        self.left: list[int] = []
-
-    def add(self, tensor: torch.Tensor) -> int:
-        """Take a tensor in; returns its place."""
-        if self._copier is not None and self._copier.carries(tensor.device):
-            self.left.append(len(self.tensors))
-        else:
-            tensor = copy_at_once(tensor)
-        self.tensors.append(tensor)
-        return len(self.tensors) - 1
+def _copies(tensors: Sequence[torch.Tensor], copier: Copier) -> Copies:
+    """Copies of all tensors, of which a copier makes those that it carries."""
+    away = [place for place, tensor in enumerate(tensors) if copier.carries(tensor.device)]
+    copies = copier([tensors[place] for place in away])
+    carried = dict(zip(away, copies.tensors, strict=True))
+    found = [
+        carried[place] if place in carried else copy_at_once(tensor)
+        for place, tensor in enumerate(tensors)
+    ]
+    return Copies(found, copies.wait, copies.release)
 
 
 def payload_bytes(header: bytes) -> int:
     """How many bytes of tensors belong to a header. Raises StateError."""
-    return sum(size for _, _, size in _layout(_read_header(header)))
+    return sum(part_bytes(header))
+
+
+def part_bytes(header: bytes) -> list[int]:
+    """How many bytes each tensor of a header has, in order. Raises StateError."""
+    return [size for _, _, size in _layout(_read_header(header))]
 
 
 def unpack(header: bytes, flat: torch.Tensor) -> Any:
@@ -120,27 +121,48 @@ def unpack(header: bytes, flat: torch.Tensor) -> Any:
     Raises:
         StateError: header and tensors do not fit each other, or the header is damaged.
     """
-    content = _read_header(header)
-    tensors, offset = [], 0
-    for dtype, shape, size in _layout(content):
+    parts, offset = [], 0
+    for size in part_bytes(header):
         raw = flat[offset : offset + size]
         if raw.numel() != size:
             raise StateError(f"tensors: {flat.numel()} bytes, more are needed")
-        tensors.append(raw.clone().view(dtype).reshape(shape))
+        parts.append(raw.clone())
         offset += size
     if offset != flat.numel():
         raise StateError(f"tensors: {flat.numel()} bytes, {offset} are needed")
+    return assemble(header, parts)
+
+
+def assemble(header: bytes, parts: Sequence[torch.Tensor]) -> Any:
+    """The state that `pack` wrote, of its tensors' own memory.
+
+    Args:
+        header: as `PackedState` has it.
+        parts: the bytes of each tensor, uint8 of shape ``(bytes,)``; they become the state's.
+
+    Raises:
+        StateError: header and tensors do not fit each other, or the header is damaged.
+    """
+    content = _read_header(header)
+    layout = _layout(content)
+    if [size for _, _, size in layout] != [part.numel() for part in parts]:
+        raise StateError("tensors: they are not those of the header")
+    tensors = [
+        part.view(dtype).reshape(shape)
+        for part, (dtype, shape, _) in zip(parts, layout, strict=True)
+    ]
     return _unpack(content["content"], tensors)
 
 
-def _pack(value: Any, tensors: _Collected, path: str) -> Any:
+def _pack(value: Any, tensors: list[torch.Tensor], path: str) -> Any:
     if isinstance(value, torch.Tensor):
         if str(value.dtype).removeprefix("torch.") not in _DTYPES:
             raise StateError(f"{path}: a tensor of type {value.dtype} has no plain form")
-        return msgpack.ExtType(_TENSOR, msgpack.packb(tensors.add(value.detach())))
+        tensors.append(value.detach())
+        return msgpack.ExtType(_TENSOR, msgpack.packb(len(tensors) - 1))
     if isinstance(value, np.ndarray):
-        place = tensors.add(torch.from_numpy(np.ascontiguousarray(value)))
-        return msgpack.ExtType(_ARRAY, msgpack.packb(place))
+        tensors.append(torch.from_numpy(np.ascontiguousarray(value)))
+        return msgpack.ExtType(_ARRAY, msgpack.packb(len(tensors) - 1))
     if isinstance(value, tuple):
         parts = [_pack(part, tensors, f"{path}[{i}]") for i, part in enumerate(value)]
         return msgpack.ExtType(_TUPLE, msgpack.packb(parts))
@@ -197,5 +219,6 @@ def _layout(content: dict[str, Any]) -> list[tuple[torch.dtype, list[int], int]]
     return layout
 
 
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that lies in one piece as uint8 of shape ``(bytes,)``: the same memory."""
     return tensor.reshape(-1).view(torch.uint8)

@@ -65,11 +65,11 @@ class Replica:
         return None
 
     def membership(
-        self, member: MemberRole | None, slots_per_step: int, *, restores: bool
+        self, member: MemberRole | None, slots_per_step: int, *, restore: int | None
     ) -> ReplicaMembership:
         """This process's part in the membership; ``member``: that of the first, in a job."""
         if self.leads and member is None:
-            member = AloneMember(self.processes, slots_per_step, restore=restores)
+            member = AloneMember(self.processes, slots_per_step, restore=restore)
         self._membership = ReplicaMembership(self.processes, member)
         return self._membership
 

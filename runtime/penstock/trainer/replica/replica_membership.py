@@ -88,8 +88,10 @@ class MemberRole(Protocol):
 class AloneMember:
     """A replica group without a trainer: the only member of the only group."""
 
-    def __init__(self, processes: ReplicaProcesses, slots_per_step: int, *, restore: bool) -> None:
-        """``restore``: whether there is a checkpoint to begin with."""
+    def __init__(
+        self, processes: ReplicaProcesses, slots_per_step: int, *, restore: int | None
+    ) -> None:
+        """``restore``: the step of the checkpoint to begin with; None: there is none."""
         self._processes = processes
         self._restore = restore
         self.slots_per_step = slots_per_step
@@ -117,7 +119,7 @@ class AloneMember:
         """Begin."""
         if draining():
             return False
-        restore = self._restore and committed() is None
+        restore = self._restore if committed() is None else None
         self._processes.enter(Entry(0, 1, restore=restore), holder)
         self.inside = True
         return True

@@ -155,8 +155,8 @@ class ReplicaProcesses:
         return self._enter(Entry(**word["enter"]), holder)
 
     def _enter(self, entry: Entry, holder: ModelHolder) -> Collective | None:
-        if entry.restore:
-            holder.restore_checkpoint()
+        if entry.restore is not None:
+            holder.restore_checkpoint(entry.restore)
         entering = _Entering(self.layout.rank, self._host, entry)
         broken, hopeless = "", False
         try:

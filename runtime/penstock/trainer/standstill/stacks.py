@@ -54,7 +54,7 @@ class Stacks:
         chosen = sorted(pids)[:MAX_PROCESSES]
         begun = {pid: self._ask(pid) for pid in chosen}
         deadline = asyncio.get_running_loop().time() + WRITES_SECONDS
-        written = {pid: "" for pid in chosen}
+        written = dict.fromkeys(chosen, "")
         while asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
             before, written = written, {pid: self._read(pid, begun[pid]) for pid in chosen}

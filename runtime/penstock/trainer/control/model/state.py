@@ -23,8 +23,8 @@ from penstock.trainer.control.model.problems import Problems
 from penstock.trainer.control.model.rendezvous import Rendezvous
 from penstock.trainer.control.model.shares import StepShares
 from penstock.trainer.control.model.silent_copies import SilentCopies
-from penstock.trainer.control.model.summary import Progress
 from penstock.trainer.control.model.standstills import Standstills
+from penstock.trainer.control.model.summary import Progress
 from penstock.trainer.control.model.write_problems import WriteProblems
 
 
