@@ -14,10 +14,12 @@ import torch
 from penstock.data.memory import Memory
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import read
+from penstock.trainer.group.host_copies import PinnedCopier
 from penstock.trainer.group.state_codec import pack
 from penstock.trainer.snapshot.keeper import SnapshotKeeper
 from penstock.trainer.snapshot.memory import SnapshotMemory
 from tests.data.planes import eventually
+from tests.trainer.group.test_host_copies import LateTransport
 from tests.trainer.small_disk import fill, small_disk
 
 ROOMY = Memory(free=1 << 40, limit=1 << 40)
@@ -144,6 +146,20 @@ def test_at_the_breakpoint_a_full_disk_is_a_line_of_the_log(
         folder.wait()
         assert keeper.save_newest(5) is None
         assert f"not written to {disk}: No space left on device" in caplog.text
+
+
+def test_what_comes_from_a_device_is_put_into_memory_by_the_writer(
+    tmp_path: Path, keeper: SnapshotKeeper
+) -> None:
+    copier = PinnedCopier(LateTransport(), lambda: 1 << 20)
+    folder = CheckpointDir(tmp_path, copier=copier, memory=memory_of(keeper))
+    for step in (1, 2, 3):
+        folder.save(step, state(step), to_disk=False)
+        folder.wait()
+    restored = folder.stored.restore()
+    assert restored is not None
+    assert (restored.step, restored.place) == (3, "memory")
+    assert equal(restored.state, 3)
 
 
 def test_copies_are_at_most_two_and_used_again(tmp_path: Path) -> None:
