@@ -263,7 +263,8 @@ class CheckpointDir:
 
     def _write(self, taken: _Waiting) -> None:
         taken.packed.wait()
-        self._memory.keep(taken.packed, taken.step, str(self.folder), self._keep)
+        folder = str(self.folder.absolute())  # the agent has a working folder of its own
+        self._memory.keep(taken.packed, taken.step, folder, self._keep)
         if not taken.to_disk:
             return
         write(path := self._files.path(taken.step), taken.packed)

@@ -100,7 +100,9 @@ class StoredStates:
         if found is None:
             return None
         snapshot, parts = found
-        if snapshot.folder != str(self._files.folder):  # of another training of this pod's
+        if snapshot.folder != str(
+            self._files.folder.absolute()
+        ):  # of another training of this pod's
             return None
         try:
             return Restored("memory", snapshot.step, assemble(snapshot.header, parts))

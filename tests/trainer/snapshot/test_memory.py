@@ -136,6 +136,21 @@ def test_at_the_breakpoint_the_agent_saves_what_is_newer_than_the_disk(
     assert path.read_bytes() == folder.list()[0].path.read_bytes()
 
 
+def test_the_agent_writes_where_the_program_would(
+    tmp_path: Path, keeper: SnapshotKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "programs").mkdir()
+    monkeypatch.chdir(tmp_path / "programs")
+    folder = CheckpointDir(Path("checkpoints"), memory=memory_of(keeper))
+    folder.save(1, state(1), to_disk=False)
+    folder.wait()
+    restored = folder.stored.restore()
+    assert restored is not None
+    assert restored.place == "memory"
+    monkeypatch.chdir(tmp_path)
+    assert keeper.save_newest(5) == tmp_path / "programs/checkpoints/step-000000000001.penstock"
+
+
 def test_at_the_breakpoint_a_full_disk_is_a_line_of_the_log(
     tmp_path: Path, keeper: SnapshotKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
