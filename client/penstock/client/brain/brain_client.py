@@ -31,6 +31,7 @@ from penstock.wire import (
     AlgorithmPatch,
     AlgorithmView,
     Allocation,
+    AvoidedNodes,
     ClusterSnapshot,
     Configuration,
     FragmentationView,
@@ -39,6 +40,9 @@ from penstock.wire import (
     JobFinish,
     JobRegistration,
     ListResource,
+    NodeOverrideBody,
+    NodeRecord,
+    NodeReport,
     NodeView,
     Override,
     Plan,
@@ -207,6 +211,26 @@ class BrainClient:
     def nodes(self) -> Iterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""
         return self._pages(calls.nodes())
+
+    def node_records(self) -> Iterator[NodeRecord]:
+        """What checks and people say of nodes, by name."""
+        return self._pages(calls.node_records())
+
+    def override_node(self, node: str, body: NodeOverrideBody) -> NodeRecord:
+        """Have a node avoided, or used whatever checks find, for some time."""
+        return self._send(calls.override_node(node, body))
+
+    def lift_node_override(self, node: str) -> NodeRecord:
+        """Let checks decide about a node again.
+
+        Raises:
+            NotFoundError: Nothing is known of it (404).
+        """
+        return self._send(calls.lift_node_override(node))
+
+    def report_nodes(self, uid: str, body: NodeReport) -> AvoidedNodes:
+        """Say what a job's check found of its nodes; which are avoided then."""
+        return self._send(calls.report_nodes(uid, body))
 
     def fragmentation(
         self,
