@@ -84,7 +84,7 @@ def test_a_stopped_process_is_known_by_its_state(found: Stacks) -> None:
 
 def test_a_process_that_became_another_program_is_not_ended_by_the_question(found: Stacks) -> None:
     with running(found, BECOMES_ANOTHER) as pid:
-        while "sleep" not in Path(f"/proc/{pid}/cmdline").read_text():
+        while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":
             pass
         assert look(found, pid).frames == ()
 
