@@ -71,6 +71,7 @@ class PlanReason(StrEnum):
     SCALING_INEFFICIENT = "ScalingInefficient"
     DATA_STALL = "DataStall"
     PREDICTED_GAIN = "PredictedGain"
+    PLATEAU = "Plateau"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,15 @@ import pytest
 
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.fitted_ps import FittedPsParams, plan
-from penstock.brain.planning import AppliedPlan, History, Limits, Plan, RoleSpec
+from penstock.brain.planning import (
+    AppliedPlan,
+    History,
+    Limits,
+    Plan,
+    PlanReason,
+    RolePlan,
+    RoleSpec,
+)
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 
@@ -146,3 +154,90 @@ def test_a_rank_that_had_its_own_size_is_given_the_new_one() -> None:
     assert made is not None
     kept = set(first.roles[Role.PS].ranks)
     assert kept <= set(made.roles[Role.PS].ranks), "an old exception would outlive the plan"
+
+
+LIGHT = [0.4, 0.4, 0.6, 0.5]
+
+
+def bounded_history(speed: float) -> History:
+    """One worker alone, then 24 of them that something holds at `speed`."""
+    servers = [(32.0, used) for used in LIGHT]
+    alone = run_of(
+        6, end=NOW - 900, speed=12.0, workers=1, worker_cores=32.0, worker_used=2.5, servers=servers
+    )
+    many = run_of(
+        10,
+        end=NOW - 600,
+        speed=speed,
+        workers=24,
+        worker_cores=3.0,
+        worker_used=0.1 + 2.4 * speed / 24 / 12,
+        servers=[(20.0, used * speed / 12) for used in LIGHT],
+    )
+    wide = in_force_plan(24, 3, 4, 20, stage=Stage.OPTIMIZE, at=NOW - 880, settled=NOW - 760)
+    first = in_force_plan(1, 32, 4, 32, at=NOW - 1200, settled=NOW - 1100)
+    return ps_history((*alone, *many), first, wide, now=NOW - 600)
+
+
+def test_a_speed_that_something_else_limits_needs_fewer_cores() -> None:
+    history = replace(bounded_history(100.0), now_seconds=NOW - 400)
+    made = plan(history, ps_job(), LIMITS, FittedPsParams())
+    assert made is not None
+    assert made.reason == PlanReason.PLATEAU
+    assert "something outside the job limits it" in made.message
+    figures = made.evidence.figures
+    assert figures["plateau_steps_per_second"] == pytest.approx(100)
+    assert figures["promised_steps_per_second"] > 200
+    assert figures["cores_next"] < 0.75 * figures["cores"]
+    assert made.roles[Role.PS].replicas == 4
+    assert made.prediction is not None
+    assert made.prediction.steps_per_second == pytest.approx(100)
+
+
+def test_a_plateau_is_waited_for() -> None:
+    history = bounded_history(100.0)
+    few = replace(history, samples=history.samples[:-5], now_seconds=NOW - 675)
+    assert plan(few, ps_job(), LIMITS, FittedPsParams()) is None
+
+
+def test_a_speed_that_the_model_explains_keeps_its_cores() -> None:
+    made = plan(bounded_history(240.0), ps_job(), LIMITS, FittedPsParams())
+    assert made is None or made.reason != PlanReason.PLATEAU
+
+
+def test_too_small_a_configuration_goes_back_at_most_to_the_known_one() -> None:
+    small = run_of(
+        10,
+        end=NOW,
+        speed=85.0,
+        workers=9,
+        worker_cores=3.0,
+        worker_used=1.8,
+        servers=[(8.0, used * 85 / 12) for used in LIGHT],
+    )
+    before = bounded_history(100.0)
+    reduced = AppliedPlan(
+        applied_seconds=NOW - 400,
+        settled_seconds=NOW - 150,
+        stage=Stage.ADJUST,
+        reason=PlanReason.PLATEAU,
+        roles={
+            Role.WORKER: RolePlan(replicas=9, milli_cpu=3000),
+            Role.PS: RolePlan(replicas=4, milli_cpu=8000),
+        },
+    )
+    history = replace(
+        before,
+        now_seconds=NOW,
+        samples=(*before.samples, *small),
+        plans=(*before.plans, reduced),
+    )
+    made = plan(history, ps_job(), LIMITS, FittedPsParams())
+    assert made is not None
+    assert made.reason == PlanReason.PLATEAU
+    assert made.evidence.figures["cores_next"] < 24 * 3 + 80
+
+    tried = replace(history, plans=(*before.plans, reduced, reduced, reduced))
+    back = plan(tried, ps_job(), LIMITS, FittedPsParams(most_server_changes=9, change_seconds=1))
+    assert back is not None
+    assert back.evidence.figures["cores_next"] == 24 * 3 + 80, "what is known to make the speed"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.hot_ps import HotPsParams, plan
-from penstock.brain.planning import Limits, Plan
+from penstock.brain.planning import Limits, Plan, PlanReason
 from penstock.brain.sizes import GIB
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
@@ -17,10 +19,12 @@ def ask(
     quota: int = 400,
     memory: dict[int, tuple[int, int]] | None = None,
     settled: float = NOW - 400,
+    reason: str = "",
 ) -> Plan | None:
     """24 workers beside servers of 16 cores; one worker alone made them use 6 cores in all."""
     create = in_force_plan(1, 3, len(used), 16, at=NOW - 1000, settled=NOW - 900)
     wide = in_force_plan(24, 3, len(used), 16, stage=Stage.OPTIMIZE, at=NOW - 600, settled=settled)
+    wide = replace(wide, reason=reason)
     alone = run_of(
         4,
         end=NOW - 800,
@@ -80,3 +84,9 @@ def test_full_memory_grows_before_the_server_is_killed_for_it() -> None:
     assert made is not None
     assert made.roles[Role.PS].ranks[1].memory_bytes == 12 * GIB
     assert made.roles[Role.PS].ranks[1].milli_cpu is None
+
+
+def test_servers_that_were_sized_for_a_plateau_limit_nothing() -> None:
+    used = [10.0, 10.0, 10.0, 14.0]
+    assert ask(used) is not None
+    assert ask(used, reason=PlanReason.PLATEAU) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.base.enums import Role, Stage
 from penstock.brain.algorithms.idle_ps import IdlePsParams, plan
-from penstock.brain.planning import Limits, Plan
+from penstock.brain.planning import Limits, Plan, PlanReason
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 
 
@@ -46,3 +48,17 @@ def test_the_ceiling_holds() -> None:
     made = ask(4.0, quota=1000, ceiling=12)
     assert made is not None
     assert made.roles[Role.WORKER].replicas == 12
+
+
+def test_servers_that_are_idle_at_a_plateau_get_no_more_workers() -> None:
+    samples = run_of(
+        5,
+        speed=47.8,
+        workers=8,
+        worker_cores=20.0,
+        worker_used=18.3,
+        servers=[(16.0, 12.0)] * 2,
+    )
+    level = in_force_plan(8, 20, 2, 16, stage=Stage.ADJUST)
+    history = ps_history(samples, replace(level, reason=PlanReason.PLATEAU))
+    assert plan(history, ps_job(), Limits(milli_cpu=300_000), IdlePsParams()) is None

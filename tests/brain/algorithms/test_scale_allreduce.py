@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -111,6 +113,52 @@ def test_only_counts_that_relieve_the_busiest_worker_are_tried() -> None:
     assert useful_counts(job(worker=RoleSpec(minimum=4)), 2) == (4,)
     units = RoleSpec(minimum=2, maximum=8, unit=2)
     assert useful_counts(job(worker=units, slots=None), 7) == (2, 4, 6)
+
+
+STEPS = [(1, [10.0] * 6), (2, [20.0] * 6), (4, [40.0] * 6), (8, [80.0] * 6)]
+WIDE = RoleSpec(maximum=64)
+
+
+def test_where_the_speed_stops_at_once_the_least_count_for_it_is_tried() -> None:
+    made = ask(allreduce_samples([*STEPS, (16, [110.0] * 6)]), workers=16, spec=WIDE)
+    assert made is not None
+    assert made.reason == PlanReason.PLATEAU
+    assert made.roles[Role.WORKER].replicas == 12
+    assert made.evidence.figures["plateau_steps_per_second"] == 110
+    assert "12 make as much" in made.message
+
+
+def test_a_count_that_makes_as_much_is_kept() -> None:
+    runs = [*STEPS, (16, [110.0] * 6), (12, [110.0] * 6)]
+    assert ask(allreduce_samples(runs), workers=12, spec=WIDE) is None
+
+
+def test_a_count_that_makes_less_is_followed_by_one_between() -> None:
+    runs = [*STEPS, (16, [110.0] * 6), (12, [100.0] * 6)]
+    made = ask(allreduce_samples(runs), workers=12, spec=WIDE)
+    assert made is not None
+    assert 12 < (made.roles[Role.WORKER].replicas or 0) < 16
+
+
+def test_after_workers_were_given_back_no_more_are_tried() -> None:
+    """What showed it is no longer in the window, the plan that followed from it is."""
+    samples = allreduce_samples([(12, [110.0] * 40)])
+    last = applied(stage=Stage.ADJUST, workers=12, at=NOW - 3600)
+
+    def ask_after(reason: str, samples: tuple[Sample, ...] = samples) -> Plan | None:
+        plans = (CREATED, replace(last, reason=reason))
+        return plan(
+            history(samples=samples, plans=plans),
+            job(worker=WIDE),
+            Limits(),
+            ScaleAllReduceParams(),
+        )
+
+    assert ask_after(PlanReason.SCALING_EFFICIENT) is not None
+    assert ask_after(PlanReason.PLATEAU) is None
+    assert ask_after(PlanReason.SCALING_INEFFICIENT) is None
+    faster = allreduce_samples([(12, [110.0] * 20 + [150.0] * 20)])
+    assert ask_after(PlanReason.PLATEAU, faster) is not None, "whatever limited it is gone"
 
 
 @settings(max_examples=40, deadline=None)

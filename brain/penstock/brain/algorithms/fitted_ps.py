@@ -13,6 +13,10 @@ Servers are dear and workers cheap to change (the paper's principles 2 and 3):
   `server_interval_seconds` after the last time, and at most `most_server_changes` times;
 - otherwise the workers change, for any gain above `worker_gain`.
 
+A job whose speed stays below what the model promises, though its servers are not full, is limited
+by something that the model does not know (`penstock.brain.model.plateau`). It gets the fewest cores
+that keep the speed, and what brought nothing is taken back.
+
 Where the fullest server is as large as a pod may be and still limits the job, another number of
 servers is tried: parameters are placed by whole tensors, so how they spread is only known then, or
 once the numbers measured tell what each tensor takes (`penstock.brain.model.ps_tensors`).
@@ -22,13 +26,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.model import plateau
 from penstock.brain.model.measurement import Measurement, all_train, measurements, settled
+from penstock.brain.model.plateau import Plateau
 from penstock.brain.model.ps_model import Fit, fit
 from penstock.brain.model.ps_search import (
     Bounds,
@@ -36,6 +42,7 @@ from penstock.brain.model.ps_search import (
     allocate,
     best,
     best_workers,
+    least,
     worker_sizes,
 )
 from penstock.brain.planning import (
@@ -60,6 +67,15 @@ from penstock.brain.sizes import (
     server_changes,
     servers_rested,
 )
+
+PLATEAU_JUDGING_SECONDS: Final = 600.0
+"""For so long it is seen whether what is left for a plateau is enough."""
+PLATEAU_DRIFT_SAMPLES: Final = 12
+"""Of the first and the last, which are compared: more than usual, as less is at stake."""
+
+
+MOST_PLATEAU_TRIES: Final = 3
+"""After so many, what is known to make the speed is what stays."""
 
 
 class FittedPsParams(Params):
@@ -93,6 +109,14 @@ class FittedPsParams(Params):
     """The most servers that are tried."""
     most_workers: Annotated[int, Field(ge=1, le=4096)] = 100
     """The most workers where the job does not say: more make gradients too stale."""
+    plateau_samples: Annotated[int, Field(ge=2)] = 8
+    """Samples of a configuration before it counts as being at a plateau, or below it."""
+    plateau_headroom: Annotated[float, Field(ge=0, le=1)] = 0.03
+    """Speed above a plateau that the configuration for it is predicted to be able to make."""
+    plateau_saving: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Least part of the cores for which a job at a plateau is made smaller."""
+    plateau_seconds: Annotated[float, Field(gt=0)] = 6 * 3600.0
+    """How long a plateau is believed before more is tried again."""
     memory_margin: Annotated[float, Field(ge=0, le=4)] = 0.2
     """Share added to the memory seen in use."""
 
@@ -118,10 +142,16 @@ def plan(
     now = settled(history, job, params.enough_samples)
     if now is None or limits.milli_cpu is None:
         return None
-    if _at_rest(history, now, params):
+    if _rests_at_plateau(history, params):
+        return None
+    runs = measurements(history, job)
+    flat = plateau.find(runs, params.plateau_samples)
+    early = flat is None and now.samples < params.plateau_samples
+    if early and plateau.find(runs, params.enough_samples) is not None:
+        return None  # it looks like one: wait for samples that tell
+    if flat is None and _at_rest(history, now, params):
         return None
     changes = server_changes(history)
-    runs = measurements(history, job)
     worker = job.role(Role.WORKER)
     most = worker.maximum or params.most_workers
     situation = _Situation(
@@ -139,6 +169,8 @@ def plan(
         ),
         changes=changes,
     )
+    if flat is not None:
+        return _for_plateau(history, situation, flat)
     present = situation.fitted.predict(now.workers, now.worker_cores, now.server_cores)[0]
     kept = best_workers(
         situation.fitted,
@@ -170,6 +202,8 @@ def _at_rest(history: History, now: Measurement, params: FittedPsParams) -> bool
     """
     if now.samples <= params.most_samples or _drifted(history, params):
         return False
+    if plateau.rests(history) and _settled_for(history) >= params.plateau_seconds:
+        return False  # what limited it may be gone
     interval = params.server_interval_seconds
     just_free = servers_rested(history, interval) and not servers_rested(
         history, interval + 2 * params.judging_seconds
@@ -177,7 +211,95 @@ def _at_rest(history: History, now: Measurement, params: FittedPsParams) -> bool
     return not just_free
 
 
-def _drifted(history: History, params: FittedPsParams) -> bool:
+def _rests_at_plateau(history: History, params: FittedPsParams) -> bool:
+    """Whether a plan for a plateau has been judged, and the speed is what it was."""
+    judged = PLATEAU_JUDGING_SECONDS <= _settled_for(history) < params.plateau_seconds
+    if not plateau.rests(history) or not judged:
+        return False
+    return not _drifted(history, params, least=PLATEAU_DRIFT_SAMPLES)
+
+
+def _settled_for(history: History) -> float:
+    since = history.plans[-1].settled_seconds
+    return 0.0 if since is None else history.now_seconds - since
+
+
+def _for_plateau(history: History, of: _Situation, flat: Plateau) -> Plan | None:
+    """The fewest cores that keep a speed which more did not raise; None where they are in force.
+
+    A configuration that turned out too small is measured now, so the model knows it: the next one
+    is larger, at most the one that is known to make the speed.
+    """
+    now, kept, params = of.now, flat.kept, of.params
+    if now.samples < params.plateau_samples:
+        return None
+    wanted = flat.steps_per_second * (1 + params.plateau_headroom)
+    below = now in flat.free
+    gain = flat.steps_per_second / now.steps_per_second - 1 if below else 0.0
+    servers_may = of.changes < params.most_server_changes and _may_change(history, params, gain)
+    choice = least(flat.fitted, of.bounds, now.server_cores, wanted)
+    if servers_may:
+        other = least(flat.fitted, of.bounds, len(kept.server_cores), wanted)
+        if other is not None and (
+            choice is None or other.cores < choice.cores * (1 - params.plateau_saving)
+        ):
+            choice = other
+    elif of.changes < params.most_server_changes and not below:
+        return None  # one change of both, as soon as servers may
+    worth = kept.cores * (1 - params.plateau_saving)
+    if choice is not None and choice.cores < worth and _tries(history) < MOST_PLATEAU_TRIES:
+        return _plateau_plan(history, of, flat, choice)
+    same_servers = tuple(now.server_cores) == tuple(kept.server_cores)
+    if _configuration(now) != _configuration(kept) and (same_servers or servers_may):
+        back = Choice(
+            kept.workers,
+            math.ceil(kept.worker_cores),
+            tuple(math.ceil(core) for core in kept.server_cores),
+            flat.steps_per_second,
+        )
+        return _plateau_plan(history, of, flat, back)
+    return None
+
+
+def _tries(history: History) -> int:
+    """How many plans for a plateau came last, one after the other."""
+    others = (plan.reason != PlanReason.PLATEAU for plan in reversed(history.plans))
+    return next((count for count, other in enumerate(others) if other), len(history.plans))
+
+
+def _plateau_plan(history: History, of: _Situation, flat: Plateau, choice: Choice) -> Plan:
+    same = choice.server_cores == tuple(of.now.server_cores)
+    made = _plan(history, of, choice, keep_servers=same)
+    level = flat.steps_per_second
+    figures = {
+        **made.evidence.figures,
+        "plateau_steps_per_second": level,
+        "promised_steps_per_second": flat.promised,
+        "cores": of.now.cores,
+        "cores_next": float(choice.cores),
+    }
+    return replace(
+        made,
+        reason=PlanReason.PLATEAU,
+        message=(
+            f"the speed stays at {level:.3g} steps/s where the model promised "
+            f"{flat.promised:.3g}: something outside the job limits it. {choice.cores} cores "
+            f"({choice.workers} workers of {choice.worker_cores}) are enough for it; "
+            f"{of.now.cores:g} are in use"
+        ),
+        evidence=replace(made.evidence, figures=figures),
+        prediction=Prediction(
+            steps_per_second=level,
+            error_steps_per_second=max(0.05 * level, 1.645 * flat.kept.error_steps_per_second),
+        ),
+    )
+
+
+def _configuration(run: Measurement) -> tuple[int, float, tuple[float, ...]]:
+    return run.workers, run.worker_cores, tuple(run.server_cores)
+
+
+def _drifted(history: History, params: FittedPsParams, least: int = 4) -> bool:
     """Whether the latest samples of this configuration differ from its first ones."""
     since = history.plans[-1].settled_seconds
     speeds = [
@@ -189,7 +311,7 @@ def _drifted(history: History, params: FittedPsParams) -> bool:
     ]
     if not speeds:
         return True
-    part = max(params.enough_samples, 4)
+    part = max(params.enough_samples, least)
     first, last = sorted(speeds[:part]), sorted(speeds[-part:])
     return abs(last[len(last) // 2] / max(first[len(first) // 2], 1e-9) - 1) > params.drift
 

@@ -18,6 +18,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.model import plateau
 from penstock.brain.model.measurement import Measurement, measurements, settled
 from penstock.brain.planning import (
     Algorithm,
@@ -61,7 +62,9 @@ def plan(history: History, job: JobDescription, limits: Limits, params: HotPsPar
     memory = _memory(history, limits, params)
     cpu: dict[int, int] = {}
     few = server_changes(history) < params.most_server_changes
-    if few and servers_rested(history, params.server_interval_seconds):
+    # What a plateau needs was sized so that its servers are nearly full: they limit nothing.
+    level = plateau.rests(history)
+    if few and not level and servers_rested(history, params.server_interval_seconds):
         cpu = _cpu(history, job, now, limits, params)
     ranks = {
         rank: RankPlan(milli_cpu=cpu.get(rank), memory_bytes=memory.get(rank))

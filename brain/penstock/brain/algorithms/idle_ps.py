@@ -13,7 +13,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.model.measurement import settled
+from penstock.brain.model import plateau
+from penstock.brain.model.measurement import measurements, settled
 from penstock.brain.planning import (
     Algorithm,
     Evidence,
@@ -49,6 +50,8 @@ def plan(
     total, used = sum(now.server_cores), sum(now.server_used_cores)
     if max(now.server_shares) >= params.idle or used <= 0:
         return None
+    if plateau.rests(history) or plateau.find(measurements(history, job), params.enough_samples):
+        return None  # that the servers are idle is because something else limits the job
     spec = job.role(Role.WORKER)
     wanted = min(math.floor(total / (used / now.workers)), params.ceiling)
     within = wanted

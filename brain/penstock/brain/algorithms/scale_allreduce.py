@@ -6,21 +6,24 @@ threshold (0.3) of what one worker adds on average so far. Here
 
     efficiency(a -> b) = (R_b - R_a) / (b - a) / (R_a / a)
 
-with R the measured speed at a and b workers. Three things are added:
+with R the measured speed at a and b workers. Four things are added:
 
 - The global batch is kept, in M slots per step. With n workers the busiest holds ceil(M / n) of
   them, so only counts that lower that number can help; the others are never tried.
 - Speeds are medians, their error comes from the spread of the samples, and a worker is given back
   only when the efficiency is below the threshold by more than that error (or after so many samples
   that more will not tell). One slow minute on a busy machine changes nothing.
-- A count that did not pay is not tried again for `retry_seconds`.
+- A count that did not pay is not tried again for `retry_seconds`, and neither is one below it that
+  would not pay even if it made as much.
+- Where the speed stops growing all at once, it is not the larger of two counts that is kept, but
+  the least one between them that makes as much (`_knee`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Annotated, Final
 
@@ -61,10 +64,19 @@ class ScaleAllReduceParams(Params):
     """Samples after which a doubtful efficiency is decided by its middle value."""
     least_noise: Annotated[float, Field(gt=0, lt=1)] = 0.02
     """Relative spread of samples that is taken for granted, however well they agree."""
+    headroom: Annotated[float, Field(ge=0, lt=1)] = 0.02
+    """Speeds that differ by less are one; a count for a plateau may make so much more."""
+    saving: Annotated[float, Field(gt=1, le=4)] = 1.1
+    """How many times the workers a plateau has to have before a count between is tried for it."""
     window_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """Older samples do not count."""
     retry_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """For how long a count that did not pay is left alone."""
+    rest_seconds: Annotated[float, Field(gt=0)] = 6 * 3600.0
+    """For how long no more workers are tried after some were given back, unless the speed of those
+    that stayed changes."""
+    drift: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Change of speed at one count after which more workers are tried all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +115,18 @@ def plan(
         return None
     stage = Stage.OPTIMIZE if history.plans[-1].stage is Stage.CREATE else Stage.ADJUST
     fewer = _fewer(now, measured, job)
+    counts = useful_counts(job, _most(history, job, limits))
+    knee = _knee(now, measured, counts, history, params)
+    if knee is not None:
+        return _to_knee(stage, now, *knee)
     if fewer is not None:
         value, error = efficiency(fewer, now)
         if abs(value - params.threshold) <= 2 * error and now.samples < params.most_samples:
             return None  # too close to call: wait for more samples
         if value < params.threshold:
             return _give_back(stage, now, fewer, params)
-    counts = useful_counts(job, _most(history, job, limits))
+    if _gave_back(history, present, params):
+        return None
     return _grow(stage, now, measured, counts, fewer, history, params)
 
 
@@ -202,6 +219,82 @@ def _fewer(
     return max(known, key=lambda m: m.workers, default=None)
 
 
+def _knee(
+    now: _Measured,
+    measured: Mapping[int, _Measured],
+    counts: Sequence[int],
+    history: History,
+    params: ScaleAllReduceParams,
+) -> tuple[int, _Measured] | None:
+    """A count not tried yet that may make as much as a larger one did, and that one.
+
+    Where the speed stops growing all at once, because something that workers cannot help has been
+    reached, the last steps up went past it. Between a count below and one above, the speed grows
+    at most as it did just below, so that the least count that may make all of it is known.
+    """
+    recent = history.now_seconds - params.retry_seconds
+    known = sorted(
+        (m for m in measured.values() if m.settled and m.last_seconds >= recent),
+        key=lambda m: m.workers,
+    )
+    top = max(known, key=lambda m: m.speed, default=None)
+    if top is None or now not in known:
+        return None
+    level = [m for m in known if not _slower(m, top, params)]
+    below = [m for m in known if m.workers < level[0].workers]
+    if not below:
+        return None
+    low, before = below[-1], below[-2] if len(below) > 1 else None
+    slope = low.speed / low.workers
+    if before is not None:
+        slope = min(slope, (low.speed - before.speed) / (low.workers - before.workers))
+    if slope <= 0 or now not in (low, level[0], level[-1]):
+        return None
+    need = low.workers + (level[0].speed * (1 + 2 * params.headroom) - low.speed) / slope
+    most = level[0].workers / params.saving
+    between = [c for c in counts if low.workers < c <= most and c >= need and c not in measured]
+    return (between[0], level[0]) if between else None
+
+
+def _slower(one: _Measured, top: _Measured, params: ScaleAllReduceParams) -> bool:
+    doubt = math.hypot(one.error, top.error)
+    return one.speed + doubt < top.speed * (1 - params.headroom)
+
+
+def _gave_back(history: History, present: int, params: ScaleAllReduceParams) -> bool:
+    """Whether the last change took workers back that brought too little, and nothing is new."""
+    last = history.plans[-1]
+    if last.reason not in (PlanReason.PLATEAU, PlanReason.SCALING_INEFFICIENT):
+        return False
+    since = last.settled_seconds
+    if since is None or history.now_seconds - since > params.rest_seconds:
+        return False
+    own = [s for s in history.samples if s.time_seconds > since and s.world_size == present]
+    speeds = [sample.steps_per_second for sample in own]
+    part = max(params.enough_samples, 8)
+    if len(speeds) < 2 * part:
+        return last.reason == PlanReason.SCALING_INEFFICIENT
+    return abs(median(speeds[-part:]) / max(median(speeds[:part]), 1e-9) - 1) <= params.drift
+
+
+def _to_knee(stage: Stage, now: _Measured, count: int, level: _Measured) -> Plan:
+    return _plan(
+        stage=stage,
+        workers=count,
+        reason=PlanReason.PLATEAU,
+        message=(
+            f"{level.workers} workers make {level.speed:.3g} steps/s, less than fewer of them "
+            f"promised: if something else limits the job, {count} make as much"
+        ),
+        now=now,
+        figures={"workers_next": count, "plateau_steps_per_second": level.speed},
+        prediction=Prediction(
+            steps_per_second=level.speed,
+            error_steps_per_second=_ninety(level.error, level.speed),
+        ),
+    )
+
+
 def _give_back(
     stage: Stage, now: _Measured, fewer: _Measured, params: ScaleAllReduceParams
 ) -> Plan:
@@ -242,6 +335,8 @@ def _grow(
             if value - 2 * doubt < params.threshold:
                 continue
             speed, error = other.speed, _ninety(other.error, other.speed)
+        elif _hopeless(now, count, measured, recent, params):
+            continue
         else:
             speed, error = _expected(now, count, fewer)
         return _plan(
@@ -257,6 +352,27 @@ def _grow(
             prediction=Prediction(steps_per_second=speed, error_steps_per_second=error),
         )
     return None
+
+
+def _hopeless(
+    now: _Measured,
+    count: int,
+    measured: Mapping[int, _Measured],
+    recent: float,
+    params: ScaleAllReduceParams,
+) -> bool:
+    """Whether a count not tried yet would not pay: even as much as a larger one made would be too
+    little at it, or one between did not pay, and workers pay ever less.
+    """
+    known = [m for m in measured.values() if m.settled and m.last_seconds >= recent]
+    as_good = [replace(m, workers=count) for m in known if m.workers > count]
+    between = [m for m in known if now.workers < m.workers < count]
+    best = max(as_good, key=lambda m: m.speed, default=None)
+    for other in (*between, *([best] if best else [])):
+        value, doubt = efficiency(now, other)
+        if value - 2 * doubt < params.threshold:
+            return True
+    return False
 
 
 def _expected(now: _Measured, count: int, fewer: _Measured | None) -> tuple[float, float]:

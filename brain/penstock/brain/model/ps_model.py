@@ -131,15 +131,22 @@ class Fit:
         return total * np.array([heavy + rest] + [rest] * (servers - 1))
 
 
-def fit(runs: Sequence[Measurement]) -> Fit:
-    """Fit the model to the measurements of one job, oldest first; at least one."""
+def fit(runs: Sequence[Measurement], timed: Sequence[Measurement] | None = None) -> Fit:
+    """Fit the model to the measurements of one job, oldest first; at least one.
+
+    Args:
+        runs: all of them: the CPU of each tells the work of its servers and workers.
+        timed: those whose speed is the job's own; None: all. Where something outside the job set
+            the speed, it says nothing about the times of the model.
+    """
+    timed = runs if timed is None else timed
     newest = len(runs[-1].server_cores)
     by_count: dict[int, list[Measurement]] = {}
     for run in runs:
         by_count.setdefault(len(run.server_cores), []).append(run)
     works = {count: _server_work(same) for count, same in by_count.items()}
     compute, idle = _worker_work(runs)
-    widest = max(runs, key=lambda run: (run.worker_cores, -run.workers))
+    widest = max(timed, key=lambda run: (run.worker_cores, -run.workers))
     free = max(widest.worker_used_cores - idle, 0.05)
     parallel, exponent, queueing = (
         np.array(values)
@@ -149,10 +156,10 @@ def fit(runs: Sequence[Measurement]) -> Fit:
     )
     # What limited the widest worker may have been its size.
     parallel = np.maximum(parallel, free)
-    seconds = np.array([run.workers / run.steps_per_second for run in runs])
-    errors = np.array([_relative_error(run) for run in runs])
+    seconds = np.array([run.workers / run.steps_per_second for run in timed])
+    errors = np.array([_relative_error(run) for run in timed])
     rows, values = [], []
-    for run, step, error in zip(runs, seconds, errors, strict=True):
+    for run, step, error in zip(timed, seconds, errors, strict=True):
         own = works[len(run.server_cores)]
         cores = np.array(run.server_cores)
         load = np.minimum(run.steps_per_second * own / cores, 0.985)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,11 @@ import numpy.typing as npt
 from penstock.brain.model.ps_model import Fit
 
 Floats = npt.NDArray[np.floating[Any]]
+
+FULLEST: Final = 0.9
+"""Share of its CPU that a server may need where as few cores as possible are looked for."""
+_HALVINGS: Final = 9
+_CANDIDATES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,11 @@ class Choice:
     worker_cores: int
     server_cores: tuple[int, ...]
     steps_per_second: float
+
+    @property
+    def cores(self) -> int:
+        """What the configuration counts against the quota."""
+        return self.workers * self.worker_cores + sum(self.server_cores)
 
 
 def best_workers(
@@ -60,6 +70,77 @@ def best(fitted: Fit, bounds: Bounds, server_counts: Iterable[int]) -> Choice | 
     choices = (_best_with(fitted, bounds, count) for count in server_counts)
     found = [choice for choice in choices if choice is not None]
     return max(found, key=lambda choice: choice.steps_per_second, default=None)
+
+
+def least(
+    fitted: Fit, bounds: Bounds, servers: int | Sequence[float], steps_per_second: float
+) -> Choice | None:
+    """The fewest cores that are predicted to reach a speed, with so many servers or with these.
+
+    None where nothing within the bounds does. Sizes are whole cores, those of new servers by their
+    work, with no server above `FULLEST` of its CPU.
+    """
+    sizes = worker_sizes(fitted, bounds)
+    if not isinstance(servers, int):
+        return _least_beside(fitted, bounds, servers, steps_per_second)
+    pairs = [(count, size) for size in sizes for count in _counts(bounds, bounds.cores // size)]
+    if not pairs:
+        return None
+    counts, cores = np.array(pairs, dtype=float).T
+    work = fitted.work_on(servers)
+    low = np.full(len(pairs), max(servers, steps_per_second * float(work.sum()) / FULLEST))
+    high = np.maximum(bounds.cores - counts * cores, low)
+
+    def reaches(total: Floats) -> npt.NDArray[np.bool_]:
+        sizes = _spread(work, total, bounds.pod_cores)
+        speeds: Floats = fitted.speeds(counts, cores, sizes) @ fitted.weight
+        fits: npt.NDArray[np.bool_] = counts * cores + total <= bounds.cores
+        return np.logical_and(fits, speeds >= steps_per_second)
+
+    possible = reaches(high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        enough = reaches(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    total = np.where(possible, counts * cores + high, np.inf)
+    found: Choice | None = None
+    for index in np.argsort(total)[:_CANDIDATES]:
+        if not math.isfinite(total[index]):
+            break
+        worker = int(counts[index]), float(cores[index])
+        for more in range(2 * servers):
+            whole = allocate(work.tolist(), math.ceil(high[index]) + more, bounds.pod_cores)
+            speed = fitted.predict(*worker, [float(core) for core in whole])[0]
+            fullest = float((steps_per_second * work / np.array(whole)).max())
+            if speed >= steps_per_second and fullest <= FULLEST:
+                choice = Choice(worker[0], int(worker[1]), whole, speed)
+                if choice.cores <= bounds.cores and (found is None or choice.cores < found.cores):
+                    found = choice
+                break
+    return found
+
+
+def _least_beside(
+    fitted: Fit, bounds: Bounds, servers: Sequence[float], steps_per_second: float
+) -> Choice | None:
+    left = int(bounds.cores - sum(servers))
+    sizes = worker_sizes(fitted, bounds)
+    pairs = [
+        (count, size)
+        for size in sizes
+        for count in range(max(bounds.least_workers, 1), min(left // size, bounds.most_workers) + 1)
+    ]
+    if not pairs:
+        return None
+    counts, cores = np.array(pairs, dtype=float).T
+    same = np.broadcast_to(np.array(servers), (len(pairs), len(servers)))
+    speeds = fitted.speeds(counts, cores, same) @ fitted.weight
+    used = np.where(speeds >= steps_per_second, counts * cores, np.inf)
+    top = int(np.argmin(used))
+    if not math.isfinite(used[top]):
+        return None
+    whole = tuple(math.ceil(core) for core in servers)
+    return Choice(int(counts[top]), int(cores[top]), whole, float(speeds[top]))
 
 
 def allocate(work: Sequence[float], cores: int, largest: int) -> tuple[int, ...]:

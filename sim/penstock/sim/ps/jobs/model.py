@@ -19,6 +19,9 @@ later (``bursts``): then waiting is hidden behind standing still,
     t_step = max((W_c + u N_ps) / P + t_io + o N_ps + max_j r_j,  (W_c + u N_ps) / (w - g))
 
 and r_j has c in place of min(s_j, c).
+Where something outside the job gives all its workers together no more than a number of steps per
+second (``bound_steps_per_second``: a shared disk, a licence, a feed), R is at most that, and the
+workers stand still for the rest.
 Parameters are spread over the servers tensor by tensor, in turn, so that the shares are uneven and
 change with the number of servers.
 """
@@ -56,6 +59,7 @@ class PsJobModel:
     asking_core_seconds: float = 0.0
     answering_core_seconds: float = 0.0
     bursts: bool = False
+    bound_steps_per_second: float = math.inf
     parameter_bytes: float
     worker_bytes: float
     steps: int
@@ -153,6 +157,7 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
     for cores in workers:
         counts[cores] = counts.get(cores, 0) + 1
     bound = min(cores / part for cores, part in zip(servers, work, strict=True) if part > 0)
+    bound = min(bound, model.bound_steps_per_second)
     low, high = 0.0, bound
     for _ in range(60):
         middle = (low + high) / 2
@@ -168,7 +173,8 @@ def speed(model: PsJobModel, config: PsConfig) -> PsSpeed:
     each = tuple(1 / step_seconds(model, cores, len(servers), wait) for cores in workers)
     # The sum of the workers' speeds is the one that is reported: it and `low` agree to 1e-15.
     total = math.fsum(each)
-    if total > bound:  # without a queue nothing else keeps the workers to what the servers can do
+    if total > bound:  # nothing else keeps the workers to a bound from outside, or to servers
+        # without a queue
         each = tuple(own * bound / total for own in each)
         total = bound
     return PsSpeed(

@@ -8,6 +8,7 @@ by bisection. Nothing within the quota, in whole cores, is faster than `exhausti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,13 +39,7 @@ def exhaustive(case: PsCase) -> Best:
     most_cores = min(largest, int(np.ceil(model.compute_cores + model.worker_idle_cores)))
     for servers in range(1, min(MOST_SERVERS, quota - 1) + 1):
         work = np.asarray(model.server_work(servers))
-        pairs = np.array(
-            [
-                (count, cores)
-                for cores in range(1, most_cores + 1)
-                for count in range(1, min(case.most_workers, (quota - servers) // cores) + 1)
-            ]
-        )
+        pairs = np.array(list(_pairs(case, servers)))
         if not len(pairs):
             continue
         counts, cores = pairs[:, 0].astype(float), pairs[:, 1]
@@ -70,6 +65,31 @@ def exhaustive(case: PsCase) -> Best:
                 best_key = (servers, int(counts[chunk[top]]), int(cores[chunk[top]]))
     servers, count, size = best_key
     return _rebuilt(case, servers, count, size, best_speed)
+
+
+def least_cores(case: PsCase, steps_per_second: float) -> int | None:
+    """The fewest whole cores within the quota that make a speed; None where no number does."""
+    model, least = case.model, np.inf
+    for servers in range(1, min(MOST_SERVERS, case.cores - 1) + 1):
+        work = np.asarray(model.server_work(servers))
+        pairs = np.array(list(_pairs(case, servers)))
+        if not len(pairs):
+            continue
+        think = np.array([think_seconds(model, float(c), servers) for c in pairs[:, 1]])
+        slack = pairs[:, 0] / steps_per_second - think
+        hoped = np.full(len(pairs), steps_per_second)
+        needed = _needed(model, work, hoped, slack, case.pod_cores)
+        fits = (needed <= case.pod_cores).all(axis=1) & (slack > 0)
+        total = np.where(fits, pairs[:, 0] * pairs[:, 1] + needed.sum(axis=1), np.inf)
+        least = min(least, float(total.min()))
+    return round(least) if least <= case.cores else None
+
+
+def _pairs(case: PsCase, servers: int) -> Iterator[tuple[int, int]]:
+    widest = int(np.ceil(case.model.compute_cores + case.model.worker_idle_cores))
+    for cores in range(1, min(case.pod_cores, widest) + 1):
+        for count in range(1, min(case.most_workers, (case.cores - servers) // cores) + 1):
+            yield count, cores
 
 
 def well_tuned(case: PsCase) -> Best:
