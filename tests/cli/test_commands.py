@@ -73,6 +73,8 @@ def test_a_jobs_life(plane: ControlPlane, tmp_path: Path) -> None:
     dry_run = penstock.ok("scale", "mine", "--replicas=3", "--dry-run").out
     assert "worker-2" in dry_run
     assert penstock.ok("top", "-o", "json").json[0]["name"] == "mine"
+    assert penstock.ok("cost", "-o", "json").json["total"]["pod_seconds"] >= 0
+    assert penstock.ok("cost", "--csv", "--by=user").out.startswith("namespace,user,job,uid,")
     until(lambda: penstock.ok("fragmentation", "-o", "json").json["nodes"], 30)
     assert "strands" in penstock.ok("fragmentation").out
 

@@ -116,6 +116,8 @@ def test_every_call(sqlite_url: str) -> None:
         assert [each.nodes for each in client.fragmentation()] == [{"n1": -0.5}]
         assert [each.node for each in client.allocations()] == ["n1"]
 
+        assert client.costs(end=1.8e9).total.pod_seconds == 0
+
         assert client.finish("uid-1", "Succeeded").phase == "Succeeded"
         assert [job.uid for job in client.jobs(phase="Succeeded")] == ["uid-1"]
         assert [plan.id for plan in client.watch_plans("uid-1", after=1)] == [2, 3]

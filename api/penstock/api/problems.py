@@ -73,6 +73,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
         ProblemType.INVALID_REQUEST,
         "The algorithm refuses a parameter",
     ),
+    errors.CostRangeError: (422, ProblemType.INVALID_REQUEST, "The time range cannot be used"),
     ProfileError: (422, ProblemType.INVALID_REQUEST, "The profile cannot be read"),
     CursorError: (422, ProblemType.INVALID_REQUEST, "The cursor is not valid"),
     EtagError: (400, ProblemType.INVALID_REQUEST, "The header cannot be read"),

@@ -25,6 +25,7 @@ from penstock.brain.errors import JobNotFoundError
 from penstock.brain.executor import Executor, TaskRunner
 from penstock.brain.registry import Registry, load
 from penstock.brain.service.cluster import ClusterService
+from penstock.brain.service.costs import CostService
 from penstock.brain.service.jobs import JobService
 from penstock.brain.service.ledgers import LedgerService
 from penstock.brain.service.nodes import NodeService
@@ -61,6 +62,7 @@ class Brain:
     profiles: ProfileService
     cluster: ClusterService
     nodes: NodeService
+    costs: CostService
     watchers: PlanSubscribers
     metrics: BrainMetrics
     clock: Callable[[], float]
@@ -78,6 +80,7 @@ class Brain:
         self.administrators.configure(settings.administrator)
         self.sweeper.configure(settings.retention)
         self.samples.configure(settings.symptoms)
+        self.costs.configure(settings.prices)
 
     async def observe(self) -> None:
         """Bring the gauges up to date, before somebody reads them."""
@@ -151,6 +154,7 @@ async def running_brain(
         profiles=ProfileService(database, clock, metrics),
         cluster=cluster,
         nodes=NodeService(database, cluster, clock, metrics),
+        costs=CostService(database, settings.prices, clock),
         watchers=watchers,
         metrics=metrics,
         clock=clock,

@@ -104,6 +104,19 @@ class LimitSettings(Settings):
         return None if self.pod_memory is None else quantity.parse_bytes(self.pod_memory)
 
 
+class PriceSettings(Settings):
+    """What an hour costs, in any one currency: all three, as a bill without one of them is none."""
+
+    currency: Annotated[str, Field(min_length=1, max_length=12, pattern=r"^[^\x00-\x20]+$")] = "USD"
+    """How amounts are marked."""
+    core_hour: Annotated[float, Field(ge=0, le=10**6)]
+    """Of one core that a pod requested."""
+    gib_hour: Annotated[float, Field(ge=0, le=10**6)]
+    """Of one GiB of memory that a pod requested."""
+    accelerator_hour: Annotated[float, Field(ge=0, le=10**6)]
+    """Of one accelerator that a pod has."""
+
+
 class ApiToken(Settings):
     """A token that is accepted beside Kubernetes' own; only its hash is kept."""
 
@@ -129,6 +142,8 @@ class BrainSettings(Settings):
     """Which algorithms to ask at each stage, in order, where not the usual ones."""
     algorithms: Mapping[str, AlgorithmSettings] = Field(default_factory=dict)
     """Settings of single algorithms."""
+    prices: PriceSettings | None = None
+    """What is paid for pods; absent: costs are told in seconds only."""
     tokens: Annotated[list[ApiToken], Field(max_length=1000)] = Field(default_factory=list)
 
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/?#\s@]+)?$", max_length=300)] = ""

@@ -56,3 +56,7 @@ class PreconditionFailedError(BrainError):
 
 class IdempotencyConflictError(BrainError):
     """The key was used for something else."""
+
+
+class CostRangeError(BrainError):
+    """Costs are not told for such a time range."""

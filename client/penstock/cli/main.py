@@ -42,6 +42,7 @@ OWN: Final = {
     "top": ("top", _CLUSTER),
     "fragmentation": ("fragmentation", _CLUSTER),
     "nodes": ("nodes", _CLUSTER),
+    "cost": ("cost", _CLUSTER),
     "doctor": ("doctor.command", _CLUSTER),
     "uninstall": ("uninstall", _CLUSTER),
 }

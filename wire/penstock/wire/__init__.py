@@ -16,6 +16,7 @@ from penstock.wire.cluster import (
     Node,
     NodeView,
 )
+from penstock.wire.costs import CostLine, CostReport, CostsBy
 from penstock.wire.jobs import Job, JobFinish, JobRegistration, RoleDescription, Signature
 from penstock.wire.nodes import (
     AvoidedNodes,
@@ -74,6 +75,9 @@ __all__ = [
     "AvoidedNodes",
     "ClusterSnapshot",
     "Configuration",
+    "CostLine",
+    "CostReport",
+    "CostsBy",
     "DataWorkerDemand",
     "Evidence",
     "FieldProblem",

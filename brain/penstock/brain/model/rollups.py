@@ -1,7 +1,7 @@
 """Many samples as one row: pure.
 
-A roll-up holds means, weighted by the time that each sample covers; memory is the peak and the
-step is the newest. Ten minutes are summed up from their minutes.
+A roll-up holds means, weighted by the time that each sample covers; memory is the peak, the step
+is the newest, and what was spent is the sum. Ten minutes are summed up from their minutes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.brain.model import gpu_use
+from penstock.brain.model import gpu_use, spent
 from penstock.brain.model.gpu_use import GpuUse
+from penstock.brain.model.spent import Spent
 from penstock.brain.rank_columns import unpack
 
 MINUTE: Final = 60
@@ -47,6 +48,8 @@ class Rollup:
     roles: Mapping[str, RoleUse]
     gpus: Mapping[str, GpuUse] = field(default_factory=dict)
     """By role; empty where none is measured."""
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    """By role: what the pods were given, and left."""
 
 
 def start_of(at_seconds: float, resolution: int) -> float:
@@ -88,6 +91,7 @@ def of_sample(
             if columns["rank"]
         },
         gpus={role.value: use for role, use in gpu_use.of_roles(columns_of).items()},
+        spent=spent.of_roles(columns_of, seconds),
     )
 
 
@@ -121,6 +125,10 @@ def merge(parts: Iterable[Rollup]) -> Rollup:
                 [(row.gpus[name], row.seconds) for row in rows if name in row.gpus]
             )
             for name in with_gpus
+        },
+        spent={
+            name: spent.total(row.spent[name] for row in rows if name in row.spent)
+            for name in sorted({name for row in rows for name in row.spent})
         },
     )
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Result, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 from sqlmodel import col
 
-from penstock.brain.model import gpu_use
-from penstock.brain.model.rollups import MINUTE, Rollup, dump_roles, load_roles, of_sample
+from penstock.brain.model import gpu_use, spent
+from penstock.brain.model.rollups import (
+    MINUTE,
+    TEN_MINUTES,
+    Rollup,
+    dump_roles,
+    load_roles,
+    of_sample,
+)
 from penstock.brain.store.database import Database
-from penstock.brain.store.tables import RollupRow, SampleRow
+from penstock.brain.store.tables import JobRow, RollupRow, SampleRow
 
 
 class Rollups:
@@ -91,6 +99,7 @@ class Rollups:
                 "world_size": rollup.world_size,
                 "roles": dump_roles(rollup.roles),
                 "gpus": gpu_use.dump(rollup.gpus),
+                "spent": spent.dump(rollup.spent),
             }
             for uid, start, rollup in rows
         ]
@@ -132,6 +141,56 @@ class Rollups:
         return (await self._session.scalars(query)).all()
 
 
+class SpentRow(NamedTuple):
+    """What one roll-up says was spent, and whose it is."""
+
+    uid: str
+    name: str
+    namespace: str
+    user: str
+    spent: str
+
+
+async def spent_pages(
+    session: AsyncSession, start: float, end: float, namespace: str | None, size: int = 5000
+) -> AsyncIterator[list[SpentRow]]:
+    """The roll-ups of a time range that cover each moment once, so many at a time.
+
+    Ten minutes where they have been summed up, the minutes of what came after.
+    """
+    older = aliased(RollupRow)
+    summed_until = (
+        select(func.coalesce(func.max(col(older.start_seconds)) + TEN_MINUTES, 0.0))
+        .where(
+            col(older.job_uid) == col(RollupRow.job_uid),
+            col(older.resolution_seconds) == TEN_MINUTES,
+        )
+        .scalar_subquery()
+    )
+    started, resolution = col(RollupRow.start_seconds), col(RollupRow.resolution_seconds)
+    query = (
+        select(
+            col(JobRow.uid),
+            col(JobRow.name),
+            col(JobRow.namespace),
+            col(JobRow.user_name),
+            col(RollupRow.spent),
+        )
+        .join(JobRow, col(JobRow.uid) == col(RollupRow.job_uid))
+        .where(
+            started >= start,
+            started < end,
+            col(RollupRow.spent).is_not(None),
+            (resolution == TEN_MINUTES) | ((resolution == MINUTE) & (started >= summed_until)),
+        )
+    )
+    if namespace is not None:
+        query = query.where(col(JobRow.namespace) == namespace)
+    result = await session.stream(query)
+    async for part in result.partitions(size):
+        yield [SpentRow(*row[:4], row[4] or "") for row in part]
+
+
 def rollup_of(row: RollupRow) -> Rollup:
     """A stored roll-up."""
     return Rollup(
@@ -145,6 +204,7 @@ def rollup_of(row: RollupRow) -> Rollup:
         received_seconds=row.received_seconds,
         roles=load_roles(row.roles),
         gpus=gpu_use.load(row.gpus),
+        spent=spent.load(row.spent),
     )
 
 

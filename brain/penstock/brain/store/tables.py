@@ -129,8 +129,8 @@ class SampleRow(Table, table=True):
 
 
 class RollupRow(Table, table=True):
-    """Samples of one interval, summed up; `roles` is JSON of `RoleUse` by role, and `gpus` of
-    `GpuUse` where any was measured."""
+    """Samples of one interval, summed up; `roles` is JSON of `RoleUse` by role, `gpus` of `GpuUse`
+    where any was measured, and `spent` of `Spent`."""
 
     __tablename__ = "rollups"
     __table_args__ = (
@@ -151,6 +151,7 @@ class RollupRow(Table, table=True):
     world_size: int
     roles: str = Field(sa_type=Text)
     gpus: str | None = Field(default=None, sa_type=Text, nullable=True)
+    spent: str | None = Field(default=None, sa_type=Text, nullable=True)
 
 
 class EventRow(Table, table=True):

@@ -34,6 +34,8 @@ from penstock.wire import (
     AvoidedNodes,
     ClusterSnapshot,
     Configuration,
+    CostReport,
+    CostsBy,
     FragmentationView,
     InputView,
     Job,
@@ -241,6 +243,18 @@ class BrainClient:
     ) -> Iterator[FragmentationView]:
         """Fragmentation over time, oldest first."""
         return self._pages(calls.fragmentation(resolution, start, end))
+
+    def costs(
+        self,
+        *,
+        by: CostsBy = CostsBy.JOB,
+        namespace: str | None = None,
+        start: float | None = None,
+        end: float | None = None,
+        limit: int = 1000,
+    ) -> CostReport:
+        """What jobs, users or namespaces cost between two moments; the last day where none are."""
+        return self._send(calls.costs(by, namespace, start, end, limit))
 
     def allocations(self, *, since: float | None = None) -> Iterator[Allocation]:
         """What the scheduler has decided, newest first."""

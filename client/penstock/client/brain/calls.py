@@ -21,6 +21,8 @@ from penstock.wire import (
     Allocation,
     AvoidedNodes,
     ClusterSnapshot,
+    CostReport,
+    CostsBy,
     FragmentationView,
     InputView,
     Job,
@@ -247,6 +249,14 @@ def fragmentation(
 ) -> Call[ListResource[FragmentationView]]:
     query = {"resolution": resolution.value, "start": start, "end": end}
     return _page("/v1/cluster/fragmentation", FragmentationView, query)
+
+
+def costs(
+    by: CostsBy, namespace: str | None, start: float | None, end: float | None, limit: int
+) -> Call[CostReport]:
+    query = {"by": by.value, "namespace": namespace, "start": start, "end": end, "limit": limit}
+    asked = {name: str(value) for name, value in query.items() if value is not None}
+    return replace(_json("GET", "/v1/costs", CostReport), query=asked)
 
 
 def allocations(since: float | None) -> Call[ListResource[Allocation]]:

@@ -1,0 +1,172 @@
+"""What jobs cost: the sums of what their pods were given, over a time range, with a price.
+
+Read from the roll-ups, so a bill lags by up to a minute, and a moment is counted once, whatever was
+summed up meanwhile. Time in which no sample came (pods that wait or start) is in no bill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from penstock.brain.configuration import PriceSettings
+from penstock.brain.errors import CostRangeError
+from penstock.brain.model.spent import Spent, load, total
+from penstock.brain.store.database import Database
+from penstock.brain.store.rollups import SpentRow, spent_pages
+
+MOST_SECONDS: Final = 92 * 86_400.0
+"""The longest range that is summed up at once."""
+MOST_ROWS: Final = 2_000_000
+"""Roll-ups that are read for one bill: 1,000 jobs over two weeks."""
+HOUR: Final = 3600.0
+
+Key = tuple[str, ...]
+
+
+class CostsBy(StrEnum):
+    """What one line of a bill is about."""
+
+    JOB = "job"
+    USER = "user"
+    NAMESPACE = "namespace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """What something costs, and how much of that was idle; in the currency of the prices."""
+
+    cost: float
+    idle: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """One line of a bill. What it is not about is empty; `amount` is None without prices."""
+
+    namespace: str = ""
+    user: str = ""
+    job: str = ""
+    uid: str = ""
+    spent: Spent
+    amount: Amount | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """Lines, the dearest first, and their sum."""
+
+    start: float
+    end: float
+    currency: str | None
+    lines: Sequence[CostLine]
+    total: CostLine
+
+
+def priced(spent: Spent, prices: PriceSettings | None) -> Amount | None:
+    """What was spent at these prices."""
+    if prices is None:
+        return None
+    return Amount(
+        cost=(
+            spent.core_seconds * prices.core_hour
+            + spent.gib_seconds * prices.gib_hour
+            + spent.accelerator_seconds * prices.accelerator_hour
+        )
+        / HOUR,
+        idle=(
+            spent.idle_core_seconds * prices.core_hour
+            + spent.idle_gib_seconds * prices.gib_hour
+            + spent.idle_accelerator_seconds * prices.accelerator_hour
+        )
+        / HOUR,
+    )
+
+
+class CostService:
+    """The bills of one Brain."""
+
+    def __init__(
+        self, database: Database, prices: PriceSettings | None, clock: Callable[[], float]
+    ) -> None:
+        self._database = database
+        self._prices = prices
+        self._clock = clock
+
+    def configure(self, prices: PriceSettings | None) -> None:
+        """Take over other prices: they hold for all bills from now on, of the past as well."""
+        self._prices = prices
+
+    async def bill(
+        self, by: CostsBy, start: float | None, end: float | None, namespace: str | None
+    ) -> Bill:
+        """What was spent between two moments; the last day where none are given.
+
+        Raises:
+            CostRangeError: The range is empty, too long or has too many samples.
+        """
+        until = self._clock() if end is None else end
+        since = max(0.0, until - 86_400.0) if start is None else start
+        if since >= until:
+            raise CostRangeError(f"start = {since:.0f}: must be before end = {until:.0f}")
+        if until - since > MOST_SECONDS:
+            raise CostRangeError(
+                f"start = {since:.0f}: at most {MOST_SECONDS / 86_400:.0f} days before end = "
+                f"{until:.0f}; ask for shorter ranges and add them up"
+            )
+        sums: dict[Key, Spent] = {}
+        rows = 0
+        async with self._database.read() as session:
+            async for page in spent_pages(session, since, until, namespace):
+                rows += len(page)
+                if rows > MOST_ROWS:
+                    raise CostRangeError(
+                        f"start = {since:.0f}: there are over {MOST_ROWS:,} records up to end = "
+                        f"{until:.0f}; ask for a shorter range, or name a namespace"
+                    )
+                sums = await asyncio.to_thread(_added, sums, page, by)
+        lines = [self._line(key, spent) for key, spent in sums.items()]
+        lines.sort(key=lambda line: (-_weight(line), line.namespace, line.user, line.uid))
+        return Bill(
+            start=since,
+            end=until,
+            currency=None if self._prices is None else self._prices.currency,
+            lines=lines,
+            total=self._line((), total(sums.values())),
+        )
+
+    def _line(self, key: Key, spent: Spent) -> CostLine:
+        namespace, user, job, uid = (*key, "", "", "", "")[:4]
+        return CostLine(
+            namespace=namespace,
+            user=user,
+            job=job,
+            uid=uid,
+            spent=spent,
+            amount=priced(spent, self._prices),
+        )
+
+
+def _added(sums: Mapping[Key, Spent], page: Sequence[SpentRow], by: CostsBy) -> dict[Key, Spent]:
+    found: dict[Key, list[Spent]] = {key: [spent] for key, spent in sums.items()}
+    for row in page:
+        own = total(load(row.spent).values())
+        found.setdefault(_key(row, by), []).append(own)
+    return {key: total(parts) for key, parts in found.items()}
+
+
+def _key(row: SpentRow, by: CostsBy) -> Key:
+    match by:
+        case CostsBy.JOB:
+            return (row.namespace, row.user, row.name, row.uid)
+        case CostsBy.USER:
+            return ("", row.user)
+        case CostsBy.NAMESPACE:
+            return (row.namespace,)
+
+
+def _weight(line: CostLine) -> float:
+    return line.spent.core_seconds if line.amount is None else line.amount.cost
