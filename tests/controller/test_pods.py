@@ -352,3 +352,16 @@ def test_trainer_template_is_laid_over_the_default() -> None:
     ]
     assert state["name"] == "disk"
     assert pod["metadata"]["labels"]["team"] == "a"
+
+
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_workers_are_told_to_have_their_machines_checked(asked: bool | None) -> None:
+    raw = make_job(workers={"replicas": 1})
+    if asked is not None:
+        raw["spec"]["nodeCheck"] = asked
+    job, spec = read(raw)
+    for role in (Role.WORKER, Role.DATA_WORKER):
+        [container] = replica_pod(job, spec, role, 0, 0, RankTarget())["spec"]["containers"]
+        told = {one["name"]: one.get("value") for one in container["env"]}
+        expected = "1" if asked and role is Role.WORKER else None
+        assert told.get("PENSTOCK_NODE_CHECK") == expected

@@ -56,7 +56,7 @@ def list_(
 @nodes_.command("avoid")
 @connected
 def avoid(session: Session, node: Node, for_: For = "24h", message: Why = "") -> None:
-    """Put no new pods of jobs on a node, until the time is over."""
+    """Have jobs with nodeCheck leave a node, until the time is over."""
     _override(session, node, avoid=True, for_=for_, message=message)
 
 

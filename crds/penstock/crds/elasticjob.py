@@ -153,6 +153,12 @@ class ElasticJobSpec(Model):
         " without ever forming a group, each a copy of the model on all data, end the job as"
         " Failed with reason SeparateCopies.",
     )
+    node_check: Flag | None = Field(
+        default=None,
+        description="Whether the machines of workers are measured before their programs begin, for"
+        " at most five seconds: compute, memory and the link to another worker. The rank of one"
+        " that is much slower than the others of its kind, or fails, is put on another node.",
+    )
     optimize: Optimize = Field(
         default=Optimize.AUTO,
         description="What the Brain may do. Auto: plan, and adjust while the job runs. Initial:"

@@ -77,6 +77,8 @@ REQUEST_TIMEOUT_SECONDS: Final = 5.0
 DRAIN_SAVE_SECONDS: Final = 10.0
 """What the write of the program's newest snapshot gets where the pod has to go."""
 HUNG: Final = 1
+ENDED_BEFORE: Final = 128 + signal.SIGTERM
+"""The pod was told to end before the program began."""
 
 
 class Agent:
@@ -131,6 +133,8 @@ class Agent:
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         if self._processes.name:
             loop.add_reader(self._processes.fileno(), self._hear)
+        if not await self._check_node(environ):
+            return ENDED_BEFORE
         environment = self._child_environment(environ)
         program = self._program = self._make_program(command, environment)
         if self._interrupted:
@@ -160,6 +164,15 @@ class Agent:
             logger.error("%s", self._refusal)
             return REFUSED
         return code
+
+    async def _check_node(self, environ: Mapping[str, str]) -> bool:
+        """Have the machine measured where the job asks for it; False: the pod is to end."""
+        if environ.get(names.NODE_CHECK) != "1" or self._trainer is None:
+            return True
+        from penstock.trainer.nodecheck.pod import check_pod  # seldom needed
+
+        await check_pod(self._identity, self._trainer, self._draining)
+        return not self._draining.is_set()
 
     def _make_program(self, command: Sequence[str], environment: Mapping[str, str]) -> Program:
         if not self._ranks:

@@ -50,6 +50,8 @@ from penstock.parameter_server.protocol import (
     WorkerReport,
 )
 from penstock.trainer.control.coordinator import Coordinator, RefusedError
+from penstock.trainer.nodecheck.cohort import PodChecks
+from penstock.trainer.nodecheck.messages import CHECK_PATH, CheckReport
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Endpoints:
         token: str,
         dispatcher: Dispatcher | None = None,
         group_token: str = "",
+        checks: PodChecks | None = None,
     ) -> None:
         """``group_token``: of the share group, whose data workers may report, and no more."""
         self._coordinator = coordinator
@@ -104,6 +107,7 @@ class Endpoints:
         refusal = f"{REFUSAL}: {JOB_TOKEN} has to be as the trainer has it"
         self._guard = guard_calls(token, MAX_MESSAGE_BYTES, refusal)
         self._group_guard = guard_calls(token, MAX_MESSAGE_BYTES, refusal, group_token)
+        self._checks = checks or PodChecks(replaces=False)
         self._dispatcher = dispatcher or Dispatcher("trainer")
 
     def app(self) -> Starlette:
@@ -116,6 +120,7 @@ class Endpoints:
                 Route(LEASE_PATH, self._guarded(self.lease), methods=["POST"]),
                 Route(SERVER_PATH, self._guarded(self.parameter_server), methods=["POST"]),
                 Route(WORKER_PATH, self._guarded(self.worker), methods=["POST"]),
+                Route(CHECK_PATH, self._guarded(self.check_node), methods=["POST"]),
                 Route(SUMMARY_PATH, self._guarded(self.summary), methods=["GET"]),
                 *data_routes(self._dispatcher, self._guarded, self._group_guard),
             ]
@@ -149,6 +154,12 @@ class Endpoints:
         """A holder on its own acknowledges and leases."""
         wanted = decode(LeaseRequest, await _body(request))
         return _message(self._coordinator.grant_lease(wanted, time.monotonic()))
+
+    async def check_node(self, request: Request) -> Response:
+        """A pod that is about to begin has its machine checked."""
+        report = decode(CheckReport, await _body(request))
+        expected = self._coordinator.state.rendezvous.expected
+        return _message(self._checks.answer(report, expected, time.monotonic()))
 
     async def parameter_server(self, request: Request) -> Response:
         """A parameter server reports; one that has its orders is answered on news."""

@@ -60,6 +60,8 @@ from penstock.trainer.control.model.job import ControlSettings, JobFacts
 from penstock.trainer.control.model.silent_copies import REFUSED
 from penstock.trainer.journal import Journal, restore
 from penstock.trainer.journal_writer import JournalWriter
+from penstock.trainer.node_moves import NodeMoves
+from penstock.trainer.nodecheck.cohort import PodChecks
 from penstock.trainer.progress_log import ProgressLog
 from penstock.trainer.server import Changes, Endpoints, make_server
 from penstock.trainer.shutdown import Shutdown, ends_before
@@ -91,6 +93,7 @@ class TrainerService:
         self._status = self._open_status()
         self._brain = self._connect_brain()
         self._changes = Changes(self._coordinator)
+        self._checks = PodChecks(replaces=self._kube is not None)
 
     async def run(self) -> int:
         """Serve until done; the exit code. SettingsError: port or token cannot be used."""
@@ -126,6 +129,7 @@ class TrainerService:
             self._identity.token,
             self._dispatcher,
             self._identity.share_token,
+            self._checks,
         )
         server = make_server(endpoints.app())
         async with asyncio.TaskGroup() as tasks:
@@ -137,7 +141,7 @@ class TrainerService:
         return 0 if self._coordinator.problems.fatal is None else REFUSED
 
     def _works(self, writer: JournalWriter | None) -> list[Coroutine[Any, Any, None]]:
-        works = [self._tick()]
+        works = [self._tick(), self._follow_checks()]
         if writer is not None:
             works.append(writer.keep())
         if self._kube is not None:
@@ -239,6 +243,12 @@ class TrainerService:
             while True:
                 await consent.answer(kube, time.monotonic())
                 await asyncio.sleep(TICK_SECONDS)
+
+    async def _follow_checks(self) -> None:
+        """Carry out what checks of nodes find, in a job that asks for them."""
+        records = self._brain.nodes if self._brain is not None else None
+        moves = NodeMoves(self._checks, self._kube, records, self._identity)
+        await moves.run(lambda: self._job is not None and bool(self._job.spec.node_check))
 
     def _input_options(self) -> InputOptions:
         facts = self._coordinator.state.facts

@@ -27,6 +27,7 @@ from penstock.throughput.profiles.profile import Profile
 from penstock.trainer.brain.failure_log import FailureLog
 from penstock.trainer.brain.job_sampler import JobSampler
 from penstock.trainer.brain.ledger_copies import LedgerCopies
+from penstock.trainer.brain.node_reports import NodeReports
 from penstock.trainer.cluster.job_view import RolePods
 from penstock.trainer.control.coordinator import Coordinator
 from penstock.wire import JobRegistration, Plan
@@ -67,6 +68,7 @@ class BrainConnection:
         self._buffer = SampleBuffer()
         self._told: set[JobEvent] = set()  # of pods that are still there
         self._registered = asyncio.Event()
+        self.nodes = NodeReports(client, uid, self._failures, self._registered.is_set)
         self._profile_due = 0.0
         self._plain_until = 0.0  # the Brain is of the release before, as far as is known
 

@@ -82,10 +82,12 @@ class Check:
     Attributes:
         hardware: the class of each machine, by its name.
         rounds: what was measured, round by round.
+        earlier: hardware and speeds of machines that were measured before, and are compared with.
     """
 
     hardware: Mapping[str, str]
     rounds: tuple[tuple[Measurement, ...], ...] = ()
+    earlier: tuple[tuple[str, Mapping[Speed, float]], ...] = ()
 
     def add(self, measured: Iterable[Measurement]) -> Check:
         """The check with one more round; of a machine that it does not know it says nothing."""
@@ -230,9 +232,10 @@ def _met(check: Check) -> dict[str, set[str]]:
 def _known(check: Check) -> dict[str, dict[Speed, Usual]]:
     """What is usual in each class, of the first round: later ones measure suspects."""
     speeds: dict[str, dict[Speed, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for one in check.rounds[0]:
-        for what, speed in one.speeds.items():
-            speeds[check.hardware[one.machine]][what].append(speed)
+    first = ((check.hardware[one.machine], one.speeds) for one in check.rounds[0])
+    for hardware, reached in (*check.earlier, *first):
+        for what, speed in reached.items():
+            speeds[hardware][what].append(speed)
     return {
         hardware: {what: usual(values) for what, values in by_what.items()}
         for hardware, by_what in speeds.items()

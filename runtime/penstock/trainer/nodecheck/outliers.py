@@ -4,8 +4,8 @@ Half of a class may be slow without moving what counts as usual (median), and a 
 differ by nature is judged less strictly (spread by the median absolute deviation). Speeds are
 compared by their logarithms: half as fast is as far from usual as twice as fast.
 
-Of one machine alone nothing is known, and of two neither is the usual one: it takes far more to
-call one of two slow.
+Of one machine alone nothing is known, of two neither is the usual one, and the spread of a few says
+little: it takes more to call one of few slow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from statistics import median
 from typing import Final
 
 RATIO: Final = 1.5
+RATIO_OF_FEW: Final = 2.5
 RATIO_OF_TWO: Final = 3.0
+FEW: Final = 8
 SCORE: Final = 4.0
 LEAST_SPREAD: Final = 0.03
 _MAD_TO_DEVIATION: Final = 1.4826
@@ -61,7 +63,8 @@ def usual(speeds: Iterable[float]) -> Usual:
         return Usual(math.exp(fastest), math.exp(fastest) / RATIO_OF_TWO)
     middle = median(logs)
     spread = _MAD_TO_DEVIATION * median(abs(one - middle) for one in logs)
-    distance = max(math.log(RATIO), SCORE * max(spread, LEAST_SPREAD) if len(logs) > 3 else 0.0)
+    ratio = RATIO_OF_FEW if len(logs) < FEW else RATIO
+    distance = max(math.log(ratio), SCORE * max(spread, LEAST_SPREAD) if len(logs) > 3 else 0.0)
     return Usual(math.exp(middle), math.exp(middle - distance))
 
 

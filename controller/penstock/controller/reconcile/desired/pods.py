@@ -129,7 +129,10 @@ def replica_pod(
     if spare:
         pod_spec["priorityClassName"] = SPARE_PRIORITY_CLASS
         pod_spec.pop("priority", None)
-    _set_variables(main, _of_input(spec, role, pod_spec))
+    told = _of_input(spec, role, pod_spec)
+    if spec.node_check and role is Role.WORKER:
+        told.append(_plain(environment.NODE_CHECK, "1"))
+    _set_variables(main, told)
     cluster = tensorflow.tf_config(spec, role, rank, _domain(job))
     if cluster is not None:
         _set_default(main, _plain(tensorflow.VARIABLE, cluster))
