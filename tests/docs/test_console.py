@@ -57,6 +57,7 @@ NOT_TYPED: Final = {
     ("docs/partition.md", "penstock run"): "a program of one's own; tests/data/relaying has such",
     ("docs/simulation-ps.md", "penstock sim"): MINUTES + "tests/sim/ps",
     ("docs/simulation-sharing.md", ""): MINUTES + "tests/sim/sharing",
+    ("docs/simulation-week.md", ""): MINUTES + "tests/sim/week",
     ("docs/tasks/data-workers.md", "penstock run"): EXAMPLE + "test_images_with_data_workers.py",
     ("docs/tasks/torchrun.md", "python -m benchmarks"): MINUTES + "tests/trainer",
     ("docs/tasks/convert.md", "python -m benchmarks"): "of a folder that the reader has",

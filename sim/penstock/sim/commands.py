@@ -12,6 +12,7 @@ from penstock.sim.cluster.stage_commands import fragments, table4, tuning
 from penstock.sim.offload.commands import offload
 from penstock.sim.ps.commands import create, ps
 from penstock.sim.sharing.commands import sharing
+from penstock.sim.week.commands import week
 
 sim = typer.Typer(
     help="Simulators: reproduce published results, and try policies before a cluster does.",
@@ -29,3 +30,4 @@ sim.command()(ps)
 sim.command()(create)
 sim.command()(offload)
 sim.command()(sharing)
+sim.command()(week)

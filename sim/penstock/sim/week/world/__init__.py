@@ -1,0 +1,1 @@
+"""What a week is made of, whoever decides: assumptions, jobs, services, machines, training."""

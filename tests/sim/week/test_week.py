@@ -1,0 +1,130 @@
+"""Whole weeks, small: the same work in both runs, sums that agree, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.sim.commands import sim
+from penstock.sim.week.run import Regime, WeekRun, run_week
+from penstock.sim.week.summary import compare, rows
+from penstock.sim.week.world.assumptions import VARIANTS, Assumptions, varied
+
+JOBS = 12
+CALM = Assumptions(load=0.3, broken_share=0.0, short_memory=0.0)
+
+
+@cache
+def week(regime: Regime) -> WeekRun:
+    return run_week(regime, JOBS, 1, CALM)
+
+
+@pytest.mark.parametrize("regime", list(Regime))
+def test_every_job_makes_its_steps_and_the_sums_agree(regime: Regime) -> None:
+    run = week(regime)
+    assert [one.index for one in run.outcomes] == list(range(JOBS))
+    assert any(one.succeeded for one in run.outcomes)
+    for one in run.outcomes:
+        assert one.steps == pytest.approx(one.made_steps - one.lost_steps, rel=1e-6, abs=1e-3)
+    used = math.fsum(one.used_core_seconds for one in run.outcomes)
+    assert used <= run.totals.core_seconds
+    assert run.totals.core_seconds == pytest.approx(run.node_core_seconds, rel=1e-9)
+    assert run.totals.core_seconds <= run.node_capacity_core_seconds
+
+
+def test_both_runs_do_the_same_work() -> None:
+    pairs = zip(week(Regime.STATIC).outcomes, week(Regime.PENSTOCK).outcomes, strict=True)
+    for static, penstock in pairs:
+        assert (static.index, static.arrival, static.kind) == (
+            penstock.index,
+            penstock.arrival,
+            penstock.kind,
+        )
+        if static.succeeded and penstock.succeeded:
+            assert static.steps == pytest.approx(penstock.steps, rel=1e-5)
+
+
+def test_the_real_parts_were_asked() -> None:
+    counts = week(Regime.PENSTOCK).counts
+    assert counts.reconcile > JOBS
+    assert counts.brain >= JOBS
+    assert {"history_create", "fitted_ps"} <= set(counts.algorithms)
+    assert sum(counts.plans.values()) >= JOBS
+    assert counts.administrator > counts.brain + counts.brain_reused
+
+
+def test_a_run_is_the_same_again() -> None:
+    assert run_week(Regime.STATIC, JOBS, 1, CALM).outcomes == week(Regime.STATIC).outcomes
+
+
+def test_figures_stand_beside_the_published_ones() -> None:
+    found = compare(week(Regime.STATIC), week(Regime.PENSTOCK), CALM)
+    by_name = {row.figure: row for row in rows([found])}
+    assert by_name["JCT, all jobs"].published == -0.31
+    assert by_name["completion, static"].published == 0.89
+    assert by_name["completion, static"].mean == found.static.completion
+    assert 0 < found.static.cpu_utilisation < found.penstock.cpu_utilisation < 1
+
+
+def test_every_variant_is_another_world() -> None:
+    for name, values in VARIANTS.items():
+        assert all(varied(Assumptions(), name, value) != Assumptions() for value in values)
+
+
+def test_sweeps_of_the_figures(tmp_path: Path) -> None:
+    result = CliRunner().invoke(sim, ["week", "--figure", "1,6", "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    workers = [
+        row["steps_per_second"]
+        for row in found["figure_1"]
+        if (row["model"], row["swept"]) == ("wide-deep", "workers")
+    ]
+    assert workers == sorted(workers)
+    used = [row["utilisation"] for row in found["figure_6"] if row["model"] == "wide-deep"]
+    assert max(used) > 1.2 * sum(used) / len(used)
+
+
+def test_every_assumption_is_printed_with_its_source() -> None:
+    arguments = ["week", "--jobs", "10", "--json", "--processes", "1"]
+    words = [f"--assume={name}" for name in ("load=0.3", "mean_steps=20000", "restarts=true")]
+    result = CliRunner().invoke(sim, [*arguments, *words])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    told = {one["name"]: one for one in found["assumptions"]}
+    assert told["mean_steps"]["value"] == 20_000.0
+    assert told["restarts"]["value"] is True
+    assert all(one["source"] for one in told.values())
+    assert found["weeks"][0]["calls"]["reconcile"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--figure", "2"], "1, 3, 6"),
+        (["--figure", "1", "--sensitivity"], "either"),
+        (["--assume", "load"], "NAME=VALUE"),
+        (["--assume", "load=-1"], "a number from 0"),
+        (["--assume", "load=0"], "must be above 0"),
+        (["--assume", "hot_share=2"], "must be from 0 to 1"),
+        (["--assume", "services_share=1"], "must leave something"),
+        (["--assume", "restarts=2"], "true or false"),
+        (["--assume", "weather=1"], "no assumption is called"),
+    ],
+)
+def test_what_is_refused(words: list[str], told: str) -> None:
+    result = CliRunner().invoke(sim, ["week", *words])
+    assert result.exit_code == 2
+    assert told in result.output
+
+
+def test_missing_traces_are_named(tmp_path: Path) -> None:
+    arguments = ["week", "--jobs", "10", "--processes", "1", "--traces", str(tmp_path)]
+    result = CliRunner().invoke(sim, arguments)
+    assert result.exit_code == 2
+    assert "alibaba_gpu_v2025_dlrm.csv is not there" in result.output
