@@ -7,8 +7,8 @@ Two agents (``penstock run --nproc-per-node=1``) and a trainer, as two pods of a
 rank stops at some step: by SIGSTOP, in a lock, in an endless loop, in its dataset, in a checkpoint
 that nobody takes, or in a collective that the other does not enter, where both wait. Named is what
 the trainer's log says. Steps take 0.2 s, so that the usual pause is a second at most. Then nothing
-is planted for ``--minutes``: steps of 0.05 to 8 s with evaluations of 15 s between, of which nothing
-may be said.
+is planted for ``--minutes``: steps of 0.05 to 8 s with evaluations of 15 s between, of which
+nothing may be said.
 """
 
 from __future__ import annotations

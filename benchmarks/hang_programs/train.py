@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 KIND, AT_RANK, AT_STEP, SEED, SECONDS = sys.argv[1], *map(int, sys.argv[2:6])
-planted = False
+PLANTED = threading.Event()
 
 
 def tell(text: str) -> None:
@@ -36,7 +36,7 @@ class Samples(Dataset[torch.Tensor]):
         return 1 << 20
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if planted and KIND == "data":
+        if PLANTED.is_set() and KIND == "data":
             threading.Event().wait()
         return torch.full((64,), float(index % 7))
 
@@ -99,7 +99,6 @@ def pauses() -> Iterator[float]:
 
 
 def main() -> None:
-    global planted
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(SEED)
@@ -120,7 +119,7 @@ def main() -> None:
         else:
             time.sleep(0.2)
             if step == AT_STEP and dist.get_rank() == AT_RANK:
-                planted = True
+                PLANTED.set()
                 plant(core)
         loss = model(batch).pow(2).mean()
         optimizer.zero_grad()
