@@ -130,6 +130,15 @@ LISTENERS: Final = (
         "a line of the log in 10 s",
     ),
     Listener(
+        name="link to a worker whose machine is checked",
+        made=("runtime/penstock/trainer/nodecheck/link.py:create_listener",),
+        where="any port of the pod, for seconds before its program begins",
+        who="workers of the job: a proof that they hold its token",
+        attack="20 silent connections",
+        bound="4 connections, others are closed at once; 10 s for a handshake, 3 s after it; "
+        "heads of 4 KiB",
+    ),
+    Listener(
         name="control channel of a group",
         made=("runtime/penstock/trainer/group/step_barrier.py:create_listener",),
         where="any port of the pod",

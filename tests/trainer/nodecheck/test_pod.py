@@ -14,7 +14,7 @@ from penstock.job.settings import pod_identity
 from penstock.trainer.control.coordinator import Coordinator, JobFacts
 from penstock.trainer.nodecheck import pod
 from penstock.trainer.nodecheck.cohort import CheckedNode, PodChecks
-from penstock.trainer.nodecheck.link import LINK_SECONDS, measure_link, serving
+from penstock.trainer.nodecheck.link import LINK_SECONDS, MOST_CALLERS, measure_link, serving
 from penstock.trainer.nodecheck.pod import check_pod
 from penstock.trainer.nodecheck.probe import measure
 from penstock.trainer.server import Changes, Endpoints, make_server
@@ -34,6 +34,19 @@ def test_a_link_is_for_holders_of_the_token_alone() -> None:
         assert speed is not None
         assert speed > 1e5
         assert measure_link(address, "wrong") is None
+
+
+def test_strangers_that_say_nothing_are_few_at_a_time() -> None:
+    with serving("127.0.0.1", "right") as address:
+        port = int(address.rpartition(":")[2])
+        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        closed = 0
+        for stranger in strangers[MOST_CALLERS:]:
+            stranger.settimeout(5)
+            closed += stranger.recv(1) == b""
+        for stranger in strangers:
+            stranger.close()
+        assert closed == 20 - MOST_CALLERS
 
 
 def test_a_partner_that_is_not_there_has_failed() -> None:
