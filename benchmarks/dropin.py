@@ -2,6 +2,7 @@
 
     python -m benchmarks.dropin --json
     python -m benchmarks.dropin --changes 2:1,1:2 --kills 3 --json
+    python -m benchmarks.dropin --changes= --kills 0 --json
 
 Pods are local agents with one training process each, and a trainer: no cluster (`runs_on` of the
 rows). For each change the time from the last step of the old world to the first of the new one,
@@ -10,6 +11,10 @@ SIGTERM, and by SIGKILL of the agent that has rank 0, whose pod is replaced at o
 The same with torchrun's elastic rendezvous (c10d), as it is and with ``last_call_timeout=1``; there
 the first agent hosts the store. What is trained costs sleep and no CPU; what a start costs is
 PyTorch's import, so that on a busy machine all these times grow together.
+
+The last row is of the same script in a job of an embedded cluster, with ``optimize: Auto`` and
+bounds of one and two workers: whether, and when, its Brain gives it the second one. That Brain
+plans every few seconds (`BRAIN`), where it takes a minute otherwise.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from benchmarks.elastic.cluster import Cluster, api_server
 from benchmarks.elastic.processes import ROOT, kill_tree, running_job
 from benchmarks.goals import Goal, at_least, at_most, report
 
@@ -39,6 +45,13 @@ ALLOWED_SECONDS: Final = 1.0
 """A change may cost so much beside a plain start of as many processes."""
 WORLD_SECONDS: Final = 240.0
 SETTLED_SECONDS: Final = 1.0
+BRAIN: Final = {
+    "administrator": {"enough_steps": 50, "enough_seconds": 8, "interval_seconds": 6},
+    "algorithms": {"scale_allreduce": {"params": {"enough_steps": 50, "enough_seconds": 8}}},
+}
+NODES: Final = [{"name": "node", "count": 2, "cpu": "4", "memory": "8Gi"}]
+KEPT_SECONDS: Final = 30.0
+"""For so long the second worker is watched: one that did not pay would be given back."""
 
 
 class Steps:
@@ -66,6 +79,11 @@ class Steps:
                 return True
             time.sleep(0.2)
         return False
+
+    def per_second(self, since: float, until: float) -> float:
+        """Steps of all ranks together."""
+        found = [step for step in self.all() if since <= step["time"] < until]
+        return round(len(found) / (until - since), 1)
 
     def gap(self, since: float) -> float:
         """The longest time without any step since some time."""
@@ -232,16 +250,61 @@ def killed(
     return {"kills": tried, "survived": len(gaps), "gaps_seconds": gaps}
 
 
+def grown() -> dict[str, Any]:
+    """What becomes of a job of one worker, at most two, that its Brain may size."""
+    with _folder() as folder:
+        config = folder / "brain.yaml"
+        config.write_text(json.dumps(BRAIN))
+        with api_server(folder / "home", NODES, f"--brain-config={config}") as cluster:
+            steps, began = Steps(folder), time.time()
+            cluster.apply(_plain_job(folder))
+            if not steps.wait_for_world(1, began):
+                return {"workers": 0}
+            alone = time.time()
+            if not steps.wait_for_world(2, alone):
+                return {"workers": 1, "plans": _messages(cluster)}
+            row: dict[str, Any] = {"second_worker_after_seconds": round(time.time() - alone, 1)}
+            before = steps.per_second(alone, alone + row["second_worker_after_seconds"] / 2)
+            time.sleep(KEPT_SECONDS)
+            now = time.time()
+            row |= {
+                "workers": len(cluster.pods("worker")),
+                "steps_per_second_of_one": before,
+                "steps_per_second_of_two": steps.per_second(now - KEPT_SECONDS / 2, now),
+                "plans": _messages(cluster),
+            }
+            (folder / "stop").touch()
+            return row
+
+
+def _plain_job(folder: Path) -> dict[str, Any]:
+    command = ["penstock", "run", "--nproc-per-node=1", "--", sys.executable, SCRIPT, str(folder)]
+    container = {"name": "main", "image": "penstock/examples", "command": command}
+    worker = {"maxReplicas": 2, "template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "penstock.dev/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": "plain"},
+        "spec": {"strategy": "AllReduce", "optimize": "Auto", "replicaSpecs": {"worker": worker}},
+    }
+
+
+def _messages(cluster: Cluster) -> list[str]:
+    return [plan["message"] for plan in cluster.plans("plain")]
+
+
 def main() -> int:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", default=CHANGES, help="pods before and after, as 4:3,3:4")
     parser.add_argument("--kills", type=int, default=20, help="of the pod of rank 0, one by one")
+    parser.add_argument("--no-growth", action="store_true", help="leave the job of a cluster out")
     parser.add_argument("--no-peer", action="store_true", help="leave torchrun's elastic mode out")
     parser.add_argument("--seed", type=int, default=0, help="of the order of what is measured")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    changes = [tuple(map(int, one.split(":"))) for one in options.changes.split(",")]
+    wanted = [one for one in options.changes.split(",") if one]
+    changes = [tuple(map(int, one.split(":"))) for one in wanted]
     random.Random(options.seed).shuffle(changes)
     load = os.getloadavg()[0]
     peers: dict[str, Callable[[Path, contextlib.ExitStack], Pods]] = {"penstock": PenstockPods}
@@ -260,19 +323,23 @@ def main() -> int:
         rows.append(row)
         allowed = round(row["static_start_seconds"] + ALLOWED_SECONDS, 2)
         goals.append(at_most(f"gap, {row['change']}", allowed, row["penstock, gap in seconds"]))
-    most = max(before for before, _ in changes)
+    most = max((before for before, _ in changes), default=2)
     kills = []
     if options.kills:
         for name, make in peers.items():
             count = options.kills if name == "penstock" else 1
             kills.append({"who": name, "pods": most, **killed(make, most, count)})
         goals += _goals_of_kills(kills[0], options.kills, round(static_start(most - 1), 2))
+    growth = {} if options.no_growth else grown()
+    if growth:
+        goals.append(at_least("workers that Auto gave a plain script", 2, growth["workers"]))
     result = {
         "seed": options.seed,
         "load": round(load, 2),
         "load_after": round(os.getloadavg()[0], 2),
         "rows": rows,
         "kills": kills,
+        "growth": growth,
     }
     return report(result, goals, as_json=options.json)
 

@@ -282,6 +282,10 @@ class TrainingProcess(Message):
     idle: Seconds = 0.0  # since the last of these steps
     widest: Annotated[int, Field(ge=1, le=1 << 20)] = 1  # the largest group that it was ever in,
     widest_rank: Count = 0  # and as which rank
+    steps: Annotated[Count, Field(exclude_if=_unsaid)] = 0
+    """Optimizer steps after its first, of a process that has joined a group; 0: unknown."""
+    step_seconds: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
+    """The time that they took, up to the newest of them."""
 
 
 class CallFrame(Message):

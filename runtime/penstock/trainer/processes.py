@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 
+from penstock.base.fields import EXACT_INT_MAX
 from penstock.base.listener import create_local_listener
 from penstock.job.protocol import MAX_PROCESSES, TrainingProcess
 from penstock.job.work_source import Part
@@ -30,6 +31,7 @@ _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: process, user, group
 _MAX_STATEMENT_BYTES: Final = 1024
 _MOST_AT_ONCE: Final = 4096
 _MOST_ANCESTORS: Final = 256
+_MOST_SECONDS: Final = 1e12
 _EXCLUSIVE: Final = (Part.SESSION, Part.SERVERS)
 """Parts that are a rank's: two processes of one pod cannot both have one."""
 
@@ -45,6 +47,8 @@ class _Known:
     since: float = 0.0  # its first step as this rank of so many
     last: float = 0.0
     widest: tuple[int, int] = (1, 0)  # world size and rank
+    steps: int = 0
+    step_seconds: float = 0.0
     gone: bool = False
 
     def take(self, statement: dict[str, Any], now: float) -> None:
@@ -60,6 +64,9 @@ class _Known:
             self.since = 0.0
             self.spoken = True
             self.widest = max(self.widest, (world_size, rank))
+        steps, seconds = statement.get("steps", 0), statement.get("step_seconds", 0.0)
+        if type(steps) is int and type(seconds) is float and steps > self.steps and seconds > 0:
+            self.steps, self.step_seconds = min(steps, EXACT_INT_MAX), min(seconds, _MOST_SECONDS)
         if statement["trains"] is True:
             self.since, self.last = self.since or now, now
 
@@ -147,6 +154,8 @@ class Processes:
                 idle=max(0.0, now - known.last) if known.since else 0.0,
                 widest=known.widest[0],
                 widest_rank=known.widest[1],
+                steps=known.steps,
+                step_seconds=known.step_seconds,
             )
             for pid, known in sorted(self._known.items())
             if gone_too or not known.gone

@@ -8,6 +8,9 @@ computes gradients or takes an optimizer's step, at most once a second, and when
 group. A process that loads a model for ten minutes says nothing, and neither do the processes of a
 DataLoader. What divides the work by itself (a session, leased shards) says so with `announce`.
 
+A process of a group says as well how many optimizer steps it has taken, and in what time: of a
+plain loop that is all that is known of its speed (`penstock.trainer.brain.launched_speed`).
+
 A statement is one datagram that is sent or dropped: nothing here waits, raises into the program, or
 does anything outside ``penstock run``. Within `torch.compile` the hooks are not there at all.
 """
@@ -19,6 +22,7 @@ import json
 import os
 import socket
 import time
+import weakref
 from typing import Any, Final
 
 from penstock.job.work_source import Part
@@ -43,7 +47,7 @@ def install(torch: Any) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     trains = _Throttle(torch, name)
-    register_optimizer_step_post_hook(trains)
+    register_optimizer_step_post_hook(trains.step)
     torch.autograd.backward = _followed_by(torch.autograd.backward, trains)
     if torch.distributed.is_available():
         joined = functools.partial(_state, torch, name, trains=False)
@@ -53,20 +57,40 @@ def install(torch: Any) -> None:
 
 
 class _Throttle:
-    """Called after each step; states it once in `STATEMENT_SECONDS`."""
+    """Called after each step; states it once in `STATEMENT_SECONDS`.
+
+    A program with several optimizers takes as many steps as the one that takes most.
+    """
 
     def __init__(self, torch: Any, name: str) -> None:
         self._torch = torch
         self._name = name
         self._next = 0.0
+        self._by_optimizer: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._most = 0
+        self._first = self._newest = 0.0
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self) -> None:
+        """The program has computed gradients."""
+        if not self._torch.compiler.is_compiling():
+            self._state(time.monotonic())
+
+    def step(self, optimizer: Any, *_: Any) -> None:
+        """An optimizer has taken a step."""
         if self._torch.compiler.is_compiling():
             return
         now = time.monotonic()
+        steps = self._by_optimizer[optimizer] = self._by_optimizer.get(optimizer, 0) + 1
+        if steps > self._most:
+            self._most, self._newest = steps, now
+            self._first = self._first or now
+        self._state(now)
+
+    def _state(self, now: float) -> None:
         if now >= self._next:
             self._next = now + STATEMENT_SECONDS
-            _state(self._torch, self._name, trains=True)
+            steps = max(0, self._most - 1), self._newest - self._first
+            _state(self._torch, self._name, trains=True, steps=steps)
 
 
 def _followed_by(function: Any, after: Any) -> Any:
@@ -79,15 +103,18 @@ def _followed_by(function: Any, after: Any) -> Any:
     return called
 
 
-def _state(torch: Any, name: str, *, trains: bool) -> None:
+def _state(torch: Any, name: str, *, trains: bool, steps: tuple[int, float] = (0, 0.0)) -> None:
+    """``steps``: how many, and the seconds that they took."""
     rank, world = 0, 1
+    statement: dict[str, Any] = {"trains": trains}
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         try:
             rank, world = distributed.get_rank(), distributed.get_world_size()
         except (RuntimeError, ValueError):  # another thread is leaving the group
             return
-    _send(name, {"trains": trains, "rank": rank, "world_size": world})
+        statement |= {"steps": steps[0], "step_seconds": steps[1]}
+    _send(name, {**statement, "rank": rank, "world_size": world})
 
 
 def _send(name: str, statement: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from penstock.job.protocol import GpuUsage
 from penstock.parameter_server.layout import ServerId
 from penstock.parameter_server.protocol import ServerFigures
 from penstock.throughput.profiles.profile import Profile
+from penstock.trainer.brain.launched_speed import LaunchedSpeed
 from penstock.trainer.brain.stage_rates import StageRates
 from penstock.trainer.cluster.job_view import PodLimits, RolePods
 from penstock.trainer.control import queries
@@ -41,6 +42,7 @@ class JobSampler:
         self._input = JobInput()
         self._stages = StageRates()
         self._figures: dict[ServerId, ServerFigures] = {}  # as of the last sample
+        self._launched = LaunchedSpeed()
 
     def note_pods(self, pods: RolePods) -> None:
         """The job's pods are these now."""
@@ -62,6 +64,11 @@ class JobSampler:
         if dispatcher is not None and order is None:
             taken = dispatcher.batches_taken(now)
             speed = speed or dispatcher.batches_per_second(now)
+        if state.rendezvous.members.launched:
+            # Ranks that step together each take a batch: their number counts as well.
+            measured = self._launched.measure(state.agents.processes(now))
+            if self._launched.steps:
+                speed, taken = measured, self._launched.steps
         return Sample(
             time=time.time(),
             step=committed or taken,

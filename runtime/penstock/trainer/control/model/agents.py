@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.enums import Role
-from penstock.job.protocol import AgentReport, ProcessState, Usage
+from penstock.job.protocol import AgentReport, ProcessState, TrainingProcess, Usage
 from penstock.trainer.control.model.job import RefusedError
 
 MAX_AGENTS: Final = 16384
@@ -67,6 +67,14 @@ class AgentRegistry:
             key: agent.report.usage
             for key, agent in self.agents.items()
             if agent.report.usage is not None and agent.runs(now)
+        }
+
+    def processes(self, now: float) -> dict[tuple[int, int], tuple[TrainingProcess, ...]]:
+        """What the processes of live workers say, by the worker's rank and incarnation."""
+        return {
+            (rank, agent.report.incarnation): agent.report.processes
+            for rank, agent in self.workers()
+            if agent.report.processes and agent.runs(now)
         }
 
     def any_worker_runs(self, now: float) -> bool:
