@@ -21,8 +21,12 @@ from penstock.trainer.processes import Processes
 POD = (0, 0)
 
 
-def process(steps: int, seconds: float, pid: int = 7, idle: float = 0.0) -> TrainingProcess:
-    return TrainingProcess(pid=pid, world_size=2, steps=steps, step_seconds=seconds, idle=idle)
+def process(
+    steps: int, seconds: float, pid: int = 7, idle: float = 0.0, saves: bool = True
+) -> TrainingProcess:
+    return TrainingProcess(
+        pid=pid, world_size=2, steps=steps, step_seconds=seconds, idle=idle, saves=saves
+    )
 
 
 def test_the_ranks_of_a_world_are_summed() -> None:
@@ -49,13 +53,15 @@ def test_processes_that_state_no_steps_have_no_speed() -> None:
     assert speed.steps == 0
 
 
-def agents(coordinator: Coordinator, steps: int, now: float, launched: bool) -> None:
+def agents(
+    coordinator: Coordinator, steps: int, now: float, launched: bool, saves: bool = True
+) -> None:
     for rank in (0, 1):
         if launched:
             member = MemberId(rank=rank, incarnation=0, nonce=f"n{rank}")
             report = SessionReport(member=member, phase=Phase.READY, address="h:1", data=None)
             coordinator.handle_session_report(report, now)
-        said = (process(steps, steps / 4),)
+        said = (process(steps, steps / 4, saves=saves and rank == 0),)
         reported = AgentReport(role="worker", rank=rank, incarnation=0, processes=said)
         coordinator.handle_agent_report(reported, now)
 
@@ -74,6 +80,17 @@ def test_a_sample_has_the_steps_of_all_launched_ranks(
     agents(coordinator, 20, 1.0, launched)
     sample = sampler.measure(3.0, 1.0)
     assert (sample.step, sample.steps_per_second) == found
+
+
+def test_a_program_without_checkpoints_has_steps_and_no_speed_to_scale_by() -> None:
+    coordinator = Coordinator(JobFacts(), identity="t")
+    sampler = JobSampler(coordinator, None)
+    for now, steps in ((0.5, 12), (1.0, 20)):
+        agents(coordinator, steps, now, launched=True, saves=False)
+        sample = sampler.measure(3.0, now)
+    assert (sample.step, sample.steps_per_second) == (40, 0.0)
+    agents(coordinator, 24, 1.5, launched=True)
+    assert sampler.measure(3.0, 1.5).steps_per_second == 8.0
 
 
 STEPS = """
@@ -95,6 +112,7 @@ print("alone", flush=True)
 sys.stdin.readline()
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(),
                                      rank=0, world_size=1)
+often.state_dict()
 train()
 """
 
@@ -117,6 +135,7 @@ def test_a_process_of_a_group_states_its_steps_and_one_without_does_not() -> Non
             assert program.returncode == 0
             heard.receive()
             (joined,) = heard.read(gone_too=True) or ()
+            assert (alone.saves, joined.saves) == (False, True)
         finally:
             program.kill()
             heard.close()

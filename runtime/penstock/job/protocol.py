@@ -286,6 +286,8 @@ class TrainingProcess(Message):
     """Optimizer steps after its first, of a process that has joined a group; 0: unknown."""
     step_seconds: Annotated[Seconds, Field(exclude_if=_unsaid)] = 0.0
     """The time that they took, up to the newest of them."""
+    saves: Annotated[bool, Field(exclude_if=_unsaid)] = False
+    """Whether it has written or taken up a checkpoint."""
 
 
 class CallFrame(Message):

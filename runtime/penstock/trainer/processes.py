@@ -49,6 +49,7 @@ class _Known:
     widest: tuple[int, int] = (1, 0)  # world size and rank
     steps: int = 0
     step_seconds: float = 0.0
+    saves: bool = False
     gone: bool = False
 
     def take(self, statement: dict[str, Any], now: float) -> None:
@@ -67,6 +68,7 @@ class _Known:
         steps, seconds = statement.get("steps", 0), statement.get("step_seconds", 0.0)
         if type(steps) is int and type(seconds) is float and steps > self.steps and seconds > 0:
             self.steps, self.step_seconds = min(steps, EXACT_INT_MAX), min(seconds, _MOST_SECONDS)
+        self.saves = self.saves or statement.get("saves") is True
         if statement["trains"] is True:
             self.since, self.last = self.since or now, now
 
@@ -156,6 +158,7 @@ class Processes:
                 widest_rank=known.widest[1],
                 steps=known.steps,
                 step_seconds=known.step_seconds,
+                saves=known.saves,
             )
             for pid, known in sorted(self._known.items())
             if gone_too or not known.gone

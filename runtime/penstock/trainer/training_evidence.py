@@ -9,7 +9,9 @@ group. A process that loads a model for ten minutes says nothing, and neither do
 DataLoader. What divides the work by itself (a session, leased shards) says so with `announce`.
 
 A process of a group says as well how many optimizer steps it has taken, and in what time: of a
-plain loop that is all that is known of its speed (`penstock.trainer.brain.launched_speed`).
+plain loop that is all that is known of its speed (`penstock.trainer.brain.launched_speed`). And
+whether anything was saved with `torch.save`, or the state of an optimizer was ever asked for or
+taken up: that is a program with checkpoints.
 
 A statement is one datagram that is sent or dropped: nothing here waits, raises into the program, or
 does anything outside ``penstock run``. Within `torch.compile` the hooks are not there at all.
@@ -49,6 +51,10 @@ def install(torch: Any) -> None:
     trains = _Throttle(torch, name)
     register_optimizer_step_post_hook(trains.step)
     torch.autograd.backward = _followed_by(torch.autograd.backward, trains)
+    torch.save = _followed_by(torch.save, trains.note_saved)
+    optimizer = torch.optim.Optimizer
+    optimizer.state_dict = _followed_by(optimizer.state_dict, trains.note_saved)
+    optimizer.load_state_dict = _followed_by(optimizer.load_state_dict, trains.note_saved)
     if torch.distributed.is_available():
         joined = functools.partial(_state, torch, name, trains=False)
         init = _followed_by(torch.distributed.init_process_group, joined)
@@ -69,6 +75,11 @@ class _Throttle:
         self._by_optimizer: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._most = 0
         self._first = self._newest = 0.0
+        self._saves = False
+
+    def note_saved(self) -> None:
+        """A checkpoint was written or taken up; said with the next statement."""
+        self._saves = True
 
     def __call__(self) -> None:
         """The program has computed gradients."""
@@ -90,7 +101,7 @@ class _Throttle:
         if now >= self._next:
             self._next = now + STATEMENT_SECONDS
             steps = max(0, self._most - 1), self._newest - self._first
-            _state(self._torch, self._name, trains=True, steps=steps)
+            _state(self._torch, self._name, trains=True, steps=steps, saves=self._saves)
 
 
 def _followed_by(function: Any, after: Any) -> Any:
@@ -103,10 +114,17 @@ def _followed_by(function: Any, after: Any) -> Any:
     return called
 
 
-def _state(torch: Any, name: str, *, trains: bool, steps: tuple[int, float] = (0, 0.0)) -> None:
+def _state(
+    torch: Any,
+    name: str,
+    *,
+    trains: bool,
+    steps: tuple[int, float] = (0, 0.0),
+    saves: bool = False,
+) -> None:
     """``steps``: how many, and the seconds that they took."""
     rank, world = 0, 1
-    statement: dict[str, Any] = {"trains": trains}
+    statement: dict[str, Any] = {"trains": trains, "saves": saves}
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         try:

@@ -67,8 +67,11 @@ class JobSampler:
         if state.rendezvous.members.launched:
             # Ranks that step together each take a batch: their number counts as well.
             measured = self._launched.measure(state.agents.processes(now))
-            if self._launched.steps:
-                speed, taken = measured, self._launched.steps
+            taken = self._launched.steps or taken
+            if self._launched.counts:
+                speed = measured
+            elif self._launched.steps:
+                speed = 0.0
         return Sample(
             time=time.time(),
             step=committed or taken,

@@ -6,15 +6,24 @@ second, summed over the processes of the world. It is comparable between numbers
 speed of a job with parameter servers is.
 
 Only processes that have joined a process group count. A program that has not would train a copy
-of its own beside a second worker, and nobody is to give it one.
+of its own beside a second worker, and nobody is to give it one. And only jobs with checkpoints
+have a speed: more or fewer workers begin all processes anew, from the newest one, and a program
+that writes none would lose its work with each change.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.job.protocol import TrainingProcess
+
+logger = logging.getLogger(__name__)
+
+TOLD_STEPS: Final = 1000
+"""Steps of all processes after which it is said that there is no checkpoint."""
 
 Pod = tuple[int, int]
 """Rank and incarnation of a worker."""
@@ -35,6 +44,13 @@ class LaunchedSpeed:
     def __init__(self) -> None:
         self._known: dict[tuple[Pod, int], _Measured] = {}
         self._steps = 0
+        self._saves = False
+        self._told = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether there are steps, and checkpoints of them."""
+        return bool(self._steps) and self._saves
 
     @property
     def steps(self) -> int:
@@ -50,9 +66,16 @@ class LaunchedSpeed:
         before, self._known = self._known, {}
         for pod, processes in pods.items():
             for process in processes:
+                self._saves = self._saves or process.saves
                 if process.steps:
                     key = pod, process.pid
                     self._known[key] = self._measured(process, before.get(key))
+        if not self._saves and not self._told and self._steps >= TOLD_STEPS:
+            self._told = True
+            logger.info(
+                "no speed is told while no checkpoint was seen, so that optimize: Auto leaves the "
+                "number of workers: each change of it begins the program anew"
+            )
         return sum(one.rate for one in self._known.values())
 
     def _measured(self, process: TrainingProcess, last: _Measured | None) -> _Measured:
