@@ -34,7 +34,7 @@ from benchmarks.elastic.processes import ROOT, kill_tree
 from benchmarks.goals import Goal, at_least, at_most, report
 
 PROGRAMS: Final = Path(__file__).with_name("exactly_once_programs")
-KINDS: Final = ("plain",)
+KINDS: Final = ("plain", "with_accelerate", "hugging_face", "with_lightning")
 LIFE_SECONDS: Final = 600.0
 POLL_SECONDS: Final = 0.05
 

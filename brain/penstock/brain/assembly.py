@@ -26,6 +26,7 @@ from penstock.brain.executor import Executor, TaskRunner
 from penstock.brain.registry import Registry, load
 from penstock.brain.service.cluster import ClusterService
 from penstock.brain.service.costs import CostService
+from penstock.brain.service.forecasts import ForecastService
 from penstock.brain.service.jobs import JobService
 from penstock.brain.service.ledgers import LedgerService
 from penstock.brain.service.nodes import NodeService
@@ -63,6 +64,7 @@ class Brain:
     cluster: ClusterService
     nodes: NodeService
     costs: CostService
+    forecasts: ForecastService
     watchers: PlanSubscribers
     metrics: BrainMetrics
     clock: Callable[[], float]
@@ -81,6 +83,7 @@ class Brain:
         self.sweeper.configure(settings.retention)
         self.samples.configure(settings.symptoms)
         self.costs.configure(settings.prices)
+        self.forecasts.configure(settings.prices)
 
     async def observe(self) -> None:
         """Bring the gauges up to date, before somebody reads them."""
@@ -155,6 +158,7 @@ async def running_brain(
         cluster=cluster,
         nodes=NodeService(database, cluster, clock, metrics),
         costs=CostService(database, settings.prices, clock),
+        forecasts=ForecastService(database, settings.prices, clock),
         watchers=watchers,
         metrics=metrics,
         clock=clock,

@@ -84,6 +84,16 @@ class Signature:
     code: str = ""
 
 
+LEVELS: Final[tuple[tuple[str, ...], ...]] = (
+    ("model", "dataset", "user"),
+    ("model", "dataset"),
+    ("dataset",),
+    ("model",),
+    ("user",),
+)
+"""The parts of a signature that must agree, most specific first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSpec:
     """What a job's spec says of one role.

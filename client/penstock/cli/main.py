@@ -27,6 +27,7 @@ ROOMS_PANEL: Final = "Parts of Penstock, and tools"
 _JOBS, _CLUSTER = "Jobs", "The cluster"
 OWN: Final = {
     "submit": ("submit", _JOBS),
+    "forecast": ("forecast", _JOBS),
     "convert": ("convert", _JOBS),
     "list": ("listing", _JOBS),
     "get": ("listing", _JOBS),

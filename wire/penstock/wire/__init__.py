@@ -17,6 +17,7 @@ from penstock.wire.cluster import (
     NodeView,
 )
 from penstock.wire.costs import CostLine, CostReport, CostsBy
+from penstock.wire.forecasts import Expected, Forecast, ForecastRequest
 from penstock.wire.jobs import Job, JobFinish, JobRegistration, RoleDescription, Signature
 from penstock.wire.nodes import (
     AvoidedNodes,
@@ -80,7 +81,10 @@ __all__ = [
     "CostsBy",
     "DataWorkerDemand",
     "Evidence",
+    "Expected",
     "FieldProblem",
+    "Forecast",
+    "ForecastRequest",
     "FragmentationView",
     "InputDecision",
     "InputView",

@@ -24,6 +24,7 @@ from pydantic import Field
 from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.model.robust_statistics import robust_sigma, tightest_half_mean
 from penstock.brain.planning import (
+    LEVELS,
     Algorithm,
     Evidence,
     History,
@@ -38,15 +39,6 @@ from penstock.brain.planning import (
     Signature,
 )
 from penstock.brain.sizes import pod_memory_bytes, pod_milli_cpu
-
-LEVELS: Final[tuple[tuple[str, ...], ...]] = (
-    ("model", "dataset", "user"),
-    ("model", "dataset"),
-    ("dataset",),
-    ("model",),
-    ("user",),
-)
-"""The parts of a signature that must agree, most specific first."""
 
 
 class HistoryCreateParams(Params):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.sql.elements import ColumnElement
 from sqlmodel import col
 
 from penstock.base.enums import JobPhase, Role, Strategy
@@ -26,15 +27,7 @@ class PastJobs:
 
     async def similar(self, job: JobDescription, since: float, limit: int) -> tuple[PastJob, ...]:
         """Finished jobs that share any part of the signature, the newest `limit` of them."""
-        shared = [
-            column == value
-            for column, value in (
-                (col(JobRow.dataset), job.signature.dataset),
-                (col(JobRow.model), job.signature.model),
-                (col(JobRow.user_name), job.signature.user),
-            )
-            if value
-        ]
+        shared = _shared(job.signature)
         if not shared:
             return ()
         query = (
@@ -60,13 +53,54 @@ class PastJobs:
                 usages.setdefault(row.job_uid, []).append(row)
         return tuple(_past(found[uid], own) for uid, own in usages.items())
 
+    async def succeeded(
+        self,
+        signature: Signature,
+        strategy: Strategy,
+        since: float,
+        limit: int,
+        namespace: str | None = None,
+    ) -> list[JobRow]:
+        """Jobs that succeeded and share any part of a signature, the newest `limit` of them.
+
+        `namespace` None: of all.
+        """
+        shared = _shared(signature)
+        if not shared:
+            return []
+        query = select(JobRow).where(
+            col(JobRow.phase) == JobPhase.SUCCEEDED.value,
+            col(JobRow.finished_seconds) >= since,
+            col(JobRow.strategy) == strategy.value,
+            or_(*shared),
+        )
+        if namespace is not None:
+            query = query.where(col(JobRow.namespace) == namespace)
+        query = query.order_by(col(JobRow.finished_seconds).desc()).limit(limit)
+        return list((await self._session.scalars(query)).all())
+
+
+def signature_of(job: JobRow) -> Signature:
+    """What similar jobs of it are found by."""
+    return Signature(model=job.model, dataset=job.dataset, user=job.user_name, code=job.code)
+
+
+def _shared(signature: Signature) -> list[ColumnElement[bool]]:
+    return [
+        column == value
+        for column, value in (
+            (col(JobRow.dataset), signature.dataset),
+            (col(JobRow.model), signature.model),
+            (col(JobRow.user_name), signature.user),
+        )
+        if value
+    ]
+
 
 def _past(job: JobRow, usages: list[UsageRow]) -> PastJob:
     return PastJob(
         uid=job.uid,
-        signature=Signature(
-            model=job.model, dataset=job.dataset, user=job.user_name, code=job.code
-        ),
+        signature=signature_of(job),
         strategy=Strategy(job.strategy),
         finished_seconds=job.finished_seconds or job.last_seen_seconds,
         succeeded=job.phase == JobPhase.SUCCEEDED.value,

@@ -152,11 +152,17 @@ class SpentRow(NamedTuple):
 
 
 async def spent_pages(
-    session: AsyncSession, start: float, end: float, namespace: str | None, size: int = 5000
+    session: AsyncSession,
+    start: float,
+    end: float,
+    namespace: str | None = None,
+    uids: Sequence[str] | None = None,
+    size: int = 5000,
 ) -> AsyncIterator[list[SpentRow]]:
     """The roll-ups of a time range that cover each moment once, so many at a time.
 
-    Ten minutes where they have been summed up, the minutes of what came after.
+    Ten minutes where they have been summed up, the minutes of what came after. `uids`: of these
+    jobs alone, at most some hundred.
     """
     older = aliased(RollupRow)
     summed_until = (
@@ -186,6 +192,8 @@ async def spent_pages(
     )
     if namespace is not None:
         query = query.where(col(JobRow.namespace) == namespace)
+    if uids is not None:
+        query = query.where(col(JobRow.uid).in_(uids))
     result = await session.stream(query)
     async for part in result.partitions(size):
         yield [SpentRow(*row[:4], row[4] or "") for row in part]

@@ -35,6 +35,8 @@ from penstock.wire import (
     Configuration,
     CostReport,
     CostsBy,
+    Forecast,
+    ForecastRequest,
     FragmentationView,
     InputView,
     Job,
@@ -256,6 +258,10 @@ class AsyncBrainClient:
     ) -> CostReport:
         """What jobs, users or namespaces cost between two moments; the last day where none are."""
         return await self._send(calls.costs(by, namespace, start, end, limit))
+
+    async def forecast(self, asked: ForecastRequest) -> Forecast:
+        """How long a job would take, and what it would use and cost, from those like it."""
+        return await self._send(calls.forecast(asked))
 
     def allocations(self, *, since: float | None = None) -> AsyncIterator[Allocation]:
         """What the scheduler has decided, newest first."""

@@ -36,6 +36,8 @@ from penstock.wire import (
     Configuration,
     CostReport,
     CostsBy,
+    Forecast,
+    ForecastRequest,
     FragmentationView,
     InputView,
     Job,
@@ -255,6 +257,10 @@ class BrainClient:
     ) -> CostReport:
         """What jobs, users or namespaces cost between two moments; the last day where none are."""
         return self._send(calls.costs(by, namespace, start, end, limit))
+
+    def forecast(self, asked: ForecastRequest) -> Forecast:
+        """How long a job would take, and what it would use and cost, from those like it."""
+        return self._send(calls.forecast(asked))
 
     def allocations(self, *, since: float | None = None) -> Iterator[Allocation]:
         """What the scheduler has decided, newest first."""

@@ -23,6 +23,8 @@ from penstock.wire import (
     ClusterSnapshot,
     CostReport,
     CostsBy,
+    Forecast,
+    ForecastRequest,
     FragmentationView,
     InputView,
     Job,
@@ -257,6 +259,10 @@ def costs(
     query = {"by": by.value, "namespace": namespace, "start": start, "end": end, "limit": limit}
     asked = {name: str(value) for name, value in query.items() if value is not None}
     return replace(_json("GET", "/v1/costs", CostReport), query=asked)
+
+
+def forecast(asked: ForecastRequest) -> Call[Forecast]:
+    return _json("POST", "/v1/forecasts", Forecast, asked)
 
 
 def allocations(since: float | None) -> Call[ListResource[Allocation]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -76,6 +76,15 @@ def _profile(
     raise typer.Exit(code or (1 if failed else 0))
 
 
+def _ask_history(manifest: Path) -> NoReturn:
+    """As ``penstock forecast``, which speaks to the Brain: no room has another's commands."""
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "penstock.cli", "forecast", "-f", str(manifest)]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
 def _unwritable(output: Path) -> str | None:
     """Why a profile cannot be written there, before a program has run for it."""
     import os
@@ -90,7 +99,13 @@ def _unwritable(output: Path) -> str | None:
 
 
 def whatif(
-    file: Annotated[Path, typer.Argument(help="A profile, as penstock profile writes it.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="A profile, as penstock profile writes it.")
+    ] = None,
+    submit: Annotated[
+        Path | None,
+        typer.Option(help="A job's manifest instead: what finished jobs like it took and cost."),
+    ] = None,
     cores: Annotated[
         str | None, typer.Option(help="Cores of the training pod: 8, or 2..32 for a sweep.")
     ] = None,
@@ -127,6 +142,11 @@ def whatif(
     from penstock.data.profiling import questions
     from penstock.throughput.errors import ProfileError
 
+    if submit is not None:
+        _ask_history(submit)
+    if file is None:
+        typer.echo("penstock whatif: name a profile, or --submit and a job's manifest", err=True)
+        raise typer.Exit(2)
     axes = {
         "cores": cores,
         "workers": workers,

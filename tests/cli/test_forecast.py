@@ -1,0 +1,60 @@
+"""What ``penstock forecast`` prints, and refuses before it asks anybody."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock.cli import forecast
+from penstock.cli.exits import UsageError
+from penstock.wire import Expected, Forecast
+
+
+def expected(value: float, low: float | None = None, high: float | None = None) -> Expected:
+    return Expected(
+        value=value, low=low, high=high, jobs=12, level=["model", "dataset"], comparisons=40
+    )
+
+
+def test_figures_have_their_range_and_what_they_stand_on() -> None:
+    found = Forecast(
+        seconds=expected(5400, 3600, 9000),
+        core_seconds=expected(7200 * 16),
+        cost=expected(12.5, 10, 20),
+        currency="EUR",
+        finished_jobs=12,
+    )
+    stream = io.StringIO()
+    Console(file=stream, width=100, no_color=True).print(forecast.figures(found))
+    shown = stream.getvalue()
+    assert "1h30m" in shown
+    assert "2h30m" in shown
+    assert "32.0" in shown
+    assert "12.50" in shown
+    assert "12 jobs of the same model and dataset" in shown
+    assert "GPU-hours" not in shown
+
+
+def test_what_is_not_known_is_said() -> None:
+    nothing = forecast.notes(Forecast(finished_jobs=0))
+    assert "nothing is known of jobs like it" in nothing[0]
+    assert "no prices" in nothing[1]
+    one = Forecast(seconds=expected(60), currency="EUR", finished_jobs=1)
+    assert "no range can be given" in forecast.notes(one)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: Scale\n", "has 0 objects of kind ElasticJob"),
+        ("kind: ElasticJob\napiVersion: penstock.dev/v1alpha1\nspec: {}\n", "Field required"),
+    ],
+)
+def test_a_manifest_of_no_job_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        forecast._job(file)
