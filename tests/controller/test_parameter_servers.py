@@ -174,3 +174,72 @@ def test_out_of_memory_doubles_the_number_then_the_memory(servers: Life) -> None
         for pod in servers.pods("ps")
     }
     assert memory == {"0": "1Gi", "1": "2Gi", "2": "1Gi", "3": "1Gi"}
+
+
+def _memory(life: Life) -> dict[str, str]:
+    """What each server asks for, by rank."""
+    return {
+        pod["metadata"]["labels"]["penstock.dev/rank"]: pod["spec"]["containers"][0]["resources"][
+            "requests"
+        ]["memory"]
+        for pod in life.pods("ps")
+    }
+
+
+def _kill(life: Life, rank: int) -> None:
+    """The server of a rank runs out of memory, and the trainer consents to what comes of it."""
+    [name] = [one for one in life.names("ps") if one.startswith(f"job-ps-{rank}-")]
+    life.end_pod(name, 137, "OOMKilled")
+    life.server.advance(5)
+    life.settle()
+    answer_trainer(life, consents=True)
+    life.settle()
+
+
+def _limited(life: Life, **limits: str) -> None:
+    """Two servers of a core and 1 GiB, and a worker and the trainer beside them."""
+    life.create_job(
+        strategy="ParameterServer",
+        roles={"ps": {"template": template()}},
+        resourceLimits=limits,
+        failurePolicy={"maxRestarts": 2},
+    )
+    life.create_scale("a", {"ps": {"replicas": 2}})
+    life.settle()
+    assert len(life.names("ps")) == 2
+    life.server.advance(2)
+
+
+def test_where_the_quota_allows_no_more_servers_they_get_more_memory(life: Life) -> None:
+    _limited(life, cpu="4")
+    _kill(life, 1)
+    _kill(life, 1)
+    assert _memory(life) == {"0": "1Gi", "1": "2Gi"}
+    _kill(life, 0)
+    assert _memory(life) == {"0": "2Gi", "1": "2Gi"}, "it is not asked for servers again"
+    _kill(life, 1)
+    assert _memory(life) == {"0": "2Gi", "1": "4Gi"}
+    assert life.condition("Failed")[0] != "True"
+    assert all("restarts" not in one for one in life.status["ranks"]["ps"].values())
+
+
+def test_where_the_quota_allows_neither_restarts_are_spent_and_the_job_ends(life: Life) -> None:
+    _limited(life, cpu="4", memory="3584Mi")
+    for _ in range(5):
+        assert life.condition("Failed")[0] != "True"
+        _kill(life, 1)
+    assert life.condition("Failed") == ("True", "MaxRestartsExceeded")
+    assert "spec.resourceLimits[memory]" in life.message("Failed")
+    assert len(life.server.objects["scales"]) == 3, "Scales are not written without end"
+
+
+def test_servers_whose_memory_is_pinned_spend_restarts(servers: Life) -> None:
+    servers.create_scale("pin", {"ps": {"ranks": {"1": {"memory": "1Gi"}}}}, policy="Pin")
+    servers.settle()
+    answer_trainer(servers, consents=True)
+    servers.settle()
+    for _ in range(12):
+        if servers.condition("Failed")[0] != "True":
+            _kill(servers, 1)
+    assert servers.condition("Failed") == ("True", "MaxRestartsExceeded")
+    assert "a pin or a later Scale keeps it as it is" in servers.message("Failed")

@@ -169,6 +169,43 @@ def was_answered_by_servers(scales: Iterable[Scale], rank: int) -> bool:
     )
 
 
+def more_servers_failed(scales: Iterable[Scale]) -> bool:
+    """Whether more servers have been asked for and cannot be had: over quota, or not prepared."""
+    return any(
+        scale.source is Source.CONTROLLER
+        and scale.reason == OUT_OF_MEMORY
+        and FieldKey(Role.PS, None, REPLICAS) in scale.fields
+        and scale.is_true(ScaleCondition.FAILED)
+        for scale in scales
+    )
+
+
+def memory_in_vain(scales: Iterable[Scale], pod: Pod) -> str:
+    """Why a server that ran out of memory does not have what it was to get for an earlier death.
+
+    "" where no more memory was asked for, where the pod had it, or where that is still under way.
+    """
+    key = FieldKey(Role.PS, pod.rank, MEMORY)
+    asked = [
+        scale
+        for scale in scales
+        if scale.source is Source.CONTROLLER
+        and scale.reason == OUT_OF_MEMORY
+        and scale.fields.get(key, 0) > (pod.memory_bytes or 0)
+    ]
+    newest = max(asked, key=lambda one: one.order, default=None)
+    if newest is None:
+        return ""
+    if newest.is_true(ScaleCondition.FAILED):
+        return f"Scale {newest.name} failed: {newest.conditions[ScaleCondition.FAILED].message}"
+    # Of an older one the count of servers may have gone down and up since, which forgets it: then
+    # asking again helps.
+    direct = newest.fields.get(FieldKey(Role.PS, pod.rank, MIN_INCARNATION)) == pod.incarnation
+    if direct and newest.is_true(ScaleCondition.PREPARED):
+        return f"Scale {newest.name} asks for more, and a pin or a later Scale keeps it as it is"
+    return ""
+
+
 def _death(pod: Pod) -> datetime:
     return max((one.finished_at for one in pod.containers if one.finished_at), default=pod.created)
 

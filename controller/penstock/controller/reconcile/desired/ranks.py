@@ -374,9 +374,9 @@ class RolePlanner:
             self._plan.failures.append(
                 Failure(JobReason.OUT_OF_MEMORY, text, pod, finding.container)
             )
-        elif role is Role.PS or (answer is not None and _decided(answer)):
-            if answer is None:
-                self._more_servers(pod)
+        elif role is Role.PS:
+            self._server_out_of_memory(rank, pod, finding, record, target, answer)
+        elif answer is not None and _decided(answer):
             self._after_answer(rank, pod, finding, record, target)
         elif answer is None:
             if (target.memory_bytes or 0) >= 2 * pod.memory_bytes:
@@ -389,20 +389,62 @@ class RolePlanner:
         self, rank: int, pod: Pod, finding: Finding, record: RankRecord, target: RankTarget
     ) -> None:
         """Replace a pod that ran out of memory; free of charge only if the rank now gets more."""
-        if self._role == Role.PS or (target.memory_bytes or 0) > (pod.memory_bytes or 0):
-            self._replace(
-                rank, pod, Decision(Response.MORE_MEMORY, record, message=finding.detail), target
-            )
-            return
-        text = f"{finding.detail}; a pin keeps its memory as it is"
+        if (target.memory_bytes or 0) > (pod.memory_bytes or 0):
+            self._replace_free(rank, pod, finding, record, target)
+        else:
+            self._charge(rank, pod, finding, record, target, "a pin keeps its memory as it is")
+
+    def _replace_free(
+        self, rank: int, pod: Pod, finding: Finding, record: RankRecord, target: RankTarget
+    ) -> None:
+        self._replace(
+            rank, pod, Decision(Response.MORE_MEMORY, record, message=finding.detail), target
+        )
+
+    def _charge(
+        self,
+        rank: int,
+        pod: Pod,
+        finding: Finding,
+        record: RankRecord,
+        target: RankTarget,
+        why: str,
+    ) -> None:
+        """Replace a pod whose lack of memory cannot be helped: it counts against maxRestarts."""
+        text = f"{finding.detail}; {why}"
         failed = dataclasses.replace(finding, cause=Cause.ERROR, detail=text)
         self._apply(rank, pod, failed, record, target)
 
+    def _server_out_of_memory(
+        self,
+        rank: int,
+        pod: Pod,
+        finding: Finding,
+        record: RankRecord,
+        target: RankTarget,
+        answer: Scale | None,
+    ) -> None:
+        """More servers, or where those did not help or cannot be had more memory.
+
+        A server is replaced before the trainer has consented to either, so whether an answer came
+        to nothing shows only when the next pod of its rank dies with no more memory than before.
+        """
+        why = own_scales.memory_in_vain(self._observed.scales, pod) if answer is None else ""
+        if why and (target.memory_bytes or 0) <= (pod.memory_bytes or 0):
+            self._charge(rank, pod, finding, record, target, why)
+            return
+        if answer is None:
+            self._more_servers(pod)
+        self._replace_free(rank, pod, finding, record, target)
+
     def _more_servers(self, pod: Pod) -> None:
-        answered = own_scales.was_answered_by_servers(self._observed.scales, pod.rank)
+        scales = self._observed.scales
+        vain = own_scales.was_answered_by_servers(
+            scales, pod.rank
+        ) or own_scales.more_servers_failed(scales)
         scale = (
             None
-            if answered
+            if vain
             else own_scales.more_servers(self._observed.job, self._spec, pod, self._target)
         )
         if scale is None:
