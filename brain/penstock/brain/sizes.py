@@ -18,6 +18,10 @@ GIB: Final = 1024**3
 LEAST_MILLI_CPU: Final = 100
 LEAST_MEMORY_BYTES: Final = 64 * MIB
 MEMORY_STEP_BYTES: Final = 64 * MIB
+SERVER_BASE_BYTES: Final = GIB
+"""Of a parameter server's memory, what its process may need however few parameters it holds."""
+SERVER_UNEVEN: Final = 2.0
+"""How much more unevenly parameters may lie on more servers: they are placed by whole tensors."""
 
 
 def pod_milli_cpu(need: float, limits: Limits, step: int = 100) -> int:
@@ -31,6 +35,18 @@ def pod_memory_bytes(need: float, limits: Limits) -> int:
     rounded = math.ceil(need / MEMORY_STEP_BYTES) * MEMORY_STEP_BYTES
     size = max(LEAST_MEMORY_BYTES, rounded)
     return size if limits.pod_memory_bytes is None else min(size, limits.pod_memory_bytes)
+
+
+def server_memory_bytes(seen: float, servers: int, wanted: int) -> float:
+    """What the fullest of `wanted` servers may need, where that of `servers` used `seen` bytes.
+
+    More servers lessen neither what the process itself needs nor the largest tensor. Fewer are
+    taken to hold all that was seen: what of it was the process is not known.
+    """
+    if wanted <= servers:
+        return seen * servers / wanted
+    base = min(seen, SERVER_BASE_BYTES)
+    return base + min(1.0, SERVER_UNEVEN * servers / wanted) * (seen - base)
 
 
 def in_force(history: History) -> dict[Role, RolePlan]:

@@ -17,6 +17,7 @@ from penstock.brain.planning import (
     RolePlan,
     RoleSpec,
 )
+from penstock.brain.sizes import GIB
 from tests.brain.jobs import NOW
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 
@@ -140,6 +141,30 @@ def test_servers_do_not_wait_where_waiting_loses_more_than_a_change() -> None:
 def test_servers_change_only_so_often() -> None:
     made = plan(misfit(settled=NOW - 400, changed=3), ps_job(), LIMITS, FittedPsParams())
     assert made is None or Role.PS not in made.roles
+
+
+@pytest.mark.parametrize(("used", "planned"), [(1.0, 1.0), (9.0, 1 + 2 * 8 * 2 / 7)])
+def test_more_servers_keep_what_the_process_itself_needs(used: float, planned: float) -> None:
+    """Servers as large as they may be: more of them are tried, and hold fewer parameters each."""
+    held = round(used * GIB)
+    samples = run_of(
+        6,
+        speed=14.0,
+        workers=12,
+        worker_cores=3.0,
+        worker_used=2.9,
+        servers=[(8.0, 7.9)] * 2,
+        server_memory=dict.fromkeys(range(2), (held, 2 * held)),
+    )
+    before = in_force_plan(12, 3, 2, 8, stage=Stage.OPTIMIZE, at=NOW - 800, settled=NOW - 700)
+    first = in_force_plan(1, 3, 2, 8, at=NOW - 1200, settled=NOW - 1100)
+    history = ps_history(samples, first, before)
+    limits = Limits(milli_cpu=200_000, pod_milli_cpu=8_000)
+    made = plan(history, ps_job(), limits, FittedPsParams())
+    assert made is not None
+    server = made.roles[Role.PS]
+    assert server.replicas == 7
+    assert (server.memory_bytes or 0) >= 1.2 * planned * GIB
 
 
 def test_a_rank_that_had_its_own_size_is_given_the_new_one() -> None:

@@ -65,6 +65,7 @@ from penstock.brain.sizes import (
     pod_memory_bytes,
     seconds_with_servers,
     server_changes,
+    server_memory_bytes,
     servers_rested,
 )
 
@@ -397,8 +398,7 @@ def _sized(history: History, of: _Situation, cores: Sequence[int]) -> RolePlan:
         for rank, size in enumerate(cores)
         if size != common or (rank in before and before[rank].milli_cpu is not None)
     }
-    used = of.now.server_memory_bytes * len(of.now.server_cores) / len(cores)
-    memory = max(used, of.now.server_memory_bytes if len(cores) <= len(of.now.server_cores) else 0)
+    memory = server_memory_bytes(of.now.server_memory_bytes, len(of.now.server_cores), len(cores))
     return RolePlan(
         replicas=len(cores),
         milli_cpu=common * CORE,

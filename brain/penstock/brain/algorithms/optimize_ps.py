@@ -33,7 +33,13 @@ from penstock.brain.planning import (
     PlanReason,
     RolePlan,
 )
-from penstock.brain.sizes import CORE, pod_memory_bytes, server_changes, servers_rested
+from penstock.brain.sizes import (
+    CORE,
+    pod_memory_bytes,
+    server_changes,
+    server_memory_bytes,
+    servers_rested,
+)
 
 
 class OptimizePsParams(Params):
@@ -122,8 +128,7 @@ def _servers_plan(
     if now.workers * now.worker_cores > room:
         need = math.ceil(now.worker_used_cores - params.rounding)
         worker[Role.WORKER] = RolePlan(milli_cpu=max(need, 1) * CORE)
-    spread = now.server_memory_bytes * len(now.server_cores) / servers
-    memory = max(spread, now.server_memory_bytes if servers <= len(now.server_cores) else 0)
+    memory = server_memory_bytes(now.server_memory_bytes, len(now.server_cores), servers)
     return Plan(
         stage=Stage.OPTIMIZE,
         algorithm="optimize_ps",
