@@ -167,6 +167,38 @@ def test_more_servers_keep_what_the_process_itself_needs(used: float, planned: f
     assert (server.memory_bytes or 0) >= 1.2 * planned * GIB
 
 
+def test_many_samples_in_a_short_time_are_no_judgement() -> None:
+    """Samples of 3 s: 20 of them are there before the first usual look at a job."""
+
+    def asked_after(seconds: float) -> Plan | None:
+        samples = tuple(
+            replace(one, time_seconds=NOW - 3 * back, interval_seconds=3.0)
+            for back, one in enumerate(first_history().samples * 4)
+        )[::-1]
+        started = in_force_plan(1, 32, 4, 32, at=NOW - seconds - 30, settled=NOW - seconds)
+        return plan(ps_history(samples, started), ps_job(), LIMITS, FittedPsParams())
+
+    assert asked_after(62) is not None
+    assert asked_after(119) is not None
+    assert asked_after(121) is None, "judged by now: more looks would only follow the noise"
+
+
+def test_servers_are_judged_anew_at_the_second_look_after_their_change() -> None:
+    """Looks are 300 s apart then, from the plan on: the first is too early for the servers."""
+
+    def asked_after(seconds: float) -> Plan | None:
+        history = misfit(settled=NOW - seconds)
+        alone, now = history.samples[:5], history.samples[5:]
+        long = tuple(
+            replace(one, time_seconds=NOW - 15 * back) for back, one in enumerate(now * 2)
+        )[::-1]
+        return plan(replace(history, samples=(*alone, *long)), ps_job(), LIMITS, FittedPsParams())
+
+    assert asked_after(270) is None
+    assert asked_after(570) is not None
+    assert asked_after(730) is None
+
+
 def test_a_rank_that_had_its_own_size_is_given_the_new_one() -> None:
     history = misfit(settled=NOW - 400)
     first = one_worker(quota=Limits(milli_cpu=100_000))

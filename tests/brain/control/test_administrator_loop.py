@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from penstock.base.enums import Optimize, Trigger
+from penstock.base.enums import Optimize, Strategy, Trigger
 from penstock.brain.assembly import Brain
 from penstock.brain.configuration import AdministratorSettings
 from penstock.brain.control.administrator_loop import Administrators
@@ -54,6 +54,32 @@ def test_a_job_grows_by_what_it_measures(database_url: str) -> None:
             rows = await brain.plans.page("uid-1", after=0, limit=9)
             assert rows[1].settled_seconds is not None
             assert rows[1].settled_seconds > rows[1].created_seconds
+            await loop.stop()
+
+    asyncio.run(run())
+
+
+def test_a_first_plan_with_servers_is_looked_at_every_minute(sqlite_url: str) -> None:
+    """A fast job is measured after seconds, when it has too few samples to plan by."""
+
+    async def run() -> None:
+        clock = Clock()
+        async with open_brain(sqlite_url, clock=clock) as brain:
+            loop = administrators(brain, clock)
+            await brain.jobs.register(registration(strategy=Strategy.PARAMETER_SERVER))
+            content = (await brain.plans.current("uid-1")).row.content
+            assert '"ps"' in content
+            looks = set()
+            for step in range(1, 41):
+                clock.advance(3)
+                fast = reading(clock.now, step=100 * step, interval=3.0, servers=1)
+                await brain.samples.add("uid-1", [fast])
+                await loop.tick()
+                await settle(loop)
+                if loop._jobs:
+                    looks.add(loop._jobs["uid-1"].memory.looked_seconds)
+            assert (await brain.plans.current("uid-1")).row.number == 1
+            assert len(looks - {None}) >= 2, "within two minutes"
             await loop.stop()
 
     asyncio.run(run())

@@ -85,11 +85,14 @@ class FittedPsParams(Params):
     enough_samples: Annotated[int, Field(ge=2)] = 3
     """Samples of the present configuration that a plan needs."""
     most_samples: Annotated[int, Field(ge=3)] = 10
-    """Samples after which a configuration is left as it is, unless its speed changes."""
+    """Samples after which a configuration is left as it is, unless its speed changes; never before
+    it has been in force for `judging_seconds`, however often samples come."""
     drift: Annotated[float, Field(gt=0, lt=1)] = 0.08
     """Change of speed, in one configuration, after which it is planned anew."""
     judging_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """For twice as long, from when servers may change again, a configuration is judged anew."""
+    """For so long, at least, a configuration is judged: twice the usual time from one look at a job
+    to the next. After a change of servers it is judged anew from when they may change again, until
+    so long after twice `server_interval_seconds`, since after such a change looks are that rare."""
     worker_gain: Annotated[float, Field(gt=0, lt=1)] = 0.015
     """Least predicted gain for which workers change."""
     server_gain: Annotated[float, Field(gt=0, lt=1)] = 0.05
@@ -201,13 +204,15 @@ def _at_rest(history: History, now: Measurement, params: FittedPsParams) -> bool
     """Whether this configuration has been judged often enough, and once with servers free to
     change, and its speed is what it was.
     """
-    if now.samples <= params.most_samples or _drifted(history, params):
+    if now.samples <= params.most_samples or _settled_for(history) < params.judging_seconds:
+        return False
+    if _drifted(history, params):
         return False
     if plateau.rests(history) and _settled_for(history) >= params.plateau_seconds:
         return False  # what limited it may be gone
     interval = params.server_interval_seconds
     just_free = servers_rested(history, interval) and not servers_rested(
-        history, interval + 2 * params.judging_seconds
+        history, 2 * interval + params.judging_seconds
     )
     return not just_free
 

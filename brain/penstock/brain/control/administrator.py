@@ -22,7 +22,7 @@ class Observed:
     planned_seconds: float | None = None
     """When that plan was made."""
     changed_servers: bool = False
-    """Whether it changed the parameter servers."""
+    """Whether it changed the parameter servers of a job that ran; a first plan changes none."""
     step: int = 0
     sampled_seconds: float | None = None
     """The newest sample."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from penstock.base.enums import Optimize, Role, Trigger
+from penstock.base.enums import Optimize, Role, Stage, Trigger
 from penstock.brain.configuration import AdministratorSettings
 from penstock.brain.control.administrator import Memory, Observed, decide
 from penstock.brain.control.metrics import BrainMetrics
@@ -120,7 +120,9 @@ class Administrators:
                     plan = await Plans(session).get(row.uid, row.current_plan)
                     content = PlanContent.model_validate_json(plan.content)
                     administrator.plan = _PlanInForce(
-                        plan.number, plan.created_seconds, Role.PS in content.roles
+                        plan.number,
+                        plan.created_seconds,
+                        Role.PS in content.roles and plan.stage != Stage.CREATE,
                     )
         for uid in set(self._jobs) - {row.uid for row in rows}:
             if self._jobs[uid].busy is None:

@@ -8,7 +8,8 @@ differs.
 Asked again and again about a job that nothing has happened to, the algorithms give the same answer.
 So where a configuration has more samples than `MOST_SAMPLES` of the measurement, and the answer to
 a trigger was that nothing should change, that answer is reused for `REUSE_SECONDS`, unless anything
-of the history but the samples is different. `Counts` says how often.
+of the history but the samples is different. `Counts` says how often. The usual look (`INTERVAL`) is
+never answered so in the first 750 s of a configuration, in which time itself changes the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.base.enums import EventKind, Optimize, Role, Source, Strategy, Trigger
+from penstock.base.enums import EventKind, Optimize, Role, Source, Stage, Strategy, Trigger
 from penstock.brain.configuration import AdministratorSettings, ExecutorSettings
 from penstock.brain.control import administrator
 from penstock.brain.control.optimizer import Case, Optimizer
@@ -49,7 +50,8 @@ SAMPLE_SECONDS: Final = 3.0
 """As often as a trainer reports (`penstock.trainer.brain`)."""
 WINDOW_SECONDS: Final = 1800.0
 REUSE_SECONDS: Final = 1800.0
-_YOUNG_SECONDS: Final = 700.0
+_YOUNG_SECONDS: Final = 750.0
+"""For so long after a change `fitted_ps` may judge anew, by the default settings."""
 _MOST: Final = 500
 _PAST_SECONDS: Final = 7 * 86_400.0
 _MOST_PAST: Final = 2000
@@ -242,7 +244,9 @@ class BrainView:
             optimize=Optimize.AUTO,
             plan=self.made if self.plans else None,
             planned_seconds=None if newest is None else newest.applied_seconds,
-            changed_servers=newest is not None and Role.PS in newest.roles,
+            changed_servers=newest is not None
+            and Role.PS in newest.roles
+            and newest.stage is not Stage.CREATE,
             step=round(self._steps()),
             sampled_seconds=sampled,
             out_of_memory_seconds=self._out_of_memory,
@@ -289,7 +293,10 @@ class BrainView:
         plan = decision.plan
         if plan is None:
             if self._regimes and self._regimes[-1].total > MOST_SAMPLES:
-                self._reusable[trigger] = now + REUSE_SECONDS
+                # The usual look may bring something once servers may change again.
+                young = now - self._regimes[-1].begin < _YOUNG_SECONDS
+                if not (young and trigger is Trigger.INTERVAL):
+                    self._reusable[trigger] = now + REUSE_SECONDS
             return None
         self._counts.plans[plan.algorithm] = self._counts.plans.get(plan.algorithm, 0) + 1
         return self._put(plan, now, incarnations)
