@@ -60,3 +60,7 @@ class IdempotencyConflictError(BrainError):
 
 class CostRangeError(BrainError):
     """Costs are not told for such a time range."""
+
+
+class PricingError(BrainError):
+    """Jobs, options or prices that no plan can be made of."""
