@@ -81,7 +81,8 @@ class Training:
         if self.rate > 0 and self.clock.now - self._saved_at >= interval:
             behind = (self.clock.now - self._saved_at) % interval
             self._saved_at = self.clock.now - behind
-            self._saved_steps = self.steps - self.rate * behind
+            # It may have stood still for most of that time: what was saved stays saved.
+            self._saved_steps = max(self._saved_steps, self.steps - self.rate * behind)
 
     def become(self, config: PsConfig | None, pods: int, used_bytes: float) -> None:
         """From now on the job trains as `config` (None: it stands still), with so many pods that
