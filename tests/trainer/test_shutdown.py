@@ -27,7 +27,7 @@ class Line:
     """A Brain and a status that are told farewell, each as `leave` says."""
 
     def __init__(self, meeting: asyncio.Barrier | None) -> None:
-        self.copies = self
+        self.copies = self.nodes = self
         self.closed = False
         self.at_work = asyncio.Event()
         self._meeting = meeting
