@@ -10,6 +10,7 @@ import typer
 from penstock.sim.cluster.commands import detach, fgd, table5
 from penstock.sim.cluster.stage_commands import fragments, table4, tuning
 from penstock.sim.offload.commands import offload
+from penstock.sim.pricing.commands import pricing
 from penstock.sim.ps.commands import create, ps
 from penstock.sim.sharing.commands import sharing
 from penstock.sim.week.commands import week
@@ -31,3 +32,4 @@ sim.command()(create)
 sim.command()(offload)
 sim.command()(sharing)
 sim.command()(week)
+sim.command()(pricing)

@@ -25,10 +25,12 @@ class PsCase:
 
 def random_cases(count: int, seed: int) -> list[PsCase]:
     """`count` cases; case k of a seed is the same whatever the count."""
-    return [_case(np.random.default_rng([seed, index]), index) for index in range(count)]
+    return [random_case(index, seed) for index in range(count)]
 
 
-def _case(rng: np.random.Generator, index: int) -> PsCase:
+def random_case(index: int, seed: int) -> PsCase:
+    """Case `index` of a seed."""
+    rng = np.random.default_rng([seed, index])
     step = _log_uniform(rng, 0.05, 0.4)
     worker_used, server_used = _log_uniform(rng, 1.5, 20.0), _log_uniform(rng, 0.8, 8.0)
     computing = rng.uniform(0.6, 0.97)

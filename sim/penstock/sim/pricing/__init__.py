@@ -1,0 +1,1 @@
+"""Plans for many jobs with a price, beside plans of each job alone."""
