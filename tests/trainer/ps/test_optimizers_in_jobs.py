@@ -34,7 +34,7 @@ def test_moves_and_a_killed_server_leave_what_one_process_trains(rule: str, tmp_
     with running_job(tmp_path) as job:
         hurry, applied = tmp_path / "hurry", tmp_path / "applied"
         environ = {names.CHECKPOINT_DIR: str(tmp_path / "model")}
-        job.start_trainer("--lease-seconds=8")
+        job.start_trainer("--lease-seconds=20")
         for rank in range(2):
             job.start_server(rank)
         job.start_worker(
