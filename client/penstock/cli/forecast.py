@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import ValidationError
 
 from penstock.cli import manifests, output, wording
 from penstock.cli.listing import AllNamespaces
 from penstock.cli.session import Session, UsageError, connected
-from penstock.crds.elasticjob import ElasticJob
 from penstock.crds.group import ELASTICJOB_KIND
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from penstock.crds.elasticjob import ElasticJob
     from penstock.wire import Expected, Forecast
 
 HOUR: Final = 3600.0
@@ -57,6 +56,10 @@ def forecast_(
 
 
 def _job(file: Path) -> ElasticJob:
+    from pydantic import ValidationError
+
+    from penstock.crds.elasticjob import ElasticJob
+
     where = manifests.in_words(file)
     documents = [
         one
