@@ -87,14 +87,16 @@ class _Process:
     heard: Heard
     at: float
     pauses: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    usual: float = 0.0
+    """The longest of the pauses; kept, as it is asked for far more often than one is added."""
 
     @property
     def last_step(self) -> float:
         return self.at - self.heard.idle
 
-    @property
-    def usual(self) -> float:
-        return max(self.pauses, default=0.0)
+    def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.usual = max(self.pauses)
 
     @property
     def patience(self) -> float:
@@ -110,7 +112,8 @@ class Detector:
         """Which look is asked for, over all time; 0: none."""
         self.standing: tuple[Standing, ...] = ()
         """Who holds the job up now."""
-        self._processes: dict[Key, _Process] = {}
+        self._processes: dict[int, dict[int, _Process]] = {}  # by rank of the pod, and process id
+        self._count = 0
         self._number = 0
         self._looks: list[dict[Key, Look]] = []
         self._began: list[float] = []
@@ -118,19 +121,25 @@ class Detector:
 
     def hear(self, rank: int, processes: Mapping[int, Heard], now: float) -> None:
         """A pod's agent says of its processes, all of them; those it leaves out are gone."""
-        for key in [key for key in self._processes if key[0] == rank and key[1] not in processes]:
-            self._end(key)
+        known_of = self._processes.setdefault(rank, {})
+        for pid in [pid for pid in known_of if pid not in processes]:
+            del known_of[pid]
+            self._count -= 1
+            self._stepped((rank, pid))
         for pid, heard in processes.items():
-            known = self._processes.get((rank, pid))
+            known = known_of.get(pid)
             if known is None:
-                if len(self._processes) < MAX_PROCESSES:
-                    self._processes[rank, pid] = _Process(heard, now)
+                if self._count < MAX_PROCESSES:
+                    known_of[pid] = _Process(heard, now)
+                    self._count += 1
                 continue
             before = known.last_step
             known.heard, known.at = heard, now
             if (pause := known.last_step - before) > 0.5:  # clocks are read at different moments
-                known.pauses.append(pause)
+                known.pause(pause)
                 self._stepped((rank, pid))
+        if not known_of:
+            del self._processes[rank]
 
     def forget(self, rank: int) -> None:
         """A pod is gone."""
@@ -157,8 +166,9 @@ class Detector:
 
     def _suspected(self, now: float) -> list[Key]:
         return [
-            key
-            for key, one in self._processes.items()
+            (rank, pid)
+            for rank, processes in self._processes.items()
+            for pid, one in processes.items()
             if now - one.last_step > one.patience and now - one.at <= SILENT_SECONDS
         ]
 
@@ -170,12 +180,11 @@ class Detector:
 
     def _decide(self, now: float) -> None:
         seconds = self._began[-1] - self._began[0]
-        looks = {
-            key: [one[key] for one in self._looks if key in one] for key in self._suspected(now)
-        }
+        suspected = {key: self._processes[key[0]][key[1]] for key in self._suspected(now)}
+        looks = {key: [one[key] for one in self._looks if key in one] for key in suspected}
         still = {key: each for key, each in looks.items() if not moves_on(each)}
         kinds = {
-            key: kind_of(each, seconds, self._processes[key].heard.world_size)
+            key: kind_of(each, seconds, suspected[key].heard.world_size)
             for key, each in still.items()
         }
         places = {key: place_of(each[-1].frames) if each else None for key, each in still.items()}
@@ -186,8 +195,8 @@ class Detector:
             Standing(
                 rank=key[0],
                 pid=key[1],
-                idle=now - self._processes[key].last_step,
-                usual=self._processes[key].usual,
+                idle=now - suspected[key].last_step,
+                usual=suspected[key].usual,
                 kind=kinds[key],
                 place=places[key],
             )
@@ -202,10 +211,6 @@ class Detector:
 
     def _stepped(self, key: Key) -> None:
         self.standing = tuple(one for one in self.standing if (one.rank, one.pid) != key)
-
-    def _end(self, key: Key) -> None:
-        del self._processes[key]
-        self._stepped(key)
 
 
 def causes_of(kinds: Mapping[Key, Kind], places: Mapping[Key, Frame | None]) -> Sequence[Key]:
