@@ -83,7 +83,6 @@ class Brain:
         self.sweeper.configure(settings.retention)
         self.samples.configure(settings.symptoms)
         self.costs.configure(settings.prices)
-        self.forecasts.configure(settings.prices)
 
     async def observe(self) -> None:
         """Bring the gauges up to date, before somebody reads them."""
@@ -137,6 +136,7 @@ async def running_brain(
     algorithms = Algorithms(registry, settings.algorithms, database, clock)
     await algorithms.reload()
     cluster = ClusterService(database, clock)
+    costs = CostService(database, settings.prices, clock)
     planner = Planner(
         database, executor, algorithms, settings, watchers, clock, metrics, cluster.largest_node
     )
@@ -157,8 +157,8 @@ async def running_brain(
         profiles=ProfileService(database, clock, metrics),
         cluster=cluster,
         nodes=NodeService(database, cluster, clock, metrics),
-        costs=CostService(database, settings.prices, clock),
-        forecasts=ForecastService(database, settings.prices, clock),
+        costs=costs,
+        forecasts=ForecastService(database, costs, clock),
         watchers=watchers,
         metrics=metrics,
         clock=clock,

@@ -100,6 +100,15 @@ class CostService:
         """Take over other prices: they hold for all bills from now on, of the past as well."""
         self._prices = prices
 
+    @property
+    def currency(self) -> str | None:
+        """Of the prices; None where there are none."""
+        return None if self._prices is None else self._prices.currency
+
+    def amount(self, spent: Spent) -> Amount | None:
+        """What was spent at the present prices."""
+        return priced(spent, self._prices)
+
     async def bill(
         self, by: CostsBy, start: float | None, end: float | None, namespace: str | None
     ) -> Bill:
@@ -133,7 +142,7 @@ class CostService:
         return Bill(
             start=since,
             end=until,
-            currency=None if self._prices is None else self._prices.currency,
+            currency=self.currency,
             lines=lines,
             total=self._line((), total(sums.values())),
         )
@@ -146,7 +155,7 @@ class CostService:
             job=job,
             uid=uid,
             spent=spent,
-            amount=priced(spent, self._prices),
+            amount=self.amount(spent),
         )
 
 

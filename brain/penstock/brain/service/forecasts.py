@@ -7,16 +7,16 @@ not know who waits for which node.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.enums import Strategy
-from penstock.brain.configuration import PriceSettings
 from penstock.brain.model.forecast import Estimate, Finished, Forecaster
 from penstock.brain.model.spent import Spent, load, total
 from penstock.brain.planning import Signature
-from penstock.brain.service.costs import priced
+from penstock.brain.service.costs import CostService
 from penstock.brain.store.database import Database
 from penstock.brain.store.past_jobs import PastJobs, signature_of
 from penstock.brain.store.rollups import spent_pages
@@ -53,16 +53,11 @@ class Forecast:
 class ForecastService:
     """The forecasts of one Brain."""
 
-    def __init__(
-        self, database: Database, prices: PriceSettings | None, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, database: Database, costs: CostService, clock: Callable[[], float]) -> None:
+        """``costs``: has the prices."""
         self._database = database
-        self._prices = prices
+        self._costs = costs
         self._clock = clock
-
-    def configure(self, prices: PriceSettings | None) -> None:
-        """Take over other prices."""
-        self._prices = prices
 
     async def forecast(
         self, signature: Signature, strategy: Strategy, namespace: str | None
@@ -80,7 +75,13 @@ class ForecastService:
                     for row in page:
                         sums.setdefault(row.uid, []).append(total(load(row.spent).values()))
         spent = {uid: total(parts) for uid, parts in sums.items()}
-        amounts = {uid: priced(one, self._prices) for uid, one in spent.items()}
+        return await asyncio.to_thread(self._expected, signature, jobs, spent)
+
+    def _expected(
+        self, signature: Signature, jobs: list[JobRow], spent: Mapping[str, Spent]
+    ) -> Forecast:
+        """Not on the event loop: thousands of jobs take most of a second."""
+        amounts = {uid: self._costs.amount(one) for uid, one in spent.items()}
 
         def of(values: Mapping[str, float]) -> Estimate | None:
             return _learned(jobs, values).estimate(signature)
@@ -91,7 +92,7 @@ class ForecastService:
             gib_seconds=of({uid: one.gib_seconds for uid, one in spent.items()}),
             accelerator_seconds=of({uid: one.accelerator_seconds for uid, one in spent.items()}),
             cost=of({uid: one.cost for uid, one in amounts.items() if one is not None}),
-            currency=None if self._prices is None else self._prices.currency,
+            currency=self._costs.currency,
             finished_jobs=len(jobs),
         )
 
