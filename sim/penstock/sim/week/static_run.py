@@ -134,20 +134,10 @@ class StaticRun:
 
     def outcome(self, why: str, ended: float | None) -> JobOutcome:
         """What became of the job."""
-        training = self._training
-        return JobOutcome(
-            index=self._job.index,
-            kind=self._job.kind,
-            pods=self._job.pods,
-            cores=self._job.asked.cores,
-            arrival=self._job.arrival,
+        return JobOutcome.of(
+            self._job,
+            self._training,
             started=self._started,
             ended=ended,
-            succeeded=ended is not None and not why,
             why=why,
-            steps=training.steps,
-            made_steps=training.made_steps,
-            lost_steps=training.lost_steps,
-            used_core_seconds=training.used_core_seconds,
-            used_byte_seconds=training.used_byte_seconds,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.sim.week.world.jobs import JobClass
+from penstock.sim.week.world.jobs import JobClass, WeekJob
+from penstock.sim.week.world.training import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,36 @@ class JobOutcome:
     used_core_seconds: float
     used_byte_seconds: float
     plans: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        job: WeekJob,
+        training: Training,
+        *,
+        started: float | None,
+        ended: float | None,
+        why: str,
+        plans: int = 0,
+    ) -> JobOutcome:
+        """Of a job that has trained so far; ``why`` it failed, empty: it did not."""
+        return cls(
+            index=job.index,
+            kind=job.kind,
+            pods=job.pods,
+            cores=job.asked.cores,
+            arrival=job.arrival,
+            started=started,
+            ended=ended,
+            succeeded=ended is not None and not why,
+            why=why,
+            steps=training.steps,
+            made_steps=training.made_steps,
+            lost_steps=training.lost_steps,
+            used_core_seconds=training.used_core_seconds,
+            used_byte_seconds=training.used_byte_seconds,
+            plans=plans,
+        )
 
     @property
     def jct(self) -> float | None:
