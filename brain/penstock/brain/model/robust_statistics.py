@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Final
 
-_MAD_TO_SIGMA: Final = 1.4826
-"""Of a normal distribution, the standard deviation over the median absolute deviation."""
+from penstock.base.robust_spread import robust_sigma as robust_sigma
 
 
 def tightest_half_mean(values: Sequence[float]) -> float:
@@ -29,14 +27,6 @@ def tightest_half_mean(values: Sequence[float]) -> float:
     nearest = sorted(values, key=lambda value: (abs(value - centre), value))
     half = nearest[: len(values) // 2 + 1]
     return math.fsum(half) / len(half)
-
-
-def robust_sigma(values: Sequence[float]) -> float:
-    """Standard deviation estimated by the median absolute deviation; 0 for fewer than two."""
-    if len(values) < 2:
-        return 0.0
-    centre = median(values)
-    return _MAD_TO_SIGMA * median([abs(value - centre) for value in values])
 
 
 def robust_z(values: Sequence[float], floor: float = 0.0) -> list[float]:

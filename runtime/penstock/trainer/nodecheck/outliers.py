@@ -17,14 +17,14 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
+from penstock.base.robust_spread import robust_sigma
+
 RATIO: Final = 1.5
 RATIO_OF_FEW: Final = 2.5
 RATIO_OF_TWO: Final = 3.0
 FEW: Final = 8
 SCORE: Final = 4.0
 LEAST_SPREAD: Final = 0.03
-_MAD_TO_DEVIATION: Final = 1.4826
-"""The median absolute deviation of a normal distribution, times this, is its standard deviation."""
 
 
 class Speed(StrEnum):
@@ -62,7 +62,7 @@ def usual(speeds: Iterable[float]) -> Usual:
         fastest = max(logs)  # nobody computes faster than he can; many things make one slower
         return Usual(math.exp(fastest), math.exp(fastest) / RATIO_OF_TWO)
     middle = median(logs)
-    spread = _MAD_TO_DEVIATION * median(abs(one - middle) for one in logs)
+    spread = robust_sigma(logs)
     ratio = RATIO_OF_FEW if len(logs) < FEW else RATIO
     distance = max(math.log(ratio), SCORE * max(spread, LEAST_SPREAD) if len(logs) > 3 else 0.0)
     return Usual(math.exp(middle), math.exp(middle - distance))

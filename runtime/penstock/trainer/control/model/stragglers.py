@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from statistics import median, median_low
 from typing import Final
 
+from penstock.base.robust_spread import MAD_TO_SIGMA
+
 RATIO: Final = 1.5
 RATIO_OF_TWO: Final = 3.0
 Z_SCORE: Final = 3.5
-_MAD_TO_DEVIATION: Final = 1.4826
-"""The median absolute deviation of a normal distribution, times this, is its standard deviation."""
 
 
 def stragglers(slot_seconds: Mapping[int, float]) -> dict[int, float]:
@@ -31,7 +31,7 @@ def stragglers(slot_seconds: Mapping[int, float]) -> dict[int, float]:
     if usual <= 0:
         return {}
     ratio = RATIO if len(slot_seconds) > 2 else RATIO_OF_TWO
-    spread = _MAD_TO_DEVIATION * median(abs(each - usual) for each in slot_seconds.values())
+    spread = MAD_TO_SIGMA * median(abs(each - usual) for each in slot_seconds.values())
     return {
         rank: seconds / usual
         for rank, seconds in slot_seconds.items()
