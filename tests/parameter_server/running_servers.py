@@ -41,14 +41,14 @@ class RunningServer:
         """End a server at once; its connections break."""
         self.servers[rank].close()
 
-    def next_layout(self, *ranks: int) -> Layout:
-        """The next layout, over servers of these ranks."""
+    def next_layout(self, *ranks: int, restores: int = 0) -> Layout:
+        """The next layout, over servers of these ranks, after so many losses of the model."""
         found = [
             ServerAddress(id=self.servers[rank].id, address=self.servers[rank].address)
             for rank in ranks
         ]
         number = 1 if self.layout is None else self.layout.number + 1
-        return assign(number, found, self.spec.partitions, self.layout)
+        return assign(number, found, self.spec.partitions, self.layout, restores)
 
     def order(
         self,
@@ -74,9 +74,9 @@ class RunningServer:
                 )
             )
 
-    def fill(self, fill: Callable[[Layout], None], *ranks: int) -> None:
+    def fill(self, fill: Callable[[Layout], None], *ranks: int, restores: int = 0) -> None:
         """Have a layout filled by a chief, and serve it."""
-        following = self.next_layout(*ranks)
+        following = self.next_layout(*ranks, restores=restores)
         self.order(ServerOrder.BUILD, ranks, following, Source.CHIEF)
         fill(following)
         self._serve(following)

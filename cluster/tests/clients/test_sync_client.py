@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import select
+import selectors
 import subprocess
 import sys
 import threading
@@ -203,7 +203,9 @@ def start_candidate(cluster: RunningCluster, name: str, after: str = "") -> subp
 
 def read_line(process: subprocess.Popen[str], timeout_seconds: float) -> str | None:
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], timeout_seconds)
+    with selectors.DefaultSelector() as selector:  # select() takes no descriptor above 1,023
+        selector.register(process.stdout, selectors.EVENT_READ)
+        ready = selector.select(timeout_seconds)
     return process.stdout.readline() if ready else None
 
 

@@ -30,7 +30,7 @@ from penstock.parameter_server.spec import (
 )
 from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFiles
 from penstock.parameter_server.worker.chief import Filler, Save
-from penstock.parameter_server.worker.client import ParameterClient, Routes, ServersError
+from penstock.parameter_server.worker.client import ParameterClient, Pushed, Routes, ServersError
 from tests.parameter_server.running_servers import TOKEN, RunningServer, running
 
 DATA = DataSpec(dataset_size=100, global_batch=10, epochs=2, slots_per_step=1)
@@ -67,8 +67,9 @@ def gradients(slot: int) -> tuple[list[Gradients], NDArray[np.float32]]:
 
 
 def push(one: ParameterClient | Store, slot: int) -> bool:
+    """Push the slot's gradients; whether they were applied."""
     sparse, dense = gradients(slot)
-    return one.push(slot, sparse, dense)
+    return one.push(slot, sparse, dense) in (True, Pushed.APPLIED)
 
 
 def assert_same(servers: ParameterClient, store: Store) -> None:
@@ -114,9 +115,25 @@ def test_three_servers_are_as_one_store(servers: ParameterClient) -> None:
 
 
 def test_a_push_without_gradients_counts_on_every_server(servers: ParameterClient) -> None:
-    assert servers.push(4, [], None)
-    assert not servers.push(4, [], None), "the second time it is a repetition"
+    assert servers.push(4, [], None) is Pushed.APPLIED
+    assert servers.push(4, [], None) is Pushed.REPEATED
     assert servers.applied() == [([(4, 5)], 1)] * 3
+
+
+def test_gradients_of_a_model_that_went_back_are_not_applied_to_what_it_is_now(
+    there: RunningServer, servers: ParameterClient
+) -> None:
+    assert servers.begin(0) is not None
+    assert push(servers, 0)
+    assert servers.begin(1) is not None
+    there.kill(1)
+    there.start(1)
+    there.fill(lambda layout: filler().fill(layout, None), 0, 1, 2, restores=1)
+    sparse, dense = gradients(1)
+    assert servers.push(1, sparse, dense) is Pushed.OUTDATED
+    assert_same(servers, alone())
+    assert servers.begin(1) is not None
+    assert push(servers, 1)
 
 
 @pytest.mark.parametrize("ranks", [(0, 1, 2, 3), (1, 2), (3,)])
@@ -203,7 +220,7 @@ def test_rows_that_are_pushed_as_they_were_pulled_are_divided_once(
     monkeypatch.setattr(Routes, "_divided", divided)
     sparse, dense = gradients(0)
     servers.pull([(part.space, part.rows) for part in sparse])
-    assert servers.push(0, sparse, dense)
+    assert servers.push(0, sparse, dense) is Pushed.APPLIED
     assert spaces == [0, 1]
 
 
@@ -216,7 +233,7 @@ def test_a_push_that_reached_one_server_only_is_completed_and_counted_once(
     partitions, _ = SPEC.places[0].of(sparse[0].rows)
     mine = np.isin(partitions, part.owned)
     part.push(7, [(0, sparse[0].rows[mine], sparse[0].values[mine])], None)
-    assert servers.push(7, [sparse[0]], dense)
+    assert servers.push(7, [sparse[0]], dense) is Pushed.APPLIED
     assert [state.pushes for state in servers.applied()] == [1, 1, 1]
 
 

@@ -16,12 +16,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from penstock.parameter_server.worker.client import Pushed
 from penstock.parameter_server.worker.worker import Worker
 from penstock.trainer import ps
 from penstock.trainer.ps.alone import Alone
 
 SAMPLES, BATCH, EPOCHS = 600, 10, 4
 SLOTS = SAMPLES // BATCH * EPOCHS
+SAVE_EVERY = 20
 
 
 class Clicks(nn.Module):
@@ -45,12 +47,12 @@ def log_applied(file: Path) -> None:
     """Note each slot as it is applied; not one that is pushed again, and had been."""
     push = Worker.push
 
-    def noted(self: Worker, slot: int, sparse: Any, dense: Any) -> bool:
-        applied = push(self, slot, sparse, dense)
-        if applied:
+    def noted(self: Worker, slot: int, sparse: Any, dense: Any) -> Pushed:
+        pushed = push(self, slot, sparse, dense)
+        if pushed is Pushed.APPLIED:
             with file.open("a") as log:
                 print(slot, file=log)
-        return applied
+        return pushed
 
     Worker.push = noted  # type: ignore[method-assign]  # the same, and a note
 
@@ -90,7 +92,8 @@ def main() -> None:
         nesterov=sgd,
         schedule=schedule,
     )
-    with ps.session(model, optimizer, SAMPLES, BATCH, EPOCHS, checkpoint_every=20) as session:
+    training = ps.session(model, optimizer, SAMPLES, BATCH, EPOCHS, checkpoint_every=SAVE_EVERY)
+    with training as session:
         for batch in session:
             if options.hurry is not None and not options.hurry.exists():
                 time.sleep(0.02)

@@ -1,8 +1,8 @@
 """Real processes: state of the optimizer, rates and ids live as long as the parameters do.
 
 Whatever happens to the servers, the model is that of one process which trains the surviving
-batches in the sequence in which they were applied: in every bit. After a loss that is not the order
-of the data, for a worker goes on with what it had leased before it does again what was lost.
+batches in the sequence in which they were applied: in every bit. What was computed with parameters
+that a loss took is not applied to what remains; its batch is done again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.elastic.processes import run_alone, running_job
+from benchmarks.elastic.processes import Job, run_alone, running_job
 from penstock.crds import environment as names
-from tests.trainer.programs.clicks_by_id import EPOCHS, SAMPLES, SLOTS
+from tests.trainer.programs.clicks_by_id import EPOCHS, SAMPLES, SAVE_EVERY, SLOTS
 
 PROGRAM = (sys.executable, "-m", "tests.trainer.programs.clicks_by_id")
 
@@ -26,6 +26,24 @@ def surviving(log: Path) -> list[int]:
     last = {slot: place for place, slot in enumerate(applied)}
     assert len(last) == SLOTS < len(applied), "the killed server lost nothing"
     return sorted(last, key=lambda slot: last[slot])
+
+
+def kill_between_saves(job: Job, applied: Path, model: Path) -> None:
+    """Kill a server where no save is due and some batches are in none: with them its parameters."""
+    program = job.training_process(0)
+
+    def killed() -> bool:
+        program.suspend()
+        try:
+            newest = max(int(file.stem.partition("-")[2]) for file in model.glob("*.penstock"))
+            if not 3 <= len(applied.read_text().splitlines()) - newest < SAVE_EVERY:
+                return False
+            job.kill_server(0)
+            return True
+        finally:
+            program.resume()
+
+    job.wait_for(killed, 40, "a moment between two saves")
 
 
 @pytest.mark.slow
@@ -49,7 +67,7 @@ def test_moves_and_a_killed_server_leave_what_one_process_trains(rule: str, tmp_
         job.start_server(2)
         job.wait_for_summary(lambda summary: len(summary["servers"]["owners"]) == 3, 40)
         job.wait_for_step(60)
-        job.kill_server(0)
+        kill_between_saves(job, applied, tmp_path / "model")
         job.start_server(0)
         job.wait_for_summary(lambda summary: summary["servers"]["restores"] == 1, 40)
         job.wait_for_step(90)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,6 +36,16 @@ class ParametersError(Exception):
 
 class ServersError(ParametersError):
     """The servers refuse what they are asked, or are away for too long."""
+
+
+class Pushed(Enum):
+    """What became of a slot's gradients."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    """The slot had been applied, by another worker."""
+    OUTDATED = "outdated"
+    """The parameters that they are of were lost: nothing was applied, the slot is to be redone."""
 
 
 class AppliedSlots(NamedTuple):
@@ -124,6 +135,7 @@ class ParameterClient:
         self._present = present
         self._give_up_seconds = give_up_seconds
         self._routes: Routes | None = None
+        self._begun_after = 0  # restores of the model that the batch in work read
         self._connections: dict[ServerId, Connection] = {}
 
     @property
@@ -154,6 +166,7 @@ class ParameterClient:
                 ):
                     values = np.frombuffer(answer.body, np.float32)
                     routes.scatter(request.server, values, dense)
+            self._begun_after = routes.layout.restores
             return dense
 
         try:
@@ -205,10 +218,16 @@ class ParameterClient:
 
         return self._asked(ask)
 
-    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
-        """Hand in a slot's gradients; False if the slot had been applied (by another worker)."""
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> Pushed:
+        """Hand in the gradients of the slot that was begun last.
 
-        def ask(routes: Routes) -> bool:
+        Gradients of a model that went back to a checkpoint since are not those of the model that
+        there is now, and are not handed in.
+        """
+
+        def ask(routes: Routes) -> Pushed:
+            if routes.layout.restores != self._begun_after:
+                return Pushed.OUTDATED
             splits = [routes.split(part.space, part.rows) for part in sparse]
             requests = []
             for server in range(len(routes.servers)):
@@ -223,7 +242,8 @@ class ParameterClient:
                 header = [routes.layout.number, slot, counts, dense is not None]
                 requests.append(Request(server, header, body))
             answers = self._exchange(routes, PUSH, requests)
-            return any(answer.header[0] for answer in answers)
+            applied = any(answer.header[0] for answer in answers)
+            return Pushed.APPLIED if applied else Pushed.REPEATED
 
         return self._asked(ask)
 

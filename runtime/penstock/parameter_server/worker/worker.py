@@ -24,6 +24,7 @@ from penstock.parameter_server.worker.client import (
     AppliedSlots,
     ParameterClient,
     ParametersError,
+    Pushed,
     ServersError,
 )
 from penstock.parameter_server.worker.duties import ChiefDuties
@@ -154,11 +155,18 @@ class Worker:
         self._check_trained()
         return ids
 
-    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
-        """As `ParameterClient.push`; the slot is acknowledged with the next exchange."""
-        applied = self._servers.push(slot, sparse, dense)
-        self._trainer.slots.end()
-        return applied
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> Pushed:
+        """As `ParameterClient.push`; the slot is acknowledged with the next exchange.
+
+        Where it is to be redone, all that was leased is given back with it.
+        """
+        pushed = self._servers.push(slot, sparse, dense)
+        if pushed is Pushed.OUTDATED:
+            self._trainer.slots.give_back()
+            self._exchange()
+        else:
+            self._trainer.slots.end()
+        return pushed
 
     def applied(self) -> list[AppliedSlots]:
         """As `ParameterClient.applied`."""

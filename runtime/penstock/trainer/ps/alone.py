@@ -13,7 +13,7 @@ from penstock.parameter_server.arrays import Floats, Gradients, Rows, afresh
 from penstock.parameter_server.server.storage.store import Store
 from penstock.parameter_server.spec import ModelSpec
 from penstock.parameter_server.worker.checkpoint import ModelFiles
-from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
+from penstock.parameter_server.worker.client import AppliedSlots, ParametersError, Pushed
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +81,13 @@ class Alone:
         """The ids that have a row in a space with a vocabulary."""
         return self._store.ids(space)
 
-    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> Pushed:
         """Apply the gradients of a slot, and save if that is due."""
         applied = self._store.push(slot, sparse, dense)
         done = self._store.applied.total
         if done == self._total or (self._save_every and done - self._saved >= self._save_every):
             self._save()
-        return applied
+        return Pushed.APPLIED if applied else Pushed.REPEATED
 
     def applied(self) -> list[AppliedSlots]:
         """What the parameters have seen."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from penstock.job.protocol import Trouble
 from penstock.parameter_server.arrays import Floats, Gradients, Rows
-from penstock.parameter_server.worker.client import AppliedSlots
+from penstock.parameter_server.worker.client import AppliedSlots, Pushed
 
 
 class Runner(Protocol):
@@ -42,8 +42,8 @@ class Runner(Protocol):
     def ids(self, space: int) -> Rows:
         """The ids that have a row in a space with a vocabulary, ascending."""
 
-    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> bool:
-        """Apply a slot's gradients."""
+    def push(self, slot: int, sparse: Sequence[Gradients], dense: Floats | None) -> Pushed:
+        """Apply the gradients of the slot that was begun last."""
 
     def applied(self) -> list[AppliedSlots]:
         """What each server's parameters have seen."""

@@ -30,7 +30,7 @@ from penstock.job.work_source import Part
 from penstock.parameter_server.arrays import Floats, Rows
 from penstock.parameter_server.protocol import MAX_DROPPED
 from penstock.parameter_server.worker.checkpoint import ModelFiles
-from penstock.parameter_server.worker.client import AppliedSlots, ParametersError
+from penstock.parameter_server.worker.client import AppliedSlots, ParametersError, Pushed
 from penstock.parameter_server.worker.trainer_client import LeavingError, OverError
 from penstock.parameter_server.worker.worker import Worker
 from penstock.trainer.control.model.independent_leases import holder_name
@@ -233,10 +233,13 @@ class Session:
             sparse, dense = [], None
         try:
             with self._asking:
-                self._running.push(batch.slot, sparse, dense)
+                pushed = self._running.push(batch.slot, sparse, dense)
         except LeavingError as error:
             raise DrainedError from error
         self._batch = None
+        if pushed is Pushed.OUTDATED:
+            logger.info("a server was lost: batch %d is done again, on what remains", batch.slot)
+            return
         self._batches += 1
         if self._step_log is not None:
             self._step_log.write(batch.slot, self._running.servers, {})
