@@ -73,6 +73,9 @@ class WorkerPool:
         for thread in list(makers.threads):
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
+        with makers.lock:
+            makers.shared.close()
+            makers.pinned.trim()
 
     def forget_in_child(self) -> None:
         """In a process that was forked: its sockets and its memory are the parent's alone."""

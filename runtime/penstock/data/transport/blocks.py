@@ -235,6 +235,12 @@ class SharedPool:
                 kept += block.size
                 self._free.append(block)
 
+    def close(self) -> None:
+        """Nobody writes any more: let go of all but what lies in the program's batches."""
+        for block in list(self.blocks.values()):
+            self.drop(block)
+        self._free.clear()
+
     def forget_in_child(self) -> None:
         """In a process that was forked: keep no memory of the parent's alive."""
         for block in self.blocks.values():
