@@ -1,8 +1,10 @@
 """The placement engine: places requests one after the other and remembers scores per shape.
 
 Equal requests score equally, and a placement changes one row; so each shape keeps its scores, and
-before a choice only the rows that changed since its last one are scored again. The number of
-remembered shapes is bounded; the one that was not used for longest is forgotten.
+before a choice only the rows that changed since its last one are scored again. Where a policy's
+scores depend on CPU and devices alone, each state that rows are in is scored once
+(`penstock.scheduler.row_states`). The number of remembered shapes is bounded; the one that was not
+used for longest is forgotten.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from penstock.scheduler.node_table import Flags, Floats, NodeTable, Rows
-from penstock.scheduler.placement.feasible import fits, usable_slots
+from penstock.scheduler.placement.feasible import fits, has_processors, takes, usable_slots
 from penstock.scheduler.placement.policy import PlacementPolicy
 from penstock.scheduler.request import Constraints, Request
+from penstock.scheduler.row_states import RowStates
 
 MAX_SHAPES: Final = 512
 """Shapes whose scores are remembered at once."""
@@ -52,7 +55,10 @@ class Placement:
 @dataclass(slots=True)
 class _Scores:
     values: Floats
+    """Of each row."""
     position: int
+    of_state: Floats
+    """Of each state of rows that was met, as far as CPU and devices decide; NaN: not computed."""
 
 
 class Placer:
@@ -74,6 +80,7 @@ class Placer:
         self._eligible = eligible
         self._max_shapes = max_shapes
         self._scores: OrderedDict[Request, _Scores] = OrderedDict()
+        self._states = RowStates(columns)
 
     def observe(self, request: Request) -> None:
         """Count a request as asked for, whether or not this engine is to place it."""
@@ -125,10 +132,13 @@ class Placer:
 
     def scores(self, request: Request) -> Floats:
         """The score of every row now; minus infinity where the request does not fit. Read-only."""
+        if self._states.crowded:
+            self._states.clear()
+            self.forget()
         known = self._scores.get(request)
         changed = None if known is None else self.columns.changes.since(known.position)
         if known is None or changed is None or len(known.values) != self.columns.capacity:
-            known = _Scores(np.full(self.columns.capacity, -np.inf), 0)
+            known = _Scores(np.full(self.columns.capacity, -np.inf), 0, np.empty(0))
             self._scores[request] = known
             changed = self.columns.rows()
             if len(self._scores) > self._max_shapes:
@@ -137,7 +147,7 @@ class Placer:
             self._scores.move_to_end(request)
         known.position = self.columns.changes.position
         if len(changed):
-            self._rescore(request, known.values, changed)
+            self._rescore(request, known, changed)
         return known.values
 
     @property
@@ -149,17 +159,41 @@ class Placer:
         """Drop every remembered score: what a policy does when it judges differently from now."""
         self._scores.clear()
 
-    def _rescore(self, request: Request, values: Floats, rows: Rows) -> None:
-        mask = fits(self.columns, request, rows)
+    def _rescore(self, request: Request, known: _Scores, rows: Rows) -> None:
+        if self.policy.by_state:
+            found = self._by_state(request, known, rows)
+            mask = takes(self.columns, request, rows)
+        else:
+            mask = fits(self.columns, request, rows)
+            found = np.full(len(rows), -np.inf)
+            found[mask] = self._scored(request, rows[mask])
         if self._eligible is not None:
             mask &= self._eligible(request.constraints, rows)
-        if mask.all():
-            values[rows] = self.policy.score(self.columns, request, rows)
-            return
-        values[rows] = -np.inf
-        fitting = rows[mask]
-        if len(fitting):
-            values[fitting] = self.policy.score(self.columns, request, fitting)
+        known.values[rows] = np.where(mask, found, -np.inf)
+
+    def _scored(self, request: Request, rows: Rows) -> Floats:
+        return self.policy.score(self.columns, request, rows) if len(rows) else np.empty(0)
+
+    def _by_state(self, request: Request, known: _Scores, rows: Rows) -> Floats:
+        """Scores of rows by their states; what no row had before is computed for one of them."""
+        states = self._states.of_rows(rows)
+        count, of_state = len(self._states), known.of_state
+        if len(of_state) < count:
+            known.of_state = np.full(2 * count, np.nan)
+            known.of_state[: len(of_state)] = of_state
+            of_state = known.of_state
+        found = of_state[states]
+        unknown = np.isnan(found)
+        if unknown.any():
+            one_of = np.full(count, -1, dtype=np.intp)
+            one_of[states[unknown]] = rows[unknown]
+            new = np.flatnonzero(one_of >= 0)
+            alike = one_of[new]
+            fitting = has_processors(self.columns, request, alike)
+            of_state[new] = -np.inf
+            of_state[new[fitting]] = self._scored(request, alike[fitting])
+            found = of_state[states]
+        return found
 
     def _devices(self, request: Request, row: int) -> tuple[int, ...]:
         slots = usable_slots(self.columns, request, row)

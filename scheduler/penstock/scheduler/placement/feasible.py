@@ -10,11 +10,19 @@ from penstock.scheduler.request import Request
 
 def fits(columns: NodeTable, request: Request, rows: Rows) -> Flags:
     """Whether each row is schedulable and has the CPU, memory and accelerators."""
-    mask: Flags = (
-        columns.schedulable[rows]
-        & (columns.free_milli_cpu[rows] >= request.milli_cpu)
-        & (columns.free_memory_bytes[rows] >= request.memory_bytes)
-    )
+    return takes(columns, request, rows) & has_processors(columns, request, rows)
+
+
+def takes(columns: NodeTable, request: Request, rows: Rows) -> Flags:
+    """Whether each row is schedulable and has the memory."""
+    takes: Flags = columns.schedulable[rows]
+    takes &= columns.free_memory_bytes[rows] >= request.memory_bytes
+    return takes
+
+
+def has_processors(columns: NodeTable, request: Request, rows: Rows) -> Flags:
+    """Whether each row has the CPU and accelerators: the same for rows of one state."""
+    mask: Flags = columns.free_milli_cpu[rows] >= request.milli_cpu
     if not request.accelerators:
         return mask
     if not accepts_any_kind(columns, request):

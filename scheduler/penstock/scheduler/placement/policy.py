@@ -22,6 +22,9 @@ class PlacementPolicy:
     epsilon: float = 1e-9
     """Scores that close to the best count as equal to it."""
 
+    by_state: ClassVar[bool] = False
+    """Whether rows with the same CPU and devices, in total and free, have the same score."""
+
     def score(self, columns: NodeTable, request: Request, rows: Rows) -> Floats:
         """The value of putting the request on each of these rows; the largest is the best."""
         raise NotImplementedError

@@ -47,6 +47,7 @@ class Stranding(PlacementPolicy):
     """Least stranded resources and least loss of scarce slots."""
 
     name: ClassVar[str] = "stranding"
+    by_state: ClassVar[bool] = True
     epsilon = EPSILON
 
     def __init__(self, cpu_weight: float = CPU_WEIGHT, demand: Demand | None = None) -> None:
