@@ -124,6 +124,21 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         lambda: update(job(), {"spec": {"framework": "PyTorch"}}),
     ),
     (
+        "spec.deadline",
+        "with objective Deadline, deadline is required",
+        lambda: create(job(spec__objective="Deadline")),
+    ),
+    (
+        "spec.deadline",
+        "deadline needs objective Deadline",
+        lambda: create(job(spec__objective="Cheapest", spec__deadline="2030-01-31T12:00:00Z")),
+    ),
+    (
+        "spec.deadline",
+        "deadline needs objective Deadline",
+        lambda: create(job(spec__deadline="2030-01-31T12:00:00Z")),
+    ),
+    (
         "spec.replicaSpecs.worker.replicas",
         "with framework TensorFlow the number of workers is fixed: replicas must be greater than 0",
         lambda: create(job(spec__framework="TensorFlow")),

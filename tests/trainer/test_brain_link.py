@@ -59,6 +59,8 @@ class FakeBrain:
     def __init__(self) -> None:
         self.away = False
         self.known = False
+        self.older = False
+        self.told: list[dict[str, Any]] = []
         self.samples: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self.dropped = 0
@@ -70,6 +72,10 @@ class FakeBrain:
             raise httpx.ConnectError("away", request=request)
         action = request.url.path.removeprefix(f"/v1/jobs/{UID}").strip("/")
         if request.method == "PUT" and action == "":
+            told = json.loads(request.content)
+            self.told.append(told)
+            if self.older and "total_steps" in told:
+                return _problem(422)
             self.known = True
             return httpx.Response(200, json=self._job())
         if not self.known:
@@ -277,6 +283,30 @@ def test_a_job_that_cannot_be_described_is_said_once_and_registered_when_it_can(
     assert fake.known
     [said] = [record.getMessage() for record in caplog.records if "register" in record.getMessage()]
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_becomes_known_of_a_job_is_told_and_to_an_older_brain_what_it_knows(
+    older: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brain_connection, "REGISTER_RETRY_SECONDS", 0.01)
+    fake, now = FakeBrain(), REGISTRATION
+    fake.older = older
+    more = REGISTRATION.model_copy(update={"global_batch": 8, "total_steps": 400})
+
+    async def work(link: BrainConnection) -> None:
+        nonlocal now
+        registering = asyncio.create_task(link.register(lambda: now))
+        await until(lambda: fake.known)
+        now = more
+        await until(lambda: fake.told[-1].get("global_batch") == 8 and fake.told[-1] != more)
+        await asyncio.sleep(0.1)  # it is not told again and again
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
+
+    run(fake, work)
+    assert fake.told[-1].get("total_steps") == (None if older else 400)
+    assert len(fake.told) == (3 if older else 2)
 
 
 @pytest.mark.parametrize(("limit", "ideal"), [("", 16), ("memory", 4)])

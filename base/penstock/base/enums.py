@@ -41,6 +41,14 @@ class Optimize(StrEnum):
     MANUAL = "Manual"
 
 
+class Objective(StrEnum):
+    """What a job's resources are chosen for."""
+
+    FASTEST = "Fastest"
+    CHEAPEST = "Cheapest"
+    DEADLINE = "Deadline"
+
+
 class Role(StrEnum):
     """The roles of a job's replicas, as they are spelt in ``spec.replicaSpecs``."""
 

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from penstock.base.enums import (
     DATA_ROLES,
     EventKind,
+    Objective,
     Optimize,
     Role,
     Stage,
@@ -72,6 +73,8 @@ class PlanReason(StrEnum):
     DATA_STALL = "DataStall"
     PREDICTED_GAIN = "PredictedGain"
     PLATEAU = "Plateau"
+    CHEAPEST = "Cheapest"
+    DEADLINE = "Deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +151,9 @@ class JobDescription:
     roles: Mapping[Role, RoleSpec]
     slots_per_step: int | None = None
     global_batch: int | None = None
+    total_steps: int | None = None
+    objective: Objective | None = None
+    deadline_seconds: float | None = None
 
     def role(self, role: Role) -> RoleSpec:
         """The spec of `role`; the defaults where the job does not name it."""

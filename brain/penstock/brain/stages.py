@@ -39,10 +39,18 @@ DEFAULT_POLICIES: Final[Mapping[Strategy, Policy]] = MappingProxyType(
                 Stage.CREATE: _CREATE,
                 Stage.SAMPLE: (*_OOM, "sample"),
                 # A slow pod first: what is fitted to its samples holds only while it stays.
-                Stage.OPTIMIZE: (*_OOM, "straggler", "fitted_ps", "offload", "data_workers"),
+                Stage.OPTIMIZE: (
+                    *_OOM,
+                    "straggler",
+                    "to_objective",
+                    "fitted_ps",
+                    "offload",
+                    "data_workers",
+                ),
                 Stage.ADJUST: (
                     *_OOM,
                     "straggler",
+                    "to_objective",
                     "fitted_ps",
                     "hot_ps",
                     "idle_ps",
@@ -54,10 +62,17 @@ DEFAULT_POLICIES: Final[Mapping[Strategy, Policy]] = MappingProxyType(
         Strategy.ALL_REDUCE: Policy(
             stages={
                 Stage.CREATE: _CREATE,
-                Stage.OPTIMIZE: ("oom_worker", "scale_allreduce", "offload", "data_workers"),
+                Stage.OPTIMIZE: (
+                    "oom_worker",
+                    "to_objective",
+                    "scale_allreduce",
+                    "offload",
+                    "data_workers",
+                ),
                 Stage.ADJUST: (
                     "oom_worker",
                     "straggler",
+                    "to_objective",
                     "scale_allreduce",
                     "offload",
                     "data_workers",

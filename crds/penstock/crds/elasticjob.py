@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from penstock.base.enums import Framework, Optimize, Strategy
+from penstock.base.enums import Framework, Objective, Optimize, Strategy
 from penstock.base.fields import (
     INT32_MAX,
     JOB_NAME,
@@ -21,6 +21,7 @@ from penstock.base.fields import (
     Int64,
     NullsAreAbsent,
     Quantity,
+    Timestamp,
     VolumeName,
 )
 from penstock.base.structural import Keywords, Model, Rule
@@ -113,6 +114,18 @@ _STATE_VOLUME_EXISTS: Final = Rule(
 )
 
 
+_DEADLINE_GIVEN: Final = Rule(
+    cel="!has(self.objective) || self.objective != 'Deadline' || has(self.deadline)",
+    message="with objective Deadline, deadline is required",
+    field_path=".deadline",
+)
+_DEADLINE_MEANT: Final = Rule(
+    cel="!has(self.deadline) || (has(self.objective) && self.objective == 'Deadline')",
+    message="deadline needs objective Deadline",
+    field_path=".deadline",
+)
+
+
 class ElasticJobSpec(Model):
     """What the job should be; written by its owner."""
 
@@ -123,6 +136,8 @@ class ElasticJobSpec(Model):
         _SERVERS_REFUSED,
         _LOCAL_HAS_ONE_WORKER,
         _STATE_VOLUME_EXISTS,
+        _DEADLINE_GIVEN,
+        _DEADLINE_MEANT,
         immutable("framework"),
         immutable("gang"),
         *TENSORFLOW_RULES,
@@ -163,6 +178,18 @@ class ElasticJobSpec(Model):
         default=Optimize.AUTO,
         description="What the Brain may do. Auto: plan, and adjust while the job runs. Initial:"
         " plan once, as the job is created. Manual: nothing; the job is what this spec says.",
+    )
+    objective: Objective | None = Field(
+        default=None,
+        description="What the Brain chooses numbers and sizes for. Fastest: whatever adds speed,"
+        " within resourceLimits. Cheapest: the least cost of a training step. Deadline: the fewest"
+        " resources with which the job ends by deadline, as far as that is possible. Without it:"
+        " what adds speed in proportion to what it takes.",
+    )
+    deadline: Timestamp | None = Field(
+        default=None,
+        description="By when the job is to have ended, with objective Deadline. One that cannot be"
+        " kept, or is past, makes the job as fast as it can be; it ends no job.",
     )
     suspend: Flag = Field(
         default=False,

@@ -265,9 +265,13 @@ class TrainerService:
     def _describe(self) -> JobRegistration | None:
         if self._job is None:
             return None
-        data = self._coordinator.state.data
-        slots = self._coordinator.state.rendezvous.slots_per_step
-        return registration_of(self._job, slots, data.global_batch if data else None)
+        state = self._coordinator.state
+        return registration_of(
+            self._job,
+            state.rendezvous.slots_per_step,
+            state.data.global_batch if state.data else None,
+            state.order.total_steps if state.order else None,
+        )
 
     # ------------------------------------------------------------------ time
 

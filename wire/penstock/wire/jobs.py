@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from penstock.base.enums import JobPhase, Optimize, Role, Strategy
+from penstock.base.enums import JobPhase, Objective, Optimize, Role, Strategy
 from penstock.base.fields import PositiveQuantity, Quantity, Replicas
 from penstock.wire.base import NO_NUL, Counter, Name, Rate, Seconds, Text, Uid, WireModel
 
@@ -16,6 +16,11 @@ LimitedResource = Annotated[str, Field(min_length=1, max_length=317, pattern=NO_
 def _one(count: int) -> bool:
     """What is the rule is left unsaid: a Brain of an earlier release takes it as well."""
     return count == 1
+
+
+def _absent(value: object) -> bool:
+    """As `_one`, of what a release before had no word for."""
+    return value is None
 
 
 class Signature(WireModel):
@@ -77,6 +82,18 @@ class JobRegistration(WireModel):
     """Slots of a training step, fixed at creation."""
     global_batch: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """Samples of a training step, when known."""
+    total_steps: Annotated[int | None, Field(ge=1, lt=2**53, exclude_if=_absent)] = None
+    """Steps of the whole training, when known."""
+    objective: Annotated[Objective | None, Field(exclude_if=_absent)] = None
+    """What the job's resources are chosen for; absent: speed in proportion to what it takes."""
+    deadline_seconds: Annotated[Seconds | None, Field(exclude_if=_absent)] = None
+    """By when the job is to have ended, with objective Deadline."""
+
+
+    def for_release_before(self) -> JobRegistration:
+        """The same in words that a Brain of the release before knows."""
+        unsaid = {"total_steps": None, "objective": None, "deadline_seconds": None}
+        return self.model_copy(update=unsaid)
 
 
 class Job(JobRegistration):

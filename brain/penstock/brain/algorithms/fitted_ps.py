@@ -32,7 +32,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
-from penstock.brain.model import plateau
+from penstock.brain.model import objective, plateau
 from penstock.brain.model.measurement import Measurement, all_train, measurements, settled
 from penstock.brain.model.plateau import Plateau
 from penstock.brain.model.ps_model import Fit, fit
@@ -42,6 +42,7 @@ from penstock.brain.model.ps_search import (
     allocate,
     best,
     best_workers,
+    fewest,
     least,
     worker_sizes,
 )
@@ -126,7 +127,7 @@ class FittedPsParams(Params):
 
 
 @dataclass(frozen=True, slots=True)
-class _Situation:
+class Situation:
     """What the steps of one call share."""
 
     job: JobDescription
@@ -143,8 +144,9 @@ def plan(
     history: History, job: JobDescription, limits: Limits, params: FittedPsParams
 ) -> Plan | None:
     """A plan with other workers, or other workers and servers; None while nothing is to be won."""
+    aim = objective.aim(history, job)
     now = settled(history, job, params.enough_samples)
-    if now is None or limits.milli_cpu is None:
+    if now is None or limits.milli_cpu is None or aim.cheapest:
         return None
     if _rests_at_plateau(history, params):
         return None
@@ -155,24 +157,11 @@ def plan(
         return None  # it looks like one: wait for samples that tell
     if flat is None and _at_rest(history, now, params):
         return None
-    changes = server_changes(history)
-    worker = job.role(Role.WORKER)
-    most = worker.maximum or params.most_workers
-    situation = _Situation(
-        job=job,
-        limits=limits,
-        params=params,
-        now=now,
-        runs=runs,
-        fitted=fit(runs),
-        bounds=Bounds(
-            cores=limits.milli_cpu // CORE,
-            pod_cores=max(limits.pod_milli_cpu // CORE, 1),
-            least_workers=worker.fixed or max(worker.minimum, 1),
-            most_workers=worker.fixed or most,
-        ),
-        changes=changes,
-    )
+    situation = situation_of(history, job, limits, params, now, runs)
+    if aim.needed is not None and (
+        now.steps_per_second >= aim.needed or for_speed(history, situation, aim.needed) is not None
+    ):
+        return None  # `to_objective` plans it
     if flat is not None:
         return _for_plateau(history, situation, flat)
     present = situation.fitted.predict(now.workers, now.worker_cores, now.server_cores)[0]
@@ -183,17 +172,60 @@ def plan(
         worker_sizes(situation.fitted, situation.bounds),
     )
     floor = max(present, kept.steps_per_second if kept else 0.0)
-    if changes < params.most_server_changes:
+    if situation.changes < params.most_server_changes:
         found = _servers(situation)
         gain = found.steps_per_second / floor - 1 if found is not None and floor > 0 else 0.0
-        if found is not None and gain > params.server_gain and _may_change(history, params, gain):
-            return _plan(history, situation, found, keep_servers=False)
+        if found is not None and gain > params.server_gain and may_change(history, params, gain):
+            return made_plan(history, situation, found, keep_servers=False)
     if kept is not None and kept.steps_per_second > present * (1 + params.worker_gain):
-        return _plan(history, situation, kept, keep_servers=True)
+        return made_plan(history, situation, kept, keep_servers=True)
     return None
 
 
-def _may_change(history: History, params: FittedPsParams, gain: float) -> bool:
+def situation_of(
+    history: History,
+    job: JobDescription,
+    limits: Limits,
+    params: FittedPsParams,
+    now: Measurement,
+    runs: Sequence[Measurement],
+) -> Situation:
+    """What is known of a job whose CPU is limited, with the model fitted to its runs."""
+    worker = job.role(Role.WORKER)
+    most = worker.maximum or params.most_workers
+    return Situation(
+        job=job,
+        limits=limits,
+        params=params,
+        now=now,
+        runs=runs,
+        fitted=fit(runs),
+        bounds=Bounds(
+            cores=(limits.milli_cpu or 0) // CORE,
+            pod_cores=max(limits.pod_milli_cpu // CORE, 1),
+            least_workers=worker.fixed or max(worker.minimum, 1),
+            most_workers=worker.fixed or most,
+        ),
+        changes=server_changes(history),
+    )
+
+
+def servers_to_choose(history: History, of: Situation) -> list[int | tuple[float, ...]]:
+    """The present servers and, where they may change, the numbers whose spread is known."""
+    options: list[int | tuple[float, ...]] = [tuple(of.now.server_cores)]
+    if of.changes < of.params.most_server_changes and may_change(history, of.params, 0.0):
+        spec = of.job.role(Role.PS)
+        options += [count for count in of.fitted.work if spec.clamp(count) == count]
+    return options
+
+
+def for_speed(history: History, of: Situation, steps_per_second: float) -> Choice | None:
+    """The fewest cores that are predicted to reach a speed, with some to spare."""
+    wanted = steps_per_second * (1 + objective.HEADROOM)
+    return fewest(of.fitted, of.bounds, servers_to_choose(history, of), wanted)
+
+
+def may_change(history: History, params: FittedPsParams, gain: float) -> bool:
     """Whether servers may change for a gain, as a share of the speed that there is."""
     since = seconds_with_servers(history)
     wait = params.server_interval_seconds - since
@@ -230,7 +262,7 @@ def _settled_for(history: History) -> float:
     return 0.0 if since is None else history.now_seconds - since
 
 
-def _for_plateau(history: History, of: _Situation, flat: Plateau) -> Plan | None:
+def _for_plateau(history: History, of: Situation, flat: Plateau) -> Plan | None:
     """The fewest cores that keep a speed which more did not raise; None where they are in force.
 
     A configuration that turned out too small is measured now, so the model knows it: the next one
@@ -242,7 +274,7 @@ def _for_plateau(history: History, of: _Situation, flat: Plateau) -> Plan | None
     wanted = flat.steps_per_second * (1 + params.plateau_headroom)
     below = now in flat.free
     gain = flat.steps_per_second / now.steps_per_second - 1 if below else 0.0
-    servers_may = of.changes < params.most_server_changes and _may_change(history, params, gain)
+    servers_may = of.changes < params.most_server_changes and may_change(history, params, gain)
     choice = least(flat.fitted, of.bounds, now.server_cores, wanted)
     if servers_may:
         other = least(flat.fitted, of.bounds, len(kept.server_cores), wanted)
@@ -273,9 +305,9 @@ def _tries(history: History) -> int:
     return next((count for count, other in enumerate(others) if other), len(history.plans))
 
 
-def _plateau_plan(history: History, of: _Situation, flat: Plateau, choice: Choice) -> Plan:
+def _plateau_plan(history: History, of: Situation, flat: Plateau, choice: Choice) -> Plan:
     same = choice.server_cores == tuple(of.now.server_cores)
-    made = _plan(history, of, choice, keep_servers=same)
+    made = made_plan(history, of, choice, keep_servers=same)
     level = flat.steps_per_second
     figures = {
         **made.evidence.figures,
@@ -322,7 +354,7 @@ def _drifted(history: History, params: FittedPsParams, least: int = 4) -> bool:
     return abs(last[len(last) // 2] / max(first[len(first) // 2], 1e-9) - 1) > params.drift
 
 
-def _servers(of: _Situation) -> Choice | None:
+def _servers(of: Situation) -> Choice | None:
     """The best choice with other servers: a number whose spread is known, or one worth a trial."""
     spec = of.job.role(Role.PS)
     allowed = {count: spec.clamp(count) == count for count in range(1, of.params.most_servers + 1)}
@@ -359,7 +391,7 @@ def _untried(fitted: Fit) -> list[int]:
     return [n for n in numbers if all(math.gcd(n, old) == 1 for old in fitted.work)][::2]
 
 
-def _plan(history: History, of: _Situation, choice: Choice, *, keep_servers: bool) -> Plan:
+def made_plan(history: History, of: Situation, choice: Choice, *, keep_servers: bool) -> Plan:
     now, limits, margin = of.now, of.limits, 1 + of.params.memory_margin
     roles = {
         Role.WORKER: RolePlan(
@@ -394,7 +426,7 @@ def _plan(history: History, of: _Situation, choice: Choice, *, keep_servers: boo
     )
 
 
-def _sized(history: History, of: _Situation, cores: Sequence[int]) -> RolePlan:
+def _sized(history: History, of: Situation, cores: Sequence[int]) -> RolePlan:
     """Servers of these cores: the most common size for the role, the others by rank."""
     common = max(sorted(set(cores)), key=list(cores).count)
     before = in_force(history).get(Role.PS, RolePlan()).ranks
@@ -414,7 +446,7 @@ def _sized(history: History, of: _Situation, cores: Sequence[int]) -> RolePlan:
     )
 
 
-def _evidence(of: _Situation) -> Evidence:
+def _evidence(of: Situation) -> Evidence:
     fitted, weight = of.fitted, of.fitted.weight
     figures = {
         "steps_per_second": of.now.steps_per_second,

@@ -30,6 +30,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
+from penstock.brain.model import objective
 from penstock.brain.model.robust_statistics import robust_sigma
 from penstock.brain.planning import (
     Algorithm,
@@ -52,6 +53,8 @@ class ScaleAllReduceParams(Params):
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """The least efficiency at which an added worker is kept."""
+    fastest_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The same where the objective is Fastest, or a deadline that cannot be kept."""
     growth: Annotated[float, Field(gt=1, le=4)] = 2.0
     """How many times the present workers are tried next, at most."""
     enough_steps: Annotated[int, Field(ge=1)] = 100
@@ -80,7 +83,7 @@ class ScaleAllReduceParams(Params):
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class Measured:
     """The speed at one count of workers, in global steps per second, and its standard error."""
 
     workers: int
@@ -95,27 +98,18 @@ def plan(
     history: History, job: JobDescription, limits: Limits, params: ScaleAllReduceParams
 ) -> Plan | None:
     """A plan with another number of workers; None while the present one is right or unknown."""
-    spec = job.role(Role.WORKER)
-    if spec.fixed is not None or not history.plans or not history.samples:
-        return None
-    present = history.samples[-1].world_size
-    target = next(
-        (
-            applied.roles[Role.WORKER].replicas
-            for applied in reversed(history.plans)
-            if Role.WORKER in applied.roles and applied.roles[Role.WORKER].replicas is not None
-        ),
-        None,
-    )
-    if target is not None and present != target:
-        return None  # the last plan is still being carried out
     measured = measure(history, params)
-    now = measured.get(present)
-    if now is None or not now.settled:
+    now = present(history, job, measured)
+    aim = objective.aim(history, job)
+    if now is None or aim.cheapest:
         return None
+    if aim.needed is not None and now.speed >= aim.needed:
+        return None  # `to_objective` sees whether fewer would do
+    if aim.fastest or aim.needed is not None:
+        params = params.model_copy(update={"threshold": params.fastest_threshold})
     stage = Stage.OPTIMIZE if history.plans[-1].stage is Stage.CREATE else Stage.ADJUST
     fewer = _fewer(now, measured, job)
-    counts = useful_counts(job, _most(history, job, limits))
+    counts = useful_counts(job, most_workers(history, job, limits))
     knee = _knee(now, measured, counts, history, params)
     if knee is not None:
         return _to_knee(stage, now, *knee)
@@ -125,9 +119,33 @@ def plan(
             return None  # too close to call: wait for more samples
         if value < params.threshold:
             return _give_back(stage, now, fewer, params)
-    if _gave_back(history, present, params):
+    if _gave_back(history, now.workers, params):
         return None
     return _grow(stage, now, measured, counts, fewer, history, params)
+
+
+def present(
+    history: History, job: JobDescription, measured: Mapping[int, Measured]
+) -> Measured | None:
+    """What the present workers make; None while that is unknown, or their number not the Brain's.
+
+    It is unknown, too, while the last plan is still being carried out.
+    """
+    if job.role(Role.WORKER).fixed is not None or not history.plans or not history.samples:
+        return None
+    count = history.samples[-1].world_size
+    target = next(
+        (
+            applied.roles[Role.WORKER].replicas
+            for applied in reversed(history.plans)
+            if Role.WORKER in applied.roles and applied.roles[Role.WORKER].replicas is not None
+        ),
+        None,
+    )
+    if target is not None and count != target:
+        return None
+    now = measured.get(count)
+    return now if now is not None and now.settled else None
 
 
 def useful_counts(job: JobDescription, most: int) -> tuple[int, ...]:
@@ -149,7 +167,7 @@ def useful_counts(job: JobDescription, most: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def measure(history: History, params: ScaleAllReduceParams) -> Mapping[int, _Measured]:
+def measure(history: History, params: ScaleAllReduceParams) -> Mapping[int, Measured]:
     """The speed at every count of workers seen lately, by count.
 
     The first sample after a change of the count mixes two counts with a restart: it is left out.
@@ -175,12 +193,12 @@ def measure(history: History, params: ScaleAllReduceParams) -> Mapping[int, _Mea
 
 def _speed(
     count: int, samples: Sequence[Sample], noise: float, params: ScaleAllReduceParams
-) -> _Measured:
+) -> Measured:
     speed = median([sample.steps_per_second for sample in samples])
     seconds = sum(sample.interval_seconds for sample in samples)
     steps = sum(sample.steps_per_second * sample.interval_seconds for sample in samples)
     enough = steps >= params.enough_steps or seconds >= params.enough_seconds
-    return _Measured(
+    return Measured(
         workers=count,
         speed=speed,
         # The standard error of a median is 1.25 times that of the mean.
@@ -191,7 +209,7 @@ def _speed(
     )
 
 
-def efficiency(fewer: _Measured, more: _Measured) -> tuple[float, float]:
+def efficiency(fewer: Measured, more: Measured) -> tuple[float, float]:
     """Share of an average worker's speed that each worker beyond `fewer` adds, and its error."""
     per_worker = fewer.speed / fewer.workers
     added = more.workers - fewer.workers
@@ -200,7 +218,7 @@ def efficiency(fewer: _Measured, more: _Measured) -> tuple[float, float]:
     return value, error
 
 
-def _most(history: History, job: JobDescription, limits: Limits) -> int:
+def most_workers(history: History, job: JobDescription, limits: Limits) -> int:
     """The most workers that bounds and quota allow."""
     spec = job.role(Role.WORKER)
     most = spec.maximum or job.slots_per_step or 64
@@ -210,9 +228,7 @@ def _most(history: History, job: JobDescription, limits: Limits) -> int:
     return max(most, 1)
 
 
-def _fewer(
-    now: _Measured, measured: Mapping[int, _Measured], job: JobDescription
-) -> _Measured | None:
+def _fewer(now: Measured, measured: Mapping[int, Measured], job: JobDescription) -> Measured | None:
     """The next smaller count whose speed is known and that the job allows."""
     least = max(1, job.role(Role.WORKER).minimum)
     known = [m for m in measured.values() if m.settled and least <= m.workers < now.workers]
@@ -220,12 +236,12 @@ def _fewer(
 
 
 def _knee(
-    now: _Measured,
-    measured: Mapping[int, _Measured],
+    now: Measured,
+    measured: Mapping[int, Measured],
     counts: Sequence[int],
     history: History,
     params: ScaleAllReduceParams,
-) -> tuple[int, _Measured] | None:
+) -> tuple[int, Measured] | None:
     """A count not tried yet that may make as much as a larger one did, and that one.
 
     Where the speed stops growing all at once, because something that workers cannot help has been
@@ -256,7 +272,7 @@ def _knee(
     return (between[0], level[0]) if between else None
 
 
-def _slower(one: _Measured, top: _Measured, params: ScaleAllReduceParams) -> bool:
+def _slower(one: Measured, top: Measured, params: ScaleAllReduceParams) -> bool:
     doubt = math.hypot(one.error, top.error)
     return one.speed + doubt < top.speed * (1 - params.headroom)
 
@@ -277,7 +293,7 @@ def _gave_back(history: History, present: int, params: ScaleAllReduceParams) -> 
     return abs(median(speeds[-part:]) / max(median(speeds[:part]), 1e-9) - 1) <= params.drift
 
 
-def _to_knee(stage: Stage, now: _Measured, count: int, level: _Measured) -> Plan:
+def _to_knee(stage: Stage, now: Measured, count: int, level: Measured) -> Plan:
     return _plan(
         stage=stage,
         workers=count,
@@ -295,9 +311,7 @@ def _to_knee(stage: Stage, now: _Measured, count: int, level: _Measured) -> Plan
     )
 
 
-def _give_back(
-    stage: Stage, now: _Measured, fewer: _Measured, params: ScaleAllReduceParams
-) -> Plan:
+def _give_back(stage: Stage, now: Measured, fewer: Measured, params: ScaleAllReduceParams) -> Plan:
     value, error = efficiency(fewer, now)
     return _plan(
         stage=stage,
@@ -319,10 +333,10 @@ def _give_back(
 
 def _grow(
     stage: Stage,
-    now: _Measured,
-    measured: Mapping[int, _Measured],
+    now: Measured,
+    measured: Mapping[int, Measured],
     counts: Sequence[int],
-    fewer: _Measured | None,
+    fewer: Measured | None,
     history: History,
     params: ScaleAllReduceParams,
 ) -> Plan | None:
@@ -355,9 +369,9 @@ def _grow(
 
 
 def _hopeless(
-    now: _Measured,
+    now: Measured,
     count: int,
-    measured: Mapping[int, _Measured],
+    measured: Mapping[int, Measured],
     recent: float,
     params: ScaleAllReduceParams,
 ) -> bool:
@@ -375,7 +389,7 @@ def _hopeless(
     return False
 
 
-def _expected(now: _Measured, count: int, fewer: _Measured | None) -> tuple[float, float]:
+def _expected(now: Measured, count: int, fewer: Measured | None) -> tuple[float, float]:
     """Speed at a count not tried yet: the last efficiency carried on, else between none and all.
 
     Nothing is known of a first step up: its prediction is the middle of what is possible and its
@@ -401,7 +415,7 @@ def _plan(
     workers: int,
     reason: PlanReason,
     message: str,
-    now: _Measured,
+    now: Measured,
     figures: Mapping[str, float],
     prediction: Prediction,
 ) -> Plan:

@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.floating[Any]]
 
 FULLEST: Final = 0.9
 """Share of its CPU that a server may need where as few cores as possible are looked for."""
+SPEEDS_TRIED: Final = 16
+"""Of which the cheapest per step is chosen."""
 _HALVINGS: Final = 9
 _CANDIDATES: Final = 16
 
@@ -118,6 +120,32 @@ def least(
                     found = choice
                 break
     return found
+
+
+def fewest(
+    fitted: Fit,
+    bounds: Bounds,
+    servers: Iterable[int | Sequence[float]],
+    steps_per_second: float,
+) -> Choice | None:
+    """`least` over several numbers of servers, or servers that stay."""
+    choices = [least(fitted, bounds, each, steps_per_second) for each in servers]
+    return min((one for one in choices if one is not None), key=_cores, default=None)
+
+
+def cheapest(
+    fitted: Fit, bounds: Bounds, servers: Iterable[int | Sequence[float]], top: float
+) -> Choice | None:
+    """The least core-seconds of a step among the fewest cores for speeds up to `top`."""
+    options = list(servers)
+    speeds = (top * part / SPEEDS_TRIED for part in range(1, SPEEDS_TRIED + 1))
+    choices = [fewest(fitted, bounds, options, speed) for speed in speeds]
+    found = [one for one in choices if one is not None and one.steps_per_second > 0]
+    return min(found, key=lambda one: one.cores / one.steps_per_second, default=None)
+
+
+def _cores(choice: Choice) -> int:
+    return choice.cores
 
 
 def _least_beside(

@@ -84,23 +84,26 @@ class BrainConnection:
         self._told = now
 
     async def register(self, describe: Callable[[], JobRegistration | None]) -> None:
-        """Keep the job registered: once, and again when the Brain has forgotten it.
+        """Keep the job registered: again when the Brain has forgotten it, or there is more to say.
 
         A job that cannot be described, or that the Brain refuses, is trained without the Brain.
         """
+        said: JobRegistration | None = None
         while True:
             pause = REGISTER_RETRY_SECONDS
-            if not self._registered.is_set():
-                try:
-                    if (description := describe()) is None:
-                        pause = UNKNOWN_JOB_SECONDS
-                    else:
-                        await self._client.register(self._uid, description)
-                        self._registered.set()
-                        self._failures.note_success("register")
+            try:
+                description = describe()
+                if description is None:
+                    pause = UNKNOWN_JOB_SECONDS
+                elif description != said or not self._registered.is_set():
+                    await self._send_description(description)
+                    if not self._registered.is_set():
                         logger.info("registered with the Brain")
-                except Exception as error:  # noqa: BLE001 - no job ends for want of a description
-                    self._failures.note_failure("register", error)
+                    said = description
+                    self._registered.set()
+                    self._failures.note_success("register")
+            except Exception as error:  # noqa: BLE001 - no job ends for want of a description
+                self._failures.note_failure("register", error)
             await asyncio.sleep(pause)
 
     async def follow_plans(self, apply: Callable[[Plan], Awaitable[bool]]) -> None:
@@ -194,6 +197,19 @@ class BrainConnection:
                 self._profile_due = now + OLD_BRAIN_SECONDS
         except BrainError as error:
             self._failures.note_failure("profile", error)
+
+    async def _send_description(self, description: JobRegistration) -> None:
+        """Register the job in words that the Brain knows. Raises BrainError as `_send_batch`."""
+        plain = description.for_release_before()
+        try:
+            await self._client.register(self._uid, description)
+        except BrainRefusedError as error:
+            if plain == description or error.problem.status not in UNREADABLE:
+                raise
+            await self._client.register(self._uid, plain)
+            logger.warning(
+                "the Brain is of an older release: it does not hear of objectives and deadlines"
+            )
 
     async def _send_batch(self, batch: SampleBatch) -> None:
         """Send samples in words that the Brain knows, which may be of the release before.

@@ -130,7 +130,10 @@ def facts_of(job: ElasticJob) -> JobFacts:
 
 
 def registration_of(
-    job: ElasticJob, slots_per_step: int | None, global_batch: int | None
+    job: ElasticJob,
+    slots_per_step: int | None,
+    global_batch: int | None,
+    total_steps: int | None = None,
 ) -> JobRegistration:
     """The job as the Brain is told about it."""
     spec = job.spec
@@ -145,6 +148,9 @@ def registration_of(
         roles={role: _role(each) for role, each in spec.replica_specs.by_role().items()},
         slots_per_step=slots_per_step,
         global_batch=global_batch,
+        total_steps=total_steps,
+        objective=spec.objective,
+        deadline_seconds=spec.deadline.timestamp() if spec.deadline else None,
     )
 
 
