@@ -85,6 +85,13 @@ def test_what_is_read_cold_is_known_where_it_was_measured() -> None:
     assert found.storage.hits == pytest.approx(0.75)
     assert found.storage.cold_seconds == pytest.approx(0.01)
     assert found.storage.total_bytes == pytest.approx(10e6)
+    assert found.storage.cold_cpu_seconds == 0.0
+
+
+def test_a_miss_costs_a_core_as_much_as_it_costs_of_a_file() -> None:
+    found = profile_of(replace(in_line(), reading=ColdReads(1e-6, 5e6, 60e-6, 20_000.0)))
+    assert found.storage is not None
+    assert found.storage.cold_cpu_seconds == pytest.approx(30e-6)
 
 
 def test_waiting_for_a_core_is_told_from_working_and_from_reading() -> None:

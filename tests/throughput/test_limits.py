@@ -138,6 +138,22 @@ def test_reading_blocks_by_what_is_not_in_memory() -> None:
     assert hits_with(STORAGE, replace(profile.resources, cache_bytes=5e9)) == 0.5
 
 
+def test_a_miss_takes_a_core_too() -> None:
+    storage = replace(STORAGE, cold_cpu_seconds=0.0004)
+    profile = a_profile(storage=storage)
+    plain = profile.stages[0].cpu_seconds
+
+    def cost(**changes: float) -> float:
+        return with_cache(profile, replace(profile.resources, **changes))[0].cpu_seconds
+
+    assert cost() == plain
+    assert cost(cache_bytes=10e9) == pytest.approx(plain - 0.0002)
+    assert cost(cache_bytes=0.0) == pytest.approx(plain + 0.0002)
+    dear = replace(profile, storage=replace(storage, cold_cpu_seconds=1.0))
+    stages = with_cache(dear, replace(profile.resources, cache_bytes=10e9))
+    assert stages[0].cpu_seconds == 0.0
+
+
 def test_storage_binds_where_it_is_slower_than_everything() -> None:
     profile = a_profile(storage=STORAGE)
     found = bounds(profile, replace(profile.resources, cache_bytes=0.0, workers=400, cores=100))

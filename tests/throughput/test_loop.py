@@ -162,3 +162,12 @@ def test_from_workers_to_none_and_back_a_prediction_is_wide() -> None:
         found = predict(profile, Resources(cores=8, workers=after))
         assert found.extrapolated
         assert found.low <= 0.86 * found.rate
+
+
+def test_other_programs_go_where_the_program_is_not() -> None:
+    hog = a_profile(others=1.0, resources=Resources(cores=2, workers=2))
+    assert loop_of(hog, Resources(cores=2, workers=2)).others == 1.0
+    assert loop_of(hog, Resources(cores=1, workers=1)).others == 0.0
+    assert loop_of(hog, Resources(cores=1.5, workers=1)).others == 0.5
+    one, two = (predict(hog, Resources(cores=cores, workers=2)).rate for cores in (1, 2))
+    assert one <= two

@@ -4,7 +4,8 @@ Files that the program has opened are dropped from the page cache (`posix_fadvis
 files and other programs do not notice, and read again: one reader first, then as many as the loader
 has workers. What the kernel did not give up (dirty pages, mapped ones) is found by ``mincore`` and
 left out. What comes of it is what this machine's storage gives such a program, caches of the device
-and of the host included.
+and of the host included. Each file of the one reader is read again at once, from memory: what that
+takes less of a core is what a miss costs it besides waiting.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from penstock.throughput.observations.analysis import ColdReads
@@ -36,11 +38,13 @@ def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
     half = max(LEAST_FILES, len(dropped) // 3)
     began = time.monotonic()
     alone, rest = dropped[:half], dropped[half:]
-    seconds, size = 0.0, 0
+    seconds, size, cpu = 0.0, 0, []
     for path in alone:
-        begun = time.monotonic()
+        begun, begun_cpu = time.monotonic(), time.thread_time()
         size += _read(path)
-        seconds += time.monotonic() - begun
+        seconds, cold_cpu = seconds + time.monotonic() - begun, time.thread_time()
+        _read(path)
+        cpu.append((cold_cpu - begun_cpu) - (time.thread_time() - cold_cpu))
         if time.monotonic() - began > MOST_SECONDS / 2:
             break
     if not size:
@@ -51,7 +55,7 @@ def read_cold(paths: Sequence[str], readers: int) -> ColdReads | None:
         together = sum(pool.map(lambda path: _read(path, deadline), rest))
     taken = time.monotonic() - begun
     rate = together / taken if together and taken > 0 else size / seconds
-    return ColdReads(seconds / size, rate)
+    return ColdReads(seconds / size, rate, max(0.0, median(cpu)), size / len(cpu))
 
 
 def _drop(path: str) -> bool:

@@ -19,20 +19,27 @@ def hits_with(storage: Storage, resources: Resources) -> float:
 
 
 def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
-    """The stages as they are with that cache and storage: reading blocks more, or less."""
+    """The stages as they are with that cache and storage.
+
+    Reading blocks more, or less; and what is not in memory costs a core something, too.
+    """
     storage = profile.storage
     if storage is None:
         return profile.stages
     misses = 1 - hits_with(storage, resources)
     extra = misses * _cold_seconds(storage, resources) - (1 - storage.hits) * storage.cold_seconds
+    dearer = (misses - (1 - storage.hits)) * storage.cold_cpu_seconds
     reading = next(
         (i for i, stage in enumerate(profile.stages) if stage.kind in ("fetch", "opaque")), None
     )
-    if not extra or reading is None:
+    if reading is None or not (extra or dearer):
         return profile.stages
     stages = list(profile.stages)
-    blocked = max(0.0, stages[reading].blocked_seconds + extra)
-    stages[reading] = replace(stages[reading], blocked_seconds=blocked)
+    stages[reading] = replace(
+        stages[reading],
+        cpu_seconds=max(0.0, stages[reading].cpu_seconds + dearer),
+        blocked_seconds=max(0.0, stages[reading].blocked_seconds + extra),
+    )
     return tuple(stages)
 
 

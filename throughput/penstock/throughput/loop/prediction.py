@@ -79,7 +79,7 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
         hand_over=profile.hand_over_seconds * _waking(profile, resources, placement),
         spread=profile.spread,
         contention=profile.contention,
-        others=profile.others,
+        others=_others_there(profile, resources),
         in_turn=profile.in_turn and not makers,
         makers=makers * each,
         away_cpu=away * size * each / (resources.data_worker_cores * resources.data_worker_speed),
@@ -129,6 +129,16 @@ def whole_batches(profile: Profile, resources: Resources, share: float) -> Place
     """So large a share of whole batches made elsewhere."""
     whole = Cut("whole batch", 0, len(profile.stages))
     return Placement(whole, share if resources.data_workers else 0.0)
+
+
+def _others_there(profile: Profile, resources: Resources) -> float:
+    """Threads of other programs that compete for these cores.
+
+    They are counted where the program has all cores of its machine. With fewer of these the others
+    have the rest to themselves, where they go first: schedulers move who waits to who is idle.
+    """
+    left = max(0.0, profile.resources.cores - resources.cores)
+    return max(0.0, profile.others - left)
 
 
 def _doubt(profile: Profile, binds: str) -> float:

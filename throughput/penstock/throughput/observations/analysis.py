@@ -96,10 +96,14 @@ class ColdReads:
     Attributes:
         seconds_per_byte: one reader after the other.
         bytes_per_second: with as many readers as the loader has workers.
+        cpu_seconds_of_file: of the reader's thread, beyond a read of the same file from memory.
+        bytes_of_file: on average.
     """
 
     seconds_per_byte: float
     bytes_per_second: float
+    cpu_seconds_of_file: float = 0.0
+    bytes_of_file: float = 0.0
 
 
 def profile_of(seen: Seen) -> Profile:
@@ -372,7 +376,15 @@ def _storage(seen: Seen, made: Sequence[Made]) -> Storage | None:
         hits=max(0.0, 1 - missed / each),
         cold_seconds=cold.seconds_per_byte * each if cold else 0.0,
         cold_bytes_per_second=cold.bytes_per_second if cold else 0.0,
+        cold_cpu_seconds=_cold_cpu(cold, each) if cold else 0.0,
     )
+
+
+def _cold_cpu(cold: ColdReads, size: float) -> float:
+    """Of a sample of so many bytes, be they several files or a part of one."""
+    if not cold.bytes_of_file:
+        return 0.0
+    return cold.cpu_seconds_of_file * size / cold.bytes_of_file
 
 
 def _causes(

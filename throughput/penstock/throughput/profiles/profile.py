@@ -28,6 +28,8 @@ class Storage:
         hits: share of the bytes that was in memory when the profile was taken.
         cold_seconds: blocked time of one sample whose bytes are not in memory.
         cold_bytes_per_second: of the storage, with as many readers as the loader has; 0: unknown.
+        cold_cpu_seconds: of one sample whose bytes are not in memory: what its read costs more than
+            one from memory (pages to find, a request, a switch to others and back); 0: unknown.
     """
 
     bytes_per_sample: float
@@ -35,10 +37,17 @@ class Storage:
     hits: float = 1.0
     cold_seconds: float = 0.0
     cold_bytes_per_second: float = 0.0
+    cold_cpu_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for name in ("bytes_per_sample", "total_bytes", "cold_seconds", "cold_bytes_per_second"):
+        for name in (
+            "bytes_per_sample",
+            "total_bytes",
+            "cold_seconds",
+            "cold_bytes_per_second",
+            "cold_cpu_seconds",
+        ):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ProfileError(f"storage.{name}: {getattr(self, name)} must be 0 or more")
         if not 0 <= self.hits <= 1:
