@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.scheduler.tuning import Limits, Measured, Predicted, Stage, begin, step
+from penstock.scheduler.tuning import (
+    WORTH_RATIO,
+    Limits,
+    Measured,
+    Predicted,
+    Stage,
+    Tuning,
+    begin,
+    step,
+)
 
 LIMITS = Limits(training_cores=4, data_worker_cores=4, data_workers=8)
 SIX = Predicted(data_workers=6, cores=1, throughput=4.0, why="cores bind")
@@ -166,3 +176,46 @@ def test_no_measurement_leads_beyond_the_limits(
         assert 0 <= tuning.data_worker_cores <= LIMITS.data_worker_cores
         assert 1 <= tuning.training_cores <= LIMITS.training_cores
         tuning = step(tuning, Measured(rate, rate, 100), LIMITS, predicted)
+
+
+def behind_a_link(own: float, each: float, link: float, wanted: float) -> Tuning:
+    """The end of a job whose own workers make some batches, and whose data workers share a link."""
+    limits = Limits(training_cores=1, data_worker_cores=1, data_workers=8)
+    number = math.ceil((wanted - own) / each)
+    model = Predicted(number, throughput=wanted / own, why="cores")
+    tuning = step(begin(limits), Measured(own, own, wanted), limits, model)
+    for _ in range(8):
+        made = own + link * (1 - math.exp(-tuning.data_workers * each / link))
+        rate = min(made, wanted)
+        tuning = step(tuning, Measured(rate, rate, wanted), limits)
+    return tuning
+
+
+def test_a_worker_behind_a_link_is_kept_for_what_it_brings_of_the_throughput() -> None:
+    tuning = behind_a_link(own=100, each=50, link=70, wanted=285)
+    assert tuning.stage is Stage.TUNED
+    assert tuning.data_workers == 3, "the third brings a quarter of what it should, and 6 % of all"
+
+
+def test_what_the_training_pod_makes_itself_is_no_data_workers_part() -> None:
+    limits = Limits(training_cores=1, data_worker_cores=1, data_workers=4)
+    model = Predicted(2, throughput=2.0, why="cores")
+    tuning = step(begin(limits), Measured(100, 100, 400), limits, model)
+    climbing = replace(tuning, stage=Stage.DATA_WORKERS, before=150.0)
+    then = step(climbing, Measured(200, 200, 400), limits)
+    assert then.data_workers == 3, "the second has brought all that was promised of it"
+
+
+@given(st.floats(1, 500), st.floats(1, 200), st.floats(1, 500), st.floats(1.2, 8))
+def test_what_is_given_back_had_brought_less_than_a_thirtieth(
+    own: float, each: float, link: float, times: float
+) -> None:
+    tuning = behind_a_link(own, each, link, own * times)
+    if tuning.stage is Stage.TUNED and tuning.why.endswith(f"keep {tuning.data_workers}"):
+        number = tuning.data_workers
+
+        def rate(count: int) -> float:
+            return min(own + link * (1 - math.exp(-count * each / link)), own * times)
+
+        if f"worker {number + 1} brought" in tuning.why:
+            assert rate(number + 1) < (1 + WORTH_RATIO) * rate(number) * (1 + 1e-9)

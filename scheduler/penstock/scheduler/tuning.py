@@ -20,7 +20,11 @@ Where a model of the job says how many data workers it needs (`Predicted`; FastF
 section 9, takes the number at once, too), they are asked for at once instead, PREDICTED, and one
 interval later the promise is checked: kept within a tenth, the tuning goes on with step 3; missed,
 with step 2. What missed its promise by more than half is given back, but for what the gain is
-worth. A job that waits for storage, or would gain too little, is left without data workers.
+worth. A further worker should then bring what the model promised of each, and not its part of all
+throughput, of which the training pod's own workers make some; and the last one is kept as well if
+it brings a thirtieth of the throughput, however little of the promise that is: behind a link that
+binds, nobody brings more. A job that waits for storage, or would gain too little, is left without
+data workers.
 
 A tuned job of which the model says for three intervals that fewer would do as well, as when its
 second epoch reads from memory, gives the others back, FEWER. One interval later its throughput must
@@ -66,6 +70,10 @@ FEWER_INTERVALS: Final = 3
 
 BUSY_RATIO: Final = 0.9
 """A training worker that uses this part of its cores is short of them."""
+
+WORTH_RATIO: Final = 0.03
+"""Of its throughput: for so much a job with a model keeps one data worker more. An accelerator
+costs more than thirty cores, and less is not told from an error of measurement."""
 
 LEAST_KEPT_GAIN: Final = 0.05
 """Of the baseline: where what was promised brings less, it is given back altogether."""
@@ -158,6 +166,8 @@ class Tuning:
     """Throughput before the last change."""
     promised: float = 0.0
     """Throughput that was promised for the data workers that it has; 0: nothing was."""
+    promised_each: float = 0.0
+    """Throughput that each data worker was promised to bring; 0: nothing was."""
     intervals: int = 0
     """Intervals with data workers."""
     behind_intervals: int = 0
@@ -309,6 +319,7 @@ def _as_predicted(
         baseline=measured.throughput,
         before=0.0,
         promised=measured.throughput * (1 + gain),
+        promised_each=measured.throughput * gain / number,
         data_workers=number,
         data_worker_cores=cores,
         max_data_worker_cores=cores,
@@ -402,18 +413,19 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     if measured.is_ideal:
         why = f"{workers} data workers fill the queue; try fewer training cores"
         return _cut_training_worker(replace(tuning, before=measured.throughput), why)
-    if workers > 1 and not _is_linear(tuning.before, measured.throughput, workers - 1, workers):
-        gained = _gain(tuning.before, measured.throughput, workers - 1, workers)
-        kept = workers if gained >= KEEPING_RATIO else workers - 1
-        tuned = replace(
-            tuning,
-            stage=Stage.TUNED,
-            data_workers=kept,
-            before=measured.throughput if kept == workers else tuning.before,
-            why=f"worker {workers} brought {gained:.2f} of linear, less than {LINEAR_RATIO}: "
-            f"keep {kept}",
-        )
-        return _more_training_cores(tuned, measured, limits)
+    if workers > 1 and tuning.before:
+        gained, what = _brought(tuning, measured)
+        if gained < LINEAR_RATIO:
+            kept = workers if gained >= KEEPING_RATIO or _worth(tuning, measured) else workers - 1
+            tuned = replace(
+                tuning,
+                stage=Stage.TUNED,
+                data_workers=kept,
+                before=measured.throughput if kept == workers else tuning.before,
+                why=f"worker {workers} brought {gained:.2f} of {what}, less than {LINEAR_RATIO}: "
+                f"keep {kept}",
+            )
+            return _more_training_cores(tuned, measured, limits)
     if workers >= limits.data_workers:
         return replace(
             tuning, stage=Stage.TUNED, why=f"all {workers} data workers allowed are used"
@@ -424,6 +436,21 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
         before=measured.throughput,
         why=f"{workers} of {tuning.data_worker_cores} cores do not fill the queue: one more",
     )
+
+
+def _brought(tuning: Tuning, measured: Measured) -> tuple[float, str]:
+    """What the last data worker brought, as a part of what it should bring, and of what that is."""
+    if tuning.promised_each > 0:
+        gained = measured.throughput - tuning.before
+        return gained / tuning.promised_each, f"the {tuning.promised_each:.3g} steps/s promised"
+    workers = tuning.data_workers
+    return _gain(tuning.before, measured.throughput, workers - 1, workers), "linear"
+
+
+def _worth(tuning: Tuning, measured: Measured) -> bool:
+    """Whether a job with a model keeps its last data worker for what it brought."""
+    least = (1 + WORTH_RATIO) * tuning.before
+    return tuning.promised_each > 0 and measured.throughput >= least
 
 
 def _cut_training_worker(tuning: Tuning, why: str) -> Tuning:
