@@ -33,8 +33,19 @@ def test_all_are_asked_for_at_once_and_a_promise_that_is_kept_ends_the_climb() -
     assert (there.stage, there.data_workers, there.data_worker_cores) == (Stage.PREDICTED, 6, 1)
     assert there.promised == 40
     assert step(there, Measured(10, 10, 50, granted=False), LIMITS).data_workers == 6
-    kept = step(there, Measured(38, 38, 50), LIMITS)
+    kept = step(there, Measured(39, 39, 50), LIMITS)
     assert (kept.stage, kept.data_workers) == (Stage.TUNED, 6)
+
+
+def test_what_is_missing_may_be_had_from_one_more_that_is_given_back_if_not() -> None:
+    more = step(asked(), Measured(38, 38, 39.5), LIMITS)
+    assert (more.stage, more.data_workers) == (Stage.DATA_WORKERS, 7)
+    worth = step(more, Measured(39.4, 39.4, 39.5), LIMITS)
+    assert (worth.stage, worth.data_workers) == (Stage.TRAINING_WORKER_SIZE, 7)
+    worthless = step(more, Measured(38.3, 38.3, 39.5), LIMITS)
+    assert (worthless.stage, worthless.data_workers) == (Stage.TRAINING_WORKER_SIZE, 6)
+    few = Limits(training_cores=4, data_worker_cores=4, data_workers=6)
+    assert step(asked(limits=few), Measured(38, 38, 50), few).data_workers == 6
 
 
 def test_a_queue_that_is_full_goes_on_with_the_training_worker() -> None:
@@ -85,7 +96,7 @@ def test_without_a_model_it_is_tried_as_before() -> None:
 
 
 def tuned():
-    return step(asked(), Measured(38, 38, 50), LIMITS)
+    return step(asked(), Measured(39, 39, 50), LIMITS)
 
 
 def after(tuning, number: int, intervals: int = 3, rate: float = 38):

@@ -19,12 +19,12 @@ A job is profiled without data workers first; that is its *baseline*. Then three
 Where a model of the job says how many data workers it needs (`Predicted`; FastFlow, PVLDB 16(5),
 section 9, takes the number at once, too), they are asked for at once instead, PREDICTED, and one
 interval later the promise is checked: kept within a tenth, the tuning goes on with step 3; missed,
-with step 2. What missed its promise by more than half is given back, but for what the gain is
-worth. A further worker should then bring what the model promised of each, and not its part of all
-throughput, of which the training pod's own workers make some; and the last one is kept as well if
-it brings a thirtieth of the throughput, however little of the promise that is: behind a link that
-binds, nobody brings more. A job that waits for storage, or would gain too little, is left without
-data workers.
+or short by a thirtieth of the throughput, with step 2. What missed its promise by more than half is
+given back, but for what the gain is worth. A further worker should then bring what the model
+promised of each, and not its part of all throughput, of which the training pod's own workers make
+some; and the last one is kept as well if it brings a thirtieth of the throughput, however little of
+the promise that is: behind a link that binds, nobody brings more. A job that waits for storage, or
+would gain too little, is left without data workers.
 
 A tuned job of which the model says for three intervals that fewer would do as well, as when its
 second epoch reads from memory, gives the others back, FEWER. One interval later its throughput must
@@ -336,6 +336,15 @@ def _verify(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
     gained = measured.throughput - tuning.baseline
     promised = max(tuning.promised - tuning.baseline, 1e-12)
     said = f"{number} data workers brought {gained / promised:.0%} of the promised gain"
+    missing = (1 + WORTH_RATIO) * measured.throughput <= tuning.promised
+    if missing and gained >= KEEPING_RATIO * promised and number < limits.data_workers:
+        return replace(
+            tuning,
+            stage=Stage.DATA_WORKERS,
+            data_workers=number + 1,
+            before=measured.throughput,
+            why=f"{said}: one more may bring {tuning.promised / measured.throughput - 1:.0%}",
+        )
     if measured.is_ideal:
         why = f"{said} and fill the queue; try fewer training cores"
         return _cut_training_worker(replace(tuning, before=measured.throughput), why)
@@ -412,6 +421,9 @@ def _tune_number(tuning: Tuning, measured: Measured, limits: Limits) -> Tuning:
         return replace(tuning, why="wait: the data worker that was asked for found no place")
     if measured.is_ideal:
         why = f"{workers} data workers fill the queue; try fewer training cores"
+        if tuning.promised_each > 0 and tuning.before and not _worth(tuning, measured):
+            why = f"worker {workers} brought next to nothing: keep {workers - 1}"
+            tuning = replace(tuning, data_workers=workers - 1)
         return _cut_training_worker(replace(tuning, before=measured.throughput), why)
     if workers > 1 and tuning.before:
         gained, what = _brought(tuning, measured)
