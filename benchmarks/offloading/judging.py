@@ -6,19 +6,24 @@ tuning, which looks whether the promise was kept. FastFlow's rule has the same f
 rate with everything elsewhere, which it measures and Penstock does not.
 
 The sweep's runs are short, and the best of eleven noisy figures is too good: so its two best shares
-run again, in mirrored turns with what Penstock and FastFlow chose, and are judged by these runs.
+run again, in mirrored turns with what Penstock and FastFlow chose, and are judged by these runs:
+two of each, and more until each is known to a hundredth (`SURE`), or `Times.rounds` are over. The
+best of the sweep is judged a second time beside itself (`AGAIN`): by how much the two differ is the
+yardstick's own noise, and a loss of as much says nothing of who lost it.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any, Final
 
 from benchmarks.offloading.cases import Environment, Workload
 from benchmarks.offloading.machine import JUDGED, Machine, Run
+from benchmarks.offloading.virtual import VirtualMachine
 from penstock.scheduler import tuning
 from penstock.throughput.decision import fastflow
 from penstock.throughput.decision.in_job import JobDecision, decide_in_job
@@ -34,11 +39,11 @@ SETTLED: Final = (tuning.Stage.TUNED, tuning.Stage.FALLEN_BACK, tuning.Stage.TRA
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the runs that are judged."""
+    """Seconds of the runs that are judged, and how many of each there are at most."""
 
     sweep: float = 1.1
     final: float = 1.8
-    rounds: int = 2
+    rounds: int = 6
 
 
 @dataclass
@@ -52,7 +57,7 @@ class Case:
         tuned: where the tuning is.
         looks: intervals that it took.
         swept: rate by share, of short runs.
-        finals: rates of the runs that are judged, by share; `OURS` is no share.
+        finals: rates of the runs that are judged, by share; `OURS` and `AGAIN` are no shares.
         made_remote: the share of ours that data workers made.
     """
 
@@ -82,9 +87,17 @@ class Case:
 
 
 OURS: Final = None
+AGAIN: Final = -1.0
+"""In the place of a share: the best of the sweep, as if it were another."""
+LEAST_ROUNDS: Final = 2
+SURE: Final = 0.01
+"""Standard error of a rate, as a share of it."""
 
 
-async def calibrate(machine: Machine, case: Case) -> None:
+AnyMachine = Machine | VirtualMachine
+
+
+async def calibrate(machine: AnyMachine, case: Case) -> None:
     """Measure, and decide."""
     name, most = case.workload.name, case.environment.remote
     case.profile, case.alone = await machine.profile(name, PROFILE_SECONDS)
@@ -115,7 +128,7 @@ def _measured(run: Run) -> tuning.Measured:
     return tuning.Measured(run.rate, run.rate, wanted)
 
 
-async def look(machine: Machine, case: Case) -> None:
+async def look(machine: AnyMachine, case: Case) -> None:
     """One interval of the tuning, with the data workers that it asked for."""
     assert case.tuned is not None, "there is something to look at"
     run = await machine.run(case.workload.name, None, LOOKED_SECONDS)
@@ -148,7 +161,7 @@ def metrics_of(case: Case) -> fastflow.Metrics:
     )
 
 
-async def sweep(machine: Machine, case: Case, times: Times, source: random.Random) -> None:
+async def sweep(machine: AnyMachine, case: Case, times: Times, source: random.Random) -> None:
     """All shares, in a shuffled turn."""
     for share in source.sample(SHARES, len(SHARES)):
         run = await machine.run(case.workload.name, share, times.sweep, half=JUDGED)
@@ -158,25 +171,50 @@ async def sweep(machine: Machine, case: Case, times: Times, source: random.Rando
 def finalists(case: Case) -> list[float | None]:
     """Shares that are judged: the two best of the sweep, or none without one; and FastFlow's."""
     best = sorted(case.swept, key=lambda share: -case.swept[share])[:2] or [0.0]
-    return list(dict.fromkeys([*best, fastflow_share(case)]))
+    again = [AGAIN] if case.swept else []
+    return list(dict.fromkeys([*best, fastflow_share(case), *again]))
 
 
-async def judge(machine: Machine, case: Case, shares: Sequence[float | None], times: Times) -> None:
-    """Run each for longer, in mirrored turns."""
+async def judge(
+    machine: AnyMachine, case: Case, shares: Sequence[float | None], times: Times
+) -> None:
+    """Run each for longer, in mirrored turns, until all are known well enough."""
     for turn in range(times.rounds):
+        if turn >= LEAST_ROUNDS and max(error_of(case.finals[one]) for one in shares) <= SURE:
+            return
         for share in shares if turn % 2 == 0 else reversed(shares):
             forced = 0.0 if share is OURS and not case.number else share
+            if share == AGAIN:
+                forced = best_of(case)
             run = await machine.run(case.workload.name, forced, times.final, half=JUDGED)
             case.finals.setdefault(share, []).append(run.rate)
             if share is OURS:
                 case.made_remote.append(run.remote)
 
 
+def best_of(case: Case) -> float:
+    """The best share of the sweep, by its short runs."""
+    return max(case.swept, key=lambda share: case.swept[share])
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one, other) / min(one, other) - 1
+
+
+def error_of(rates: Sequence[float]) -> float:
+    """Standard error of their mean, as a share of it; 0 of a single one."""
+    if len(rates) < 2:
+        return 0.0
+    return stdev(rates) / math.sqrt(len(rates)) / mean(rates)
+
+
 def row_of(case: Case) -> dict[str, Any]:
     """A case's figures."""
     rates = {share: mean(values) for share, values in case.finals.items()}
+    again = rates.pop(AGAIN, None)
     ours, theirs = rates[OURS], fastflow_share(case)
-    best_share = max((share for share in rates if share is not OURS), key=lambda one: rates[one])
+    shares = {share: rate for share, rate in rates.items() if share is not OURS}
+    best_share = max(shares, key=lambda one: shares[one])
     best = max(rates.values())
     decision, tuned = case.decision, case.tuned
     return {
@@ -195,6 +233,9 @@ def row_of(case: Case) -> dict[str, Any]:
         "rate": round(ours, 2),
         "loss": round(best / ours - 1, 4),
         "spread": round(max(max(each) / min(each) - 1 for each in case.finals.values()), 4),
+        "error": round(max(map(error_of, case.finals.values())), 4),
+        "rounds": max(map(len, case.finals.values())),
+        "noise": round(_apart(rates[best_of(case)], again), 4) if again else None,
         "fastflow_share": round(theirs, 3),
         "fastflow_rate": round(rates[theirs], 2),
         "fastflow_loss": round(best / rates[theirs] - 1, 4),

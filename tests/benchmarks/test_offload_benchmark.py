@@ -14,8 +14,9 @@ from benchmarks.offload import chosen_plan, goals_of, measure
 from benchmarks.offloading import figures
 from benchmarks.offloading.cases import ENVIRONMENTS, FASTFLOW, FIGURE_6, SWEPT
 from benchmarks.offloading.harmful import HARMFUL
-from benchmarks.offloading.judging import OURS, Case, Times, fastflow_share, row_of
+from benchmarks.offloading.judging import AGAIN, OURS, Case, Times, fastflow_share, judge, row_of
 from benchmarks.offloading.machine import Run
+from benchmarks.offloading.virtual import Clock, Permits, Process, Training, VirtualMachine
 
 
 def test_a_third_of_the_cases_are_real() -> None:
@@ -75,6 +76,75 @@ def test_a_cut_is_never_worse_than_the_thin_link_makes_the_whole_batch() -> None
     assert times["nothing"] == 1.0
     assert len(times) >= 4
     assert all(0 < one <= 1.0 + 1e-9 for one in times.values())
+
+
+def test_by_what_the_best_differs_from_itself_is_the_yardsticks_noise() -> None:
+    case = a_case(198.0, 180.0, 200.0)
+    case.swept[0.5], case.finals[AGAIN] = 300.0, [190.0]
+    row = row_of(case)
+    assert row["noise"] == pytest.approx(200 / 190 - 1, abs=1e-4)
+    assert row["loss"] == pytest.approx(200 / 198 - 1, abs=1e-4)
+    goals = judged(row)
+    assert goals["all: within 3 % of the best"].ok
+    assert not goals["all: the best share beside itself, within 3 %"].ok
+
+
+class Noisy(VirtualMachine):
+    """Rates that differ."""
+
+    def __init__(self, rates: list[float]) -> None:
+        super().__init__(ENVIRONMENTS["7:7"], [], 0)
+        self._rates = rates
+        self.runs = 0
+
+    async def run(self, name: str, share: float | None, seconds: float, *, half: int = 0) -> Run:
+        self.runs += 1
+        return Run(self._rates[self.runs % len(self._rates)], 0.5, 0.5, 0.0, 0.01, 2)
+
+
+@pytest.mark.parametrize(("rates", "rounds"), [([100.0, 100.2], 2), ([80.0, 100.0, 120.0], 6)])
+def test_what_differs_is_run_again(rates: list[float], rounds: int) -> None:
+    case, machine = a_case(198.0, 180.0, 200.0), Noisy(rates)
+    case.finals = {}
+    asyncio.run(judge(machine, case, [0.5, AGAIN], Times()))
+    assert [len(one) for one in case.finals.values()] == [rounds, rounds]
+    assert machine.runs == 2 * rounds
+
+
+def test_simulated_permits_are_given_out_in_turn() -> None:
+    clock, permits, ends = Clock(), Permits(2), []
+
+    def holds(seconds: float) -> Process:
+        yield permits
+        yield seconds
+        clock.release(permits)
+        ends.append(clock.now)
+
+    for seconds in (3.0, 1.0, 1.0, 1.0):
+        clock.start(holds(seconds))
+    clock.run(10.0)
+    assert ends == [1.0, 2.0, 3.0, 3.0]
+
+
+@pytest.mark.parametrize(("workers", "share", "rate"), [(0, 0.0, 100.0), (2, 1.0, 100.0)])
+def test_simulated_makers_are_as_fast_as_their_permits(
+    workers: int, share: float, rate: float
+) -> None:
+    training = Training(ENVIRONMENTS["7:7"], FASTFLOW["S"], workers, share, seed=1)
+    training.clock.run(10.0)
+    assert training.taken / 10 == pytest.approx(rate, rel=0.03)
+    assert training.remote in (0, training.taken)
+
+
+@pytest.mark.parametrize("name", ["7:7", "7:PRD"])
+def test_in_simulated_time_nothing_is_lost_that_can_be_had(name: str) -> None:
+    times = Times(4.0, 4.0, 1)
+    rows = asyncio.run(
+        measure(ENVIRONMENTS[name], list(FASTFLOW.values())[:5], times, 1, swept=True, virtual=True)
+    )
+    assert len(rows) == 5
+    assert max(row["loss"] for row in rows) <= 0.03
+    assert max(row["noise"] for row in rows) <= 0.02
 
 
 @pytest.mark.slow
