@@ -9,6 +9,7 @@ import time
 from typing import Final
 
 _CHUNK: Final = 1 << 17
+_END_SECONDS: Final = 2.0
 _SHORTEST_SLEEP: Final = 0.002
 """Each takes a little longer than was asked for."""
 
@@ -21,6 +22,7 @@ class Link:
         self.passed = 0
         self._to = ("", 0)
         self._server: asyncio.Server | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> None:
         """At `address` from then on."""
@@ -31,9 +33,10 @@ class Link:
         self._server = await asyncio.start_server(self._connected, sock=sock, limit=_CHUNK)
 
     async def aclose(self) -> None:
-        """Listen no more."""
+        """Listen no more, and end what is connected."""
         if self._server is not None:
             self._server.close()
+        await asyncio.gather(*map(self._end, tuple(self._ends)))
 
     def address(self, to: str) -> str:
         """Where this proxy is, for who wants to reach ``to``."""
@@ -43,9 +46,27 @@ class Link:
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection(*self._to, limit=_CHUNK)
-        with contextlib.suppress(OSError):
-            await asyncio.gather(self._pump(reader, there_writer), self._pump(there_reader, writer))
+        self._ends.add(writer)
+        try:
+            there_reader, there = await asyncio.open_connection(*self._to, limit=_CHUNK)
+            self._ends.add(there)
+        except OSError:
+            await self._end(writer)
+            return
+        try:
+            await asyncio.gather(self._pump(reader, there), self._pump(there_reader, writer))
+        except OSError:
+            pass
+        finally:
+            await self._end(writer)
+            await self._end(there)
+
+    async def _end(self, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await writer.wait_closed()
+        self._ends.discard(writer)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         free = time.monotonic()

@@ -122,8 +122,8 @@ async def running(compute: float, read: float, folder: Path) -> AsyncIterator[Ru
     dispatcher = run.plane.dispatcher
     plain, proxied = dispatcher.worker, list[str]()
 
-    def worker(told: WorkerReport, now: float) -> WorkerReply:
-        reply = plain(told, now)
+    def worker(told: WorkerReport, now: float, *, guest: bool = False) -> WorkerReply:
+        reply = plain(told, now, guest=guest)
         if not proxied:
             proxied.append(told.name)
         if told.name != proxied[0]:

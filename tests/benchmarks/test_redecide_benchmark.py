@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import redecide
+from benchmarks.links import Link
 from penstock.data.standalone import LocalDataPlane
 
 
@@ -18,7 +20,7 @@ def a_run(*rates: tuple[float, float]) -> redecide.Run:
     for rate, seconds in rates:
         taken += [now + number / rate for number in range(round(rate * seconds))]
         now += seconds
-    return redecide.Run(LocalDataPlane(0), redecide.Link(), Path("warm"), taken)
+    return redecide.Run(LocalDataPlane(0), Link(), Path("warm"), taken)
 
 
 def test_it_is_steady_when_two_windows_have_the_rate_of_the_end() -> None:
@@ -39,3 +41,15 @@ def test_many_changes_of_the_decision_are_a_missed_goal(
     assert redecide.main() == 1
     told = json.loads(capsys.readouterr().out)
     assert [goal["ok"] for goal in told["goals"]] == [True, False]
+
+
+@pytest.mark.slow
+def test_one_data_worker_of_the_program_is_behind_the_link(tmp_path: Path) -> None:
+    async def passed() -> int:
+        async with redecide.running(1.0, 0.0, tmp_path) as run, asyncio.timeout(50):
+            await redecide._until_at_work(run)
+            while not run.link.passed:  # noqa: ASYNC110  a proxy says nothing
+                await asyncio.sleep(0.1)
+            return run.link.passed
+
+    assert asyncio.run(passed()) > 0
