@@ -9,6 +9,7 @@ import json
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -152,10 +153,16 @@ def table5(
             from penstock.sim.report.plot import draw
 
             draw(table5_panels(rows), plot)
-        if as_json:
-            _print_json({"results": [row.as_json() for row in rows]})
-        else:
-            show_table5(rows)
+    goals = experiment.predicted_goals(rows)
+    if as_json:
+        result: dict[str, object] = {"results": [row.as_json() for row in rows]}
+        _print_json({**result, "goals": [asdict(one) for one in goals]} if predicted else result)
+    else:
+        show_table5(rows)
+        for goal in goals:
+            typer.echo(f"{goal.name}: {goal.got:g}, goal {goal.goal}")
+    if not all(goal.ok for goal in goals):
+        raise typer.Exit(1)
 
 
 def tuning(as_json: JsonOption = False) -> None:

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from penstock.scheduler.policies.registry import ALLOCATION_POLICY_NAMES, make_allocation_policy
-from penstock.sim.cluster.experiments.table5 import BASELINE, approaches, load_trace, simulate
+from penstock.sim.cluster.experiments.table5 import (
+    BASELINE,
+    Table5Row,
+    approaches,
+    load_trace,
+    predicted_goals,
+    simulate,
+)
 from penstock.sim.cluster.experiments.training import Approach, Cluster
 from penstock.sim.cluster.job_mix import Model, TrainingJob, draw_jobs
 from penstock.sim.errors import SimulationError
@@ -86,3 +93,17 @@ def test_elastic_data_workers_beat_the_tuned_baseline_where_it_queues() -> None:
         assert rows[name].gain > 1.3
         assert rows[name].queue_minutes < rows[BASELINE].queue_minutes
     assert rows["LeastWork"].jct_minutes < rows["ShortestRemaining"].jct_minutes
+
+
+@pytest.mark.parametrize(("gain", "growths", "ok"), [(2.2, 2, True), (2.05, 3, False)])
+def test_a_model_is_held_to_what_it_brings_the_same_policy(
+    gain: float, growths: float, ok: bool
+) -> None:
+    rows = [
+        Table5Row(0.5, "Fair", 100.0, 2.0, 0.1, 1.0, 50.0, 2, 6.0),
+        Table5Row(0.5, "Fair, predicted", 95.0, gain, 0.1, 1.0, 50.0, 2, growths),
+        Table5Row(1.0, "Fair", 100.0, 2.0, 0.1, 1.0, 50.0, 2, 6.0),
+    ]
+    goals = predicted_goals(rows)
+    assert [one.ok for one in goals] == [ok, ok]
+    assert "growing takes 3.0% of a JCT" in goals[1].name

@@ -18,6 +18,7 @@ import numpy as np
 from penstock.scheduler.policies.registry import make_allocation_policy
 from penstock.sim.cluster.experiments.training import (
     DATA_WORKER_MILLI_CPU,
+    INTERVAL_SECONDS,
     LEAST_TRAINING_WORKER_MILLI_CPU,
     TRAINING_WORKER_MILLI_CPU,
     Approach,
@@ -25,6 +26,7 @@ from penstock.sim.cluster.experiments.training import (
     TrainingOutcome,
 )
 from penstock.sim.cluster.job_mix import draw_jobs
+from penstock.sim.report.goals import Goal, at_least, at_most
 from penstock.sim.traces import generator, philly
 from penstock.sim.traces.shapes import JobShape
 
@@ -33,6 +35,8 @@ GPUS_PER_NODE: Final = 8
 MILLI_CPU_PER_NODE: Final = 64_000
 
 PREDICTED: Final = ", predicted"
+TUNED_GOAL: Final = 2
+GAIN_GOAL: Final = 1.05
 BASELINE: Final = "no-data-workers-tuned"
 
 _GENERATED_JOBS: Final = 20_000
@@ -143,6 +147,25 @@ def simulate(
         baseline = outcomes[BASELINE]
         for name, runs in outcomes.items():
             yield _row(load, name, runs, baseline)
+
+
+def predicted_goals(rows: Sequence[Table5Row]) -> list[Goal]:
+    """What a model of every job should bring a policy, of each policy at each load.
+
+    Beside it what it can bring: with everything at its first moment a job ends earlier by the
+    intervals in which it grew, and by no more, unless others end earlier before it in the queue.
+    """
+    found = {(row.load, row.policy): row for row in rows}
+    goals = []
+    for (load, name), plain in found.items():
+        if (model := found.get((load, name + PREDICTED))) is None:
+            continue
+        where = f"{name} at {load:g}"
+        most = plain.growths * INTERVAL_SECONDS / (60 * plain.jct_minutes)
+        goals.append(at_most(f"{where}: intervals until tuned", TUNED_GOAL, model.growths))
+        label = f"{where}: gain with a model, by that without (growing takes {most:.1%} of a JCT)"
+        goals.append(at_least(label, GAIN_GOAL, model.gain / plain.gain))
+    return goals
 
 
 def _row(
