@@ -60,7 +60,7 @@ NEAR: Final = 0.03
 NEAR_GOAL: Final = 0.9
 WORST_GOAL: Final = 0.08
 HARMFUL_ROUNDS: Final = 2
-VIRTUAL_SECONDS: Final = 20.0
+VIRTUAL_SECONDS: Final = 8.0
 """Of a simulated run: as long as no rate depends on where it ends."""
 
 
