@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from benchmarks.goals import Goal, at_least, at_most, report
 from benchmarks.sharing_jobs import peer, scenarios
-from benchmarks.sharing_jobs.programs import Program
+from benchmarks.sharing_jobs.programs import PROGRAM_BYTES, Program, most_programs
 
 EPOCHS: Final = 2
 MANY: Final = 64
@@ -170,6 +170,12 @@ def main() -> int:
         others = options.speeds or options.joins or options.kill or options.chaos
         alone = options.mode == "sleep" and options.peers == "none" and not others
         options.jobs = [1, 2, 4, 8] if alone else [8]
+    wanted = len(options.batch_sizes) if options.batch_sizes else max(options.jobs)
+    if (most := most_programs()) < wanted:
+        parser.error(
+            f"--jobs: {wanted} programs take {wanted * PROGRAM_BYTES / 1e9:.1f} GB together; there "
+            f"is memory for {most} now: say fewer, or end what else runs"
+        )
     load, begun = [os.getloadavg()[0]], time.monotonic()
     rows, goals = measured(options)
     load.append(os.getloadavg()[0])

@@ -26,6 +26,10 @@ ROOT: Final = Path(__file__).parents[2]
 GROUP: Final = "benchmark"
 START_SECONDS: Final = 240.0
 END_SECONDS: Final = 30.0
+END_SECONDS_EACH: Final = 1.0
+"""More for each program: they all end at one moment, and three processes of each with them."""
+PROGRAM_BYTES: Final = 270 << 20
+"""Of a program and of what started it, PyTorch included, that no other has too (measured: 263)."""
 POLL_SECONDS: Final = 0.05
 COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": ""}
 """What is installed is compiled once, and not in each process."""
@@ -135,6 +139,11 @@ class Found:
         return {number for job in self.ended for number in job["made"]}
 
 
+def most_programs() -> int:
+    """How many there is memory for now."""
+    return int(psutil.virtual_memory().available // PROGRAM_BYTES)
+
+
 def batches_in(folder: Path, number: int) -> int:
     """How many batches a program has got, as it writes it into its group's folder."""
     with suppress(OSError, ValueError):
@@ -179,7 +188,7 @@ class Jobs:
             **ALLOCATOR,
             **COMPILED,
             "XDG_RUNTIME_DIR": str(folder),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": "1",
             MARK: str(folder),
         }
@@ -337,7 +346,7 @@ def run(
             lambda: all(jobs.out(number).exists() for number in alive), limit_seconds, "done"
         )
         for number in alive:
-            jobs.running[number].wait(END_SECONDS)
+            jobs.running[number].wait(END_SECONDS + END_SECONDS_EACH * len(programs))
         summary, mark = jobs.end_group(), str(jobs.folder)
         log = (jobs.folder / "log.txt").read_text()
         costs = costs_of(jobs.folder / "costs.txt")

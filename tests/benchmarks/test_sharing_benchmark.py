@@ -121,3 +121,13 @@ def test_what_it_does_not_know_is_refused(
     monkeypatch.setattr("sys.argv", ["sharing", *arguments])
     with pytest.raises(SystemExit, match="2"):
         sharing.main()
+
+
+def test_more_programs_than_there_is_memory_for_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sharing, "most_programs", lambda: 20)
+    monkeypatch.setattr("sys.argv", ["sharing", "--jobs", "1,64"])
+    with pytest.raises(SystemExit, match="2"):
+        sharing.main()
+    assert "there is memory for 20 now" in capsys.readouterr().err
