@@ -7,16 +7,20 @@ import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from penstock.base.enums import Guarantee
+from penstock.data import dispatcher as dispatching
 from penstock.data import protocol, reporting
+from penstock.data.call_guard import guard_calls
 from penstock.data.call_proof import REPLY_HEADER, CallChecker, CallSigner
-from penstock.data.dispatcher import Dispatcher
+from penstock.data.dispatcher import Dispatcher, routes
 from penstock.data.protocol import (
     CONSUMER_PATH,
     MAX_BYTES,
@@ -26,6 +30,7 @@ from penstock.data.protocol import (
     InputOptions,
     WorkerReply,
     WorkerReport,
+    consumers_digest,
     decode,
     encode,
 )
@@ -240,3 +245,63 @@ def test_an_answer_of_another_protocol_is_an_error_that_says_so(
             caller.report(CONSUMER_PATH, CONSUMER, ConsumerReply)
     finally:
         caller.close()
+
+
+class Telling(Dispatcher):
+    """One that says when a data worker has called."""
+
+    def __init__(self) -> None:
+        super().__init__("me")
+        self.called = asyncio.Event()
+
+    def worker(self, report: WorkerReport, now: float, *, guest: bool = False) -> WorkerReply:
+        self.called.set()
+        return super().worker(report, now, guest=guest)
+
+
+def test_a_data_worker_that_knows_all_is_answered_when_another_is_to_be_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatching, "REPORT_SECONDS", 3600.0)
+    books = Telling()
+    app = Starlette(routes=routes(books, guard_calls("secret", MAX_BYTES)))
+    auth = CallAuth("secret")
+
+    async def told() -> list[list[str]]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+
+            async def serves(known: str) -> WorkerReply:
+                path, body = f"{WORKER_PATH}{known}", encode(WorkerReport(name="w"))
+                return decode(
+                    WorkerReply, (await client.post(path, content=body, auth=auth)).content
+                )
+
+            replies = [await serves(""), await serves("?known=something-else")]
+            for closed in (False, True):
+                known = f"?known={consumers_digest(replies[-1].consumers)}"
+                books.called.clear()
+                held = asyncio.create_task(serves(known))
+                await books.called.wait()
+                body = encode(CONSUMER.model_copy(update={"closed": closed}))
+                await client.post(CONSUMER_PATH, content=body, auth=auth)
+                replies.append(await held)
+            return [[one.name for one in reply.consumers] for reply in replies]
+
+    assert asyncio.run(told()) == [[], [], ["c"], []]
+
+
+def test_nobody_is_held_for_longer_than_until_the_next_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatching, "REPORT_SECONDS", 0.05)
+    body = encode(WorkerReport(name="w"))
+    reply = call(Dispatcher("me"), f"{WORKER_PATH}?known={consumers_digest(())}", body)
+    assert decode(WorkerReply, reply.content).consumers == ()
+
+
+def test_who_leaves_is_not_held_and_is_not_there_afterwards() -> None:
+    books, known = Dispatcher("me"), consumers_digest(())
+    body = encode(WorkerReport(name="w", leaving=True))
+    call(books, f"{WORKER_PATH}?known={known}", body)
+    assert books.workers(time.monotonic()) == []

@@ -9,11 +9,14 @@ workers, and has nothing to recover: everybody reports again.
 Data workers of other jobs of the same share group are *guests*: they are told whom to serve as
 well, and are counted in what the group does (`Dispatcher.group`), but they are none of the job's.
 
-`Dispatcher` is pure; `routes` serves it over HTTP in the trainer, or under ``penstock run``.
+`Dispatcher` is pure; `routes` serves it over HTTP in the trainer, or under ``penstock run``. There
+a data worker that says whom it knows already is answered when others are to be served, or after
+`REPORT_SECONDS`, so that a training process that comes does not wait for the next report.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -24,6 +27,7 @@ from penstock.data.call_guard import by_group, read_body
 from penstock.data.protocol import (
     CONSUMER_PATH,
     MAX_BYTES,
+    REPORT_SECONDS,
     WORKER_PATH,
     ConsumerEntry,
     ConsumerReply,
@@ -35,6 +39,7 @@ from penstock.data.protocol import (
     SharedTotals,
     WorkerReply,
     WorkerReport,
+    consumers_digest,
     decode,
     encode,
 )
@@ -167,6 +172,10 @@ class Dispatcher:
         else:
             what = "data workers of other jobs" if guest else "data workers"
             self._note(table, MAX_WORKERS, what, report, now)
+        return self.worker_reply(report, now, guest=guest)
+
+    def worker_reply(self, report: WorkerReport, now: float, *, guest: bool = False) -> WorkerReply:
+        """Whom a data worker is to serve now."""
         consumers = [
             ConsumerEntry(name=one.name, address=one.address, local=one.local)
             for one in self.consumers(now)
@@ -178,6 +187,10 @@ class Dispatcher:
             consumers=tuple(consumers),
             cache=self._options().cache,
         )
+
+    def takes_part(self, name: str) -> bool:
+        """Whether a training process of this name has reported, and not said goodbye."""
+        return name in self._consumers
 
     def expire(self, now: float) -> None:
         """Forget whoever has been silent for too long; every report does, so that its sender fits.
@@ -335,10 +348,19 @@ def routes(
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
+    news = asyncio.Event()  # somebody else is to be served
+
+    def wake() -> None:
+        news.set()
+        news.clear()
+
     async def consumer(request: Request) -> Response:
         try:
             report = decode(ConsumerReport, await read_body(request, MAX_BYTES))
+            known = dispatcher.takes_part(report.name)
             reply = dispatcher.consumer(report, time.monotonic())
+            if known != dispatcher.takes_part(report.name):
+                wake()
         except ProtocolError as error:
             return PlainTextResponse(str(error), 400)
         except DispatcherFullError as error:
@@ -348,7 +370,18 @@ def routes(
     async def worker(request: Request) -> Response:
         try:
             report = decode(WorkerReport, await read_body(request, MAX_BYTES))
-            reply = dispatcher.worker(report, time.monotonic(), guest=by_group(request))
+            guest = by_group(request)
+            reply = dispatcher.worker(report, time.monotonic(), guest=guest)
+            if report.relay is not None and (report.leaving or "known" not in request.query_params):
+                wake()
+            known, until = request.query_params.get("known"), time.monotonic() + REPORT_SECONDS
+            while known == consumers_digest(reply.consumers) and not report.leaving:
+                try:
+                    async with asyncio.timeout(until - time.monotonic()):
+                        await news.wait()
+                except TimeoutError:
+                    break
+                reply = dispatcher.worker_reply(report, time.monotonic(), guest=guest)
         except ProtocolError as error:
             return PlainTextResponse(str(error), 400)
         except DispatcherFullError as error:

@@ -7,6 +7,8 @@ it is back.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Final, TypeVar
 
 import msgpack
@@ -304,6 +306,15 @@ class WorkerReply(Message):
     dispatcher: Name
     consumers: tuple[ConsumerEntry, ...] = ()
     cache: Annotated[CacheOptions | None, Field(exclude_if=_absent)] = None
+
+
+def consumers_digest(consumers: Iterable[ConsumerEntry]) -> str:
+    """What names a set of consumers, in a data worker's call: what it has been told last.
+
+    A dispatcher that has nothing else to say holds the call for up to `REPORT_SECONDS`.
+    """
+    names = sorted(f"{one.name} {one.address} {one.local}" for one in consumers)
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
 
 AnyMessage = TypeVar("AnyMessage", bound=BaseModel)

@@ -1,9 +1,11 @@
 """Finds the training processes that a data worker is to serve, and connects to them.
 
 Its thread reports to the job's dispatcher, and to those of the share group, which answer whom they
-want to be served. Each connection is made in a thread of its own, so that a training process that
-does not answer holds up no others; one that failed is tried again after a pause. What is connected
-is the data worker's from then on, but for a sign of life where it has been silent for long.
+want to be served. The job's own answers when that changes, or after a second: a training process
+that comes is served at once. Each connection is made in a thread of its own, so that a training
+process that does not answer holds up no others; one that failed is tried again after a pause. What
+is connected is the data worker's from then on, but for a sign of life where it has been silent for
+long.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from penstock.data.protocol import (
     ProtocolError,
     WorkerReply,
     WorkerReport,
+    consumers_digest,
 )
 from penstock.data.reporting import Reporter
 from penstock.data.serving.consumer_connection import ConsumerConnection
@@ -40,6 +43,8 @@ from penstock.data.transport.messages import ALIVE_SECONDS, SILENCE_SECONDS
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 5.0
+NEWS_SECONDS: Final = 0.1
+"""Between reports where others are to be served than the last time."""
 RETRY_SECONDS: Final = 1.0
 REFUSED_RETRY_SECONDS: Final = 30.0
 
@@ -77,7 +82,9 @@ class Connector:
         self._server = server
         self._figures = figures
         self._token = token
+        self._dispatcher = dispatcher
         self._reporter = Reporter(dispatcher, token) if dispatcher else None
+        self._known = ""  # whom the job's dispatcher wants to be served, as a digest
         self._consumers = consumers
         self._group = group
         self._share_memory = share_memory
@@ -91,6 +98,7 @@ class Connector:
     def run(self) -> None:
         """Report, connect to whom there is to serve, and show that this process is alive."""
         while not self._server.leaving:
+            began, known = time.monotonic(), self._known
             entries = self._consumers if self._reporter is None else self._report(leaving=False)
             self._connect_to(entries)
             for name in self._not_before.keys() - {entry.name for entry in entries}:
@@ -98,7 +106,8 @@ class Connector:
             for line in self._server.serving().values():
                 if line.outbox.silent_seconds > ALIVE_SECONDS:
                     self._server.reply(line, messages.ALIVE, [])
-            time.sleep(REPORT_SECONDS)
+            pause = began + REPORT_SECONDS - time.monotonic()
+            time.sleep(max(0.0, pause if self._known == known else min(pause, NEWS_SECONDS)))
 
     def pause(self, name: str) -> None:
         """Somebody's connection has ended: it is tried again, but not at once."""
@@ -107,7 +116,7 @@ class Connector:
     def say_goodbye(self) -> None:
         """Report that the data worker leaves, if there is anybody who wants to know."""
         if self._reporter is not None:
-            self._report(leaving=True)
+            self._report(leaving=True)  # by a connection of its own: the other's call may be held
 
     def _connect_to(self, entries: Iterable[ConsumerEntry]) -> None:
         # In this order: who is no more being connected to is served by then, or has failed.
@@ -142,13 +151,23 @@ class Connector:
 
     def _tell(self, report: WorkerReport) -> tuple[ConsumerEntry, ...]:
         assert self._reporter is not None
+        assert self._dispatcher is not None
+        reporter, path = self._reporter, WORKER_PATH
+        if report.leaving:
+            reporter = Reporter(self._dispatcher, self._token)
+        elif self._known and self._group is None:  # members of a group are not to wait for its news
+            path = f"{WORKER_PATH}?known={self._known}"
         try:
-            reply = self._reporter.report(WORKER_PATH, report, WorkerReply)
+            reply = reporter.report(path, report, WorkerReply)
         except ProtocolError as error:
-            logger.warning("the dispatcher at %s: %s", self._reporter.address, error)
+            logger.warning("the dispatcher at %s: %s", reporter.address, error)
             return ()
+        finally:
+            if report.leaving:
+                reporter.close()
         if reply is None:
             return ()
+        self._known = consumers_digest(reply.consumers)
         self.answered_at = time.monotonic()
         job_cache.use(reply.cache)
         return reply.consumers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from penstock.data.protocol import REPORT_SECONDS, ConsumerEntry, SharedTotals, WorkerReport
+from penstock.data.protocol import ConsumerEntry, SharedTotals, WorkerReport
 from penstock.data.serving.usage import cpu_seconds, memory_bytes
 
 
@@ -37,14 +37,15 @@ class Figures:
         busy, self.busy_seconds = self.busy_seconds, 0.0
         before, after = self._measured, (time.monotonic(), cpu_seconds())
         self._measured = after
+        seconds = max(after[0] - before[0], 1e-3)
         return WorkerReport(
             name=self.name,
             node=self._node,
             batches=self.batches,
-            busy_share=min(1.0, busy / REPORT_SECONDS),
+            busy_share=min(1.0, busy / seconds),
             rank=self._rank,
             incarnation=self._incarnation,
-            cpu_cores=max(0.0, (after[1] - before[1]) / max(after[0] - before[0], 1e-3)),
+            cpu_cores=max(0.0, (after[1] - before[1]) / seconds),
             memory_bytes=memory_bytes(),
             shared=self._shared(),
             stage=self.stage,
