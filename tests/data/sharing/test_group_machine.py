@@ -7,6 +7,7 @@ instance twice, and there is always something that can happen until all have eve
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
 from typing import Any
@@ -44,7 +45,7 @@ class Life:
         self.epochs = 0
         self.batches: list[int] = []
         self.had: set[tuple[str, int]] = set()
-        self.saved = (ledger.snapshot(), [], [])
+        self.saved: tuple[dict[str, Any], list[int], list[int]] = (ledger.snapshot(), [], [])
 
 
 class Group(RuleBasedStateMachine):
@@ -253,4 +254,8 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestGroup.settings = settings(
+    max_examples=int(os.environ.get("PENSTOCK_GROUP_RUNS", "150")),
+    stateful_step_count=60,
+    deadline=None,
+)
