@@ -101,7 +101,10 @@ def apart_goals(rows: list[dict[str, Any]], *, joins: bool) -> list[Goal]:
 def measured(options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[Goal]]:
     """Rows and goals of what was asked for."""
     seed, workers = options.seed, options.data_workers
-    long = Program(options.samples * 5, scenarios.BATCH, EPOCHS, options.step_seconds / 2)
+    # A window of a tenth of the dataset is to be some tiles for each of several data workers.
+    times = 5 if workers == 1 else 10
+    step_seconds = options.step_seconds * 2.5 / times
+    long = Program(options.samples * times, scenarios.BATCH, EPOCHS, step_seconds)
     short = Program(options.samples, scenarios.BATCH, EPOCHS, options.step_seconds)
     jobs = options.jobs[-1]
     rows: list[dict[str, Any]]
