@@ -32,7 +32,7 @@ BLOCKS = {
     "docs/buckets.md": 2,
     "docs/data-workers.md": 2,
     "docs/embedded-cluster.md": 1,
-    "docs/partition.md": 2,
+    "docs/partition.md": 3,
     "docs/sdk.md": 2,
     "docs/tasks/gpu.md": 1,
     "docs/tasks/tensorflow.md": 1,
@@ -251,9 +251,24 @@ def test_a_frozen_encoder_is_declared() -> None:
     assert torch.equal(found["hidden"], torch.nn.functional.linear(images, *encoder.parameters()))
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on one core
+def test_an_encoder_is_declared_in_a_session() -> None:
+    images = torch.randn(48, 4, generator=torch.Generator().manual_seed(0))
+    dataset = torch.utils.data.TensorDataset(images, (images.sum(1) > 0).long())
+    encode = torch.nn.Linear(4, 8).eval().requires_grad_(False)
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with elastic.session(
+        model=model, optimizer=optimizer, dataset_size=dataset, global_batch=16, epochs=2
+    ) as session:
+        given = {"dataset": dataset, "model": model, "loss_function": functional.cross_entropy}
+        run("docs/partition.md", 1, session=session, encode=encode, **given)
+    assert session.finished
+
+
 def test_stages_of_samples_and_of_batches() -> None:
     given = {"dataset": np.arange(64.0), "decode": lambda sample: -sample}
-    found = run("docs/partition.md", 1, **given, encode=lambda batch: batch / batch.sum())
+    found = run("docs/partition.md", 2, **given, encode=lambda batch: batch / batch.sum())
     assert [round(float(batch.sum()), 6) for batch in found["loader"]] == [1.0, 1.0]
 
 

@@ -203,7 +203,8 @@ class Session:
         Raises:
             TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
         """
-        self._loaders.append(SessionLoader(self, dataset, options, self._division))
+        sharded = self._replica is not None
+        self._loaders.append(SessionLoader(self, dataset, options, self._division, sharded=sharded))
         return self._loaders[-1]
 
     def report(self, **figures: float) -> None:
@@ -319,13 +320,9 @@ class Session:
     def _after_commit(self, *, regroup: bool) -> None:
         self._tell_troubles()
         if self._link is not None:
-            audits = self._unreported_audits()
+            audits, seconds = self._unreported_audits(), self._seconds_per_slot
             update = self._link.publish if self._complete else self._link.note
-            update(
-                committed=self.committed_steps,
-                audits=audits,
-                slot_seconds=self._seconds_per_slot,
-            )
+            update(committed=self.committed_steps, audits=audits, slot_seconds=seconds)
         if regroup and not self._complete and self._membership is not None:
             self._membership.leave()
 
@@ -396,9 +393,8 @@ class Session:
             )
 
     def _own_slots(self) -> range:
-        if self._membership is None:
-            return range(self.order.slots_per_step)
-        return self._membership.slots
+        alone = range(self.order.slots_per_step)
+        return alone if self._membership is None else self._membership.slots
 
     def _conclude(self) -> None:
         self._drain.release()

@@ -589,3 +589,35 @@ def test_memory_is_that_of_all_values_in_it_until_the_last_is_gone() -> None:
         made.let_go(key)
     assert made.add(3, whole) == (("float32", 1), 3), "as of memory that was given out again"
     assert [key for key, *_ in made.metas] == [0, 1, 2, 3]
+
+
+def test_a_step_of_several_batches_is_recorded_up_to_what_its_optimizer_does() -> None:
+    def followed(head: nn.Module) -> Callable[[Any], torch.Tensor]:
+        own, count = encoder(), itertools.count(1)
+
+        def look(batch: Any) -> torch.Tensor:
+            loss = plain_loss(batch, own, head)
+            if not next(count) % 3:  # the last batch of a step
+                next(own.parameters()).data.mul_(0.99)
+            return loss
+
+        return look
+
+    training = Training(lambda: trained(followed))
+    loader, alone = training.loader, training.alone()
+    epochs, losses = training._batches(4, 12), []
+    torch.manual_seed(2)
+    step = training.program()
+    for epoch in epochs:
+        stage = loader.begin_epoch()
+        for number, batch in enumerate(epoch):
+            made = stage(copy.deepcopy(batch)) if stage else batch
+            losses.append(step(loader.deliver(made, first=number % 3 == 0)).detach().clone())
+    loader.end_step()
+    assert all(torch.equal(one, other) for one, other in zip(losses, alone, strict=True))
+    assert moved_names(loader) == ["Tensor.float", "Tensor.div", "Tensor.sub", "Tensor.div"]
+    assert loader.plan is not None
+    [why] = [one.why for one in loader.plan.items if one.name.endswith(": Sequential")]
+    assert why == "Mutated: it was written to"
+    assert loader.steps == 48
+    assert loader.moved > 0

@@ -18,6 +18,8 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from penstock.crds import environment
 from penstock.data.consuming.process import pool_of_process
 from penstock.trainer import elastic
+from penstock.trainer.loader import batch_makers
+from penstock.trainer.loader.session_loader import SessionLoader
 from penstock.trainer.loader.slot_stream import SlotStream
 from tests.data.planes import eventually
 from tests.patience import patient
@@ -303,3 +305,70 @@ def test_a_step_that_was_begun_and_a_session_that_is_over_are_errors() -> None:
             next(loader.load(step))
     with pytest.raises(elastic.SessionError, match="the session is over"):
         next(loader.load(elastic.Step(session, 1, range(4))))
+
+
+def test_nothing_of_a_sharded_models_steps_moves_which_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(environment.PARTITION, "auto")
+    model, session = start(epochs=2)
+    with session:
+        loader = SessionLoader(session, Noise(), {}, sharded=True)
+        for step in session:
+            for micro, batch in loader.load(step):
+                assert type(batch["torch"]) is torch.Tensor
+                micro.backward(model(batch["torch"]).mean())
+            step.commit()
+        loader.close()
+    lines = [one for one in caplog.messages if "partition: " in one]
+    assert len(lines) == 1
+    assert "the loader of Noise: FellBack: its model is in several processes" in lines[0]
+
+
+def test_local_workers_begin_anew_when_something_moves_and_each_sample_comes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stages:
+        """Another thing to do with batches in each of the first epochs, and then nothing."""
+
+        steps = 0
+
+        def begin_epoch(self, why_not: str = "") -> Any:
+            Stages.steps += 1
+            return partial(_noted, Stages.steps) if Stages.steps < 3 else None
+
+        def deliver(self, given: Any, *, first: bool = True) -> Any:
+            return given
+
+        def end_step(self) -> None:
+            """Nothing is looked at."""
+
+    monkeypatch.setattr(batch_makers, "work_of_loader", lambda loader: Stages())
+    seen: list[set[int]] = []
+    makers: list[set[int]] = []
+    samples = 8 * SAMPLES  # many more than are made ahead of an epoch
+    model, session = start(epochs=4, dataset_size=samples)
+    with session:
+        loader = session.loader(Noise(samples), num_workers=1)
+        for step in session:
+            if step.in_epoch == 0:
+                seen.append(set())
+                makers.append(set())
+            for micro, batch in loader.load(step):
+                assert batch["index"].tolist() == micro.indices.tolist()
+                seen[-1].add(int(batch.get("noted", 0)))
+                makers[-1] |= set(batch["maker"].tolist())
+                micro.backward(model(batch["torch"]).mean())
+            step.commit()
+    assert session._state.audit.totals()["samples_seen"] == samples * 4
+    assert session._state.audit.totals()["samples_repeated"] == 0
+    assert 1 in seen[0]
+    assert 2 in seen[1]
+    assert 0 in seen[2]
+    assert seen[3] == {0}
+    assert os.getpid() not in set().union(*makers)
+    assert len(set().union(*makers)) == 3, "of each way one local worker"
+
+
+def _noted(number: int, batch: Any) -> Any:
+    return {**batch, "noted": number}

@@ -255,7 +255,7 @@ class LoaderCalls:
         for call in self._calls.values():
             call.give_up(why)
 
-    def deliver(self, given: Any) -> Any:
+    def deliver(self, given: Any, *, first: bool = True) -> Any:
         """What the program gets of what was made."""
         batch, results = split(given)
         self._pace.step(self._clock())

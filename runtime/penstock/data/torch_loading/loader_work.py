@@ -24,8 +24,12 @@ class LoaderWork(Protocol):
         ``why_not``: nothing can be.
         """
 
-    def deliver(self, given: Any) -> Any:
-        """What the program gets of what was made."""
+    def deliver(self, given: Any, *, first: bool = True) -> Any:
+        """What the program gets of what was made.
+
+        ``first``: with it a step of the training begins. False: it is a further batch of the step
+        under way, whose end with the optimizer has yet to come.
+        """
 
     def end_step(self) -> None:
         """The program wants its next batch, or has no more."""

@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -135,6 +135,8 @@ class LoaderSteps:
         self.state = Declared()
         self.plan: Plan | None = None
         self.steps = self.moved = self.compared = 0
+        self._begun = 0  # steps, as far as something was decided for them
+        self._plain = 0  # batches that belong to the recorded step, and were not looked at
         self._why = ""  # it fell back
         self._clock, self._pace = clock, Pace()
         self._frozen = FrozenModules()
@@ -165,16 +167,20 @@ class LoaderSteps:
             self._pack()
         return BatchCalls((self._sent.call,)) if self._sent is not None else None
 
-    def deliver(self, given: Any) -> Any:
+    def deliver(self, given: Any, *, first: bool = True) -> Any:
         """What the program gets of what was made; the step that it begins is looked at, or not."""
-        self.end_step()
         batch, results = split(given)
         self._pace.step(self._clock())
         self.steps += 1
-        if self.state.phase is Phase.FELL_BACK or self.steps <= LEFT_ALONE:
+        if not first and self.state.phase is Phase.RECORDING:
+            self._plain += 1  # the step that is recorded ends with what the optimizer does
+            return batch
+        self.end_step()
+        self._begun += 1
+        if self.state.phase is Phase.FELL_BACK or self._begun <= LEFT_ALONE:
             self._watching.end(needed=bool(self._open))
             return batch
-        if self.steps == LEFT_ALONE + 1 and (name := compiled_function()):
+        if self._begun == LEFT_ALONE + 1 and (name := compiled_function()):
             self.give_up(f"the program compiles {name}, which would be given other tensors")
             return batch
         tensors = BatchTensors(batch)
@@ -258,6 +264,7 @@ class LoaderSteps:
         self, batch: Any, work: Recorder | Replay, kind: Kind | None, *, decides: bool = True
     ) -> Any:
         self._watching.begin()
+        self._plain = 0
         self._open.append(_UnderWay(work, self.state.step, kind, decides))
         # Who has a tensor has its step; a step that had its tensors would wait for the collector.
         handed, work.handed = work.handed, []
@@ -288,6 +295,7 @@ class LoaderSteps:
 
     def _end_recorded(self, work: Recorder, step: _UnderWay) -> None:
         found = work.finish()
+        found = replace(found, seconds=found.seconds / (1 + self._plain))
         if work.problem:
             self.give_up(work.problem)
         elif not step.decides:

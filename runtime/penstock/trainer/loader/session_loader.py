@@ -12,31 +12,23 @@ A batch depends on (the session's seed, epoch, indices) alone, not on who made i
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypedDict
 
 from torch.utils import data as torch_data
 
-from penstock.data.consuming.batch_stream import Source, start_local_workers
-from penstock.data.consuming.consumer import Consumer
-from penstock.data.consuming.process import consumer_of_process, job_token
-from penstock.data.errors import NotPortableError
 from penstock.data.ledger import SampleOrder, derive_seed
-from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.pinned.allocator import pinned_allocator
-from penstock.data.pipeline import PackedPipeline, Pipeline, pack_pipeline
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.torch_loading.torch_loader import finisher
-from penstock.data.torch_loading.worker_setup import WorkerSetup
 from penstock.trainer.group.division import WHOLE, Division
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.step import MicroBatch, Step
 from penstock.trainer.group.step_slots import predict_slots
-from penstock.trainer.loader.local_worker import SessionWorkerSetup
-from penstock.trainer.loader.slot_stream import SlotStream, StreamSource
+from penstock.trainer.loader.batch_makers import BatchMakers
+from penstock.trainer.loader.slot_stream import SlotStream
 
 
 class LoaderOptions(TypedDict, total=False):
@@ -72,6 +64,7 @@ _SESSIONS: Final = {
     "persistent_workers": "a session's workers live as long as the session",
 }
 """What PyTorch's loader is told and a session's is not."""
+_SHARDED: Final = "its model is in several processes, which all have to make the same calls"
 
 
 class SlotSession(Protocol):
@@ -92,8 +85,10 @@ class SessionLoader:
         dataset: Any,
         options: LoaderOptions,
         division: Division = WHOLE,
+        *,
+        sharded: bool = False,
     ) -> None:
-        """Nothing is started before the first step.
+        """Nothing is started before the first step. ``sharded``: the model is, over processes.
 
         Raises:
             TypeError, ValueError: the dataset or an argument cannot be used; says which and why.
@@ -103,7 +98,10 @@ class SessionLoader:
         self._division = division
         # PyTorch's own checks and defaults; it is never iterated.
         self._loader: Any = torch_data.DataLoader(dataset, batch_size=1, **options)
-        self._source: StreamSource | None = None
+        seed = derive_seed(session.order.seed, 0)
+        self._makers = BatchMakers(self._loader, seed, _SHARDED if sharded else "")
+        self._epoch = -1
+        self._made_otherwise = False
         self._plan: tuple[SampleOrder, range] | None = None
         self._streams: deque[SlotStream] = deque()
         self._kept: dict[int, Any] = {}
@@ -124,18 +122,21 @@ class SessionLoader:
                 f"step {step.number} was begun already: iterate over loader.load(step) once, "
                 "instead of over the step"
             )
-        if self._plan != (self._session.order, step.slots):
+        if self._epoch != step.epoch:
+            self._epoch = step.epoch
+            self._made_otherwise |= self._makers.begin_epoch()
+        if self._made_otherwise or self._plan != (self._session.order, step.slots):
             self._predict(step, step.slots.start)
         for micro in step:
-            yield micro, self._take(step, micro.slot.micro)
+            batch = self._take(step, micro.slot.micro)
+            yield micro, self._makers.deliver(batch, first=len(step.micros) == 1)
 
     def close(self) -> None:
         """Nothing more is wanted: its processes end."""
         self._closed = True
         self._drop()
         self._kept.clear()
-        if self._source is not None and self._source.local is not None:
-            self._source.local.stop()
+        self._makers.close()
 
     # ------------------------------------------------------------------ inside
 
@@ -211,52 +212,9 @@ class SessionLoader:
             timeout_seconds=loader.timeout,
             allocate=pinned_allocator(loader),
         )
-        self._source = self._source or self._begin()
-        self._streams.append(SlotStream(self._source, order, epoch, predicted, delivery))
-
-    def _begin(self) -> StreamSource:
-        """Start the local workers; they have the dataset as it is now."""
-        loader, consumer = self._loader, consumer_of_process()
-        seed = derive_seed(self._session.order.seed, 0)
-        setup = WorkerSetup(loader.dataset, loader.num_workers, seed, loader.worker_init_fn)
-        pipeline = Pipeline(
-            loader.dataset,
-            loader.collate_fn,
-            prepare=setup if loader.worker_init_fn is not None else None,
-        )
-        local = _local_workers(loader, consumer, pipeline, setup)
-        packed = _PackedOnce(pipeline, consumer.token if consumer else job_token())
-        return StreamSource(consumer, Source(pipeline, local.key if local else b"", packed), local)
-
-
-class _PackedOnce:
-    """Packs a pipeline for data workers, as it is when the first of them comes."""
-
-    def __init__(self, pipeline: Pipeline, token: str) -> None:
-        self._pipeline = pipeline
-        self._token = token
-        self._packed: PackedPipeline | NotPortableError | None = None
-
-    def __call__(self) -> PackedPipeline:
-        if self._packed is None:
-            try:
-                self._packed = pack_pipeline(self._pipeline, self._token)
-            except NotPortableError as error:
-                self._packed = error
-        if isinstance(self._packed, NotPortableError):
-            raise self._packed
-        return self._packed
-
-
-def _local_workers(
-    loader: Any, consumer: Consumer | None, pipeline: Pipeline, setup: WorkerSetup
-) -> LocalWorkers | None:
-    if not loader.num_workers:
-        return None
-    context = loader.multiprocessing_context or multiprocessing.get_context()
-    prepare = SessionWorkerSetup(setup, context.get_start_method() == "fork")
-    asked = LocalOptions(loader.num_workers, context, prepare)
-    return start_local_workers(consumer, pipeline, asked)
+        source = self._makers.source(anew=self._made_otherwise)
+        self._made_otherwise = False
+        self._streams.append(SlotStream(source, order, epoch, predicted, delivery))
 
 
 def _check(dataset: Any, size: int, options: LoaderOptions) -> None:
