@@ -20,6 +20,7 @@ def test_first_visit_writes_every_condition(life: Life) -> None:
         "Scaling",
         "Suspended",
         "StorageHealthy",
+        "InputPartitioned",
         "Succeeded",
         "Failed",
     ]

@@ -214,6 +214,15 @@ def test_the_status_says_what_has_left_the_step_and_keeps_it_when_the_job_has_en
     assert "Sequential" in said["prefix"]
     assert said["crossingBytes"] == 8 * 32 * 28 * 28 * 4
     assert "why" not in said
+
+    def partitioned() -> Any:
+        conditions = plane.get("ej", "frozen")["status"]["conditions"]
+        [one] = [one for one in conditions if one["type"] == "InputPartitioned"]
+        return one if one["status"] == "True" else None
+
+    found = eventually(plane, partitioned)
+    assert found["reason"] == "StagesMoved"
+    assert found["message"].startswith(f"1 of 1 moved, {said['crossingBytes']} bytes cross in each")
     enough.touch()
     plane.wait_for("frozen", "Succeeded")
     assert told()["movedPercent"] > 0
@@ -227,4 +236,6 @@ def test_the_status_says_what_has_left_the_step_and_keeps_it_when_the_job_has_en
         timeout=patient(30),
     )
     assert "the loader of Pictures  On, " in described.stdout
+    assert "InputPartitioned" in described.stdout.partition("Events")[0]
+    assert "InputPartitioned" in described.stdout.partition("Events")[2]
     plane.kubectl("delete", "ej", "frozen")

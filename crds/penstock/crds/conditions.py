@@ -20,6 +20,7 @@ class JobCondition(StrEnum):
     SCALING = "Scaling"
     SUSPENDED = "Suspended"
     STORAGE_HEALTHY = "StorageHealthy"
+    INPUT_PARTITIONED = "InputPartitioned"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -176,6 +177,27 @@ class JobReason(ConditionReason):
         "StorageHealthy=False",
         "A worker cannot write its log of steps; the job trains on.",
     )
+    STAGES_MOVED = (
+        "StagesMoved",
+        "InputPartitioned=True",
+        "Parts of the training step run where batches are made; the message says which.",
+    )
+    STAGES_NOT_PROVEN = (
+        "StagesNotProven",
+        "InputPartitioned=Unknown",
+        "What could move is still being recorded, or compared with the program.",
+    )
+    STAGES_FELL_BACK = (
+        "StagesFellBack",
+        "InputPartitioned=False",
+        "Nothing moves: the program runs as written; the message says why.",
+    )
+    NOTHING_DECLARED = (
+        "NothingDeclared",
+        "InputPartitioned=False",
+        "input.partition is Declared, and the program has declared nothing.",
+    )
+    PARTITION_OFF = ("PartitionOff", "InputPartitioned=False", "input.partition is Never.")
     NOT_FINISHED = ("NotFinished", "Succeeded=False Failed=False", "The job has not ended.")
     ALL_RANKS_SUCCEEDED = (
         "AllRanksSucceeded",

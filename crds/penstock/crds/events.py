@@ -75,5 +75,15 @@ class EventReason(StrEnum):
         "Checkpoints, journal or step logs cannot be written; the message says which and where.",
     )
     STORAGE_RECOVERED = ("StorageRecovered", "Normal", "All that failed to be written is, again.")
+    INPUT_PARTITIONED = (
+        "InputPartitioned",
+        "Normal",
+        "Parts of the training step run where batches are made; the message says which.",
+    )
+    INPUT_AS_WRITTEN = (
+        "InputAsWritten",
+        "Normal",
+        "Nothing leaves the training step; the message says why.",
+    )
     SUCCEEDED = ("Succeeded", "Normal", "The job has succeeded.")
     FAILED = ("Failed", "Warning", "The job has failed; the message says why.")

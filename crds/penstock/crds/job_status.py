@@ -170,8 +170,8 @@ class ElasticJobStatus(Model):
     )
     conditions: Conditions | None = Field(
         default=None,
-        description="Accepted, Planned, Running, Scaling, Suspended, StorageHealthy, Succeeded and"
-        " Failed.",
+        description="Accepted, Planned, Running, Scaling, Suspended, StorageHealthy,"
+        " InputPartitioned, Succeeded and Failed.",
     )
     state: Annotated[CamelCase, Field(max_length=32)] | None = Field(
         default=None,

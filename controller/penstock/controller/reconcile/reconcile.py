@@ -38,6 +38,7 @@ from penstock.controller.reconcile.model.events import of_scales
 from penstock.controller.reconcile.model.objects import job_objects, object_key
 from penstock.controller.reconcile.model.observed import Observed, Scale, Settings
 from penstock.controller.reconcile.model.parsing import write_time
+from penstock.controller.reconcile.partition_condition import set_input_partitioned
 from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.running_conditions import (
     set_running,
@@ -71,6 +72,7 @@ def reconcile(observed: Observed, settings: Settings, now: datetime) -> list[Act
         if context.conditions.get(condition) is None:
             context.conditions.set(condition, None, JobReason.WAITING_FOR_PLAN)
     set_storage_healthy(context.conditions, job.status.problems)
+    set_input_partitioned(context.conditions, job.spec, job.status.partition)
     if completion.has_ended(context):
         completion.clean_up(context)
     else:

@@ -19,6 +19,8 @@ _BY_STATUS: Final[Mapping[tuple[str, str], EventReason]] = {
     (JobCondition.SUSPENDED, "True"): EventReason.SUSPENDED,
     (JobCondition.STORAGE_HEALTHY, "False"): EventReason.STORAGE_FAILING,
     (JobCondition.STORAGE_HEALTHY, "True"): EventReason.STORAGE_RECOVERED,
+    (JobCondition.INPUT_PARTITIONED, "True"): EventReason.INPUT_PARTITIONED,
+    (JobCondition.INPUT_PARTITIONED, "False"): EventReason.INPUT_AS_WRITTEN,
     (JobCondition.SUCCEEDED, "True"): EventReason.SUCCEEDED,
     (JobCondition.FAILED, "True"): EventReason.FAILED,
 }
@@ -29,7 +31,14 @@ _SCALING: Final[Mapping[str, EventReason]] = {
     JobReason.POD_REFUSED: EventReason.STARTUP_BLOCKED,
 }
 
-_NO_NEWS: Final = frozenset({JobReason.ACCEPTED, JobReason.NO_PLAN_WANTED})
+_NO_NEWS: Final = frozenset(
+    {
+        JobReason.ACCEPTED,
+        JobReason.NO_PLAN_WANTED,
+        JobReason.NOTHING_DECLARED,
+        JobReason.PARTITION_OFF,
+    }
+)
 """Said by the Event about the pods that follow, or by the spec; each Event is a call."""
 
 

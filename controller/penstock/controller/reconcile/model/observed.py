@@ -65,6 +65,27 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedStage:
+    """What of the step has left the training processes, as the job's trainer has written it.
+
+    Attributes:
+        name: of the loader or declared function.
+        state: Recording, Verifying, On or FellBack, or a later release's word.
+        prefix: what moves; "": not known yet.
+        crossing_bytes: in each step; None: not known.
+        moved_percent: of the steps so far.
+        why: it stays; "": it does not.
+    """
+
+    name: str
+    state: str
+    prefix: str = ""
+    crossing_bytes: int | None = None
+    moved_percent: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobStatus:
     """The part of a job's status that decisions read back; ``raw`` is the whole of it."""
 
@@ -76,6 +97,7 @@ class JobStatus:
     completion_time: datetime | None = None
     suspended_seconds: int = 0
     problems: tuple[Problem, ...] = ()
+    partition: tuple[MovedStage, ...] = ()
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     def is_true(self, condition: str) -> bool:

@@ -20,6 +20,7 @@ from penstock.controller.reconcile.model.observed import (
     ContainerState,
     Job,
     JobStatus,
+    MovedStage,
     Pod,
     Problem,
     RankRecord,
@@ -95,6 +96,7 @@ def read_status(raw: Json) -> JobStatus:
         completion_time=read_time(raw.get("completionTime")),
         suspended_seconds=raw.get("suspendedSeconds", 0),
         problems=_problems(raw),
+        partition=_partition(raw),
         raw=raw,
     )
 
@@ -105,6 +107,20 @@ def _problems(raw: Json) -> tuple[Problem, ...]:
         Problem(JobReason(one["reason"]), one.get("message", ""), bool(one.get("fatal")))
         for one in raw.get("problems") or ()
         if one.get("reason") in _REASONS
+    )
+
+
+def _partition(raw: Json) -> tuple[MovedStage, ...]:
+    return tuple(
+        MovedStage(
+            one.get("name", ""),
+            one.get("state", ""),
+            one.get("prefix", ""),
+            one.get("crossingBytes"),
+            one.get("movedPercent", 0),
+            one.get("why", ""),
+        )
+        for one in (raw.get("input") or {}).get("partition") or ()
     )
 
 
