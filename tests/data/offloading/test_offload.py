@@ -8,6 +8,8 @@ import pickle
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,6 +17,7 @@ import pytest
 import torch
 
 from penstock.data.hooked import INTERCEPT
+from penstock.data.offloading.batch_calls import split, with_results
 from penstock.data.offloading.loader_calls import MAX_CALLS, MAX_UNUSED, LoaderCalls
 from penstock.data.offloading.offload import offload
 from penstock.data.offloading.pace import LEAST, SKIPPED
@@ -250,6 +253,30 @@ class Counting:
         return batch["image"] + self.calls
 
 
+CALLS: list[int] = []
+
+
+def noting(batch: Any) -> Any:
+    CALLS.append(len(batch["label"]))
+    return batch["image"] + 1
+
+
+def printing(batch: Any) -> Any:
+    print("called")
+    return batch["image"] + 1
+
+
+def writing(batch: Any) -> Any:
+    Path(os.devnull).write_text("called")
+    return batch["image"] + 1
+
+
+def elsewhere() -> Any:
+    made = encoder()
+    made.register_buffer("mean", torch.zeros(1, device="meta"))
+    return lambda batch: made(batch["image"])
+
+
 def in_place(batch: Any) -> Any:
     return batch["image"].mul_(2)
 
@@ -284,6 +311,10 @@ def with_generator() -> Callable[[Any], Any]:
         (lambda batch: batch["image"][:, :2], "shares memory with its arguments"),
         (of_itself(torch.ones(3)), "is a part of itself"),
         (Counting(), "calling it changes calls"),
+        (noting, "calling it changes CALLS"),
+        (printing, "it prints, or writes to files"),
+        (writing, "it prints, or writes to files"),
+        (elsewhere(), "mean is on meta: data workers compute on CPUs"),
         (lambda batch: torch.nn.Dropout()(batch["image"]), "draws random numbers"),
         (torch.nn.Identity(), "training mode: call its eval()"),
         (torch.nn.Linear(6, 2).eval(), "requires a gradient: it is trained"),
@@ -302,6 +333,40 @@ def test_what_is_not_stateless_or_cannot_be_sent_stays_and_says_why(
     program.epoch(20)
     assert said in declared.offloaded.why
     assert declared.offloaded.moved == 0
+
+
+def test_a_function_that_fills_a_cache_once_moves(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+
+    def cached(batch: Any) -> Any:
+        if not kept.exists():
+            kept.write_text("kept")
+        return batch["image"] + 1
+
+    declared = declare(cached)
+    program = Program(declared)
+    program.epoch(5)
+    program.epoch(20)
+    assert declared.offloaded.moved > 0, declared.offloaded.why
+
+
+def test_one_bit_that_another_kind_of_machine_makes_otherwise_ends_it_with_its_name() -> None:
+    encode = declare(encoder())
+    program = Program(lambda batch: encode(batch["image"]))
+    program.epoch(3)
+    program.epoch(15)
+    assert encode.offloaded.moved == 4
+    stage = program.loader.begin_epoch()
+    assert stage is not None
+    batch, [result] = split(stage(images()))
+    other = result.value.clone().view(torch.int32)
+    other[0, 0] ^= 1
+    came = replace(result, value=other.view(torch.float32), place="torch 2.13, SVE, aarch64")
+    got = program.loader.deliver(with_results(batch, [came]))
+    assert torch.equal(encode(got["image"]), result.value)
+    assert "its result is another there" in encode.offloaded.why
+    assert "it was made with torch 2.13, SVE, aarch64, and the program runs" in encode.offloaded.why
+    assert program.loader.begin_epoch() is None
 
 
 def test_a_function_that_gives_something_else_elsewhere_is_found_by_comparing(

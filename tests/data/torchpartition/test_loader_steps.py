@@ -9,6 +9,7 @@ import random
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 from penstock.data.offloading import portable
+from penstock.data.offloading.batch_calls import split, with_results
 from penstock.data.partition.proof import Phase
 from penstock.data.torchpartition import loader_steps, plan
 from penstock.data.torchpartition import prefix as prefixes
@@ -515,6 +517,34 @@ def normalising() -> nn.Module:
     )
 
 
+class Counting(nn.Sequential):
+    """Counts its calls, frozen as it is."""
+
+    calls = 0
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        for layer in self:
+            pixels = layer(pixels)
+        return pixels * self.calls
+
+
+class Printing(nn.Sequential):
+    """Says that it was called."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        print("called")
+        for layer in self:
+            pixels = layer(pixels)
+        return pixels
+
+
+def looked_at(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+    """Reads a number before the encoder, and goes by it."""
+    x = normal(batch[0])
+    return F.cross_entropy(head(encode(x * x.mean().item())), batch[1])
+
+
 TURNS = itertools.cycle([True, False])
 STAYS: dict[str, tuple[Any, Any, str]] = {
     "a teacher that follows in each step": (
@@ -534,6 +564,15 @@ STAYS: dict[str, tuple[Any, Any, str]] = {
     ),
     "memory": (noisy(lambda x: x + x.data_ptr() * 0), encoder, "Pinned|Mutated"),
     "trained": (plain_loss, lambda: encoder().requires_grad_(), "Trained"),
+    "a module that counts": (
+        plain_loss, lambda: frozen(Counting(*encoder().children())), "Mutated: calling it changes"
+    ),
+    "a module that prints": (
+        plain_loss, lambda: frozen(Printing(*encoder().children())), "Mutated: it prints"
+    ),
+    "a number that is read before the cut": (
+        looked_at, encoder, "Pinned: the program looks at its numbers"
+    ),
 }  # fmt: skip
 
 
@@ -543,12 +582,54 @@ def test_what_is_stateful_stays_and_says_why(name: str) -> None:
     training = Training(program(loss, make))
     training.run()
     loader = training.loader
-    encoders = {"Sequential", "nn.functional.conv2d", "conv2d"}
+    encoders = {"Sequential", "Counting", "Printing", "nn.functional.conv2d", "conv2d"}
     moved = moved_names(loader) if loader.plan is not None else []
     assert not encoders & set(moved)
     assert loader.plan is None or any(
         re.search(reason, item.why) for item in loader.plan.items
     ) or re.search(reason, loader.state.proof.why)  # fmt: skip
+
+
+def test_what_goes_to_another_kind_of_device_stays_and_says_which() -> None:
+    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+        x = normal(batch[0])
+        far = x.to("meta") * 2  # as a model on an accelerator has it
+        return F.cross_entropy(head(encode(x)) + far.shape[1], batch[1])
+
+    training = Training(program(loss))
+    training.run()
+    assert training.loader.plan is not None
+    whys = {item.name.split(": ")[1]: item.why for item in training.loader.plan.items}
+    assert whys["Tensor.to"] == "Pinned: it gives a tensor on meta: data workers compute on CPUs"
+    assert "Tensor.to" not in moved_names(training.loader)
+
+
+@pytest.mark.parametrize("where", ["unobserved", "observed"])
+def test_one_bit_that_another_kind_of_machine_makes_otherwise_ends_it_with_its_name(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Elsewhere(Training):
+        def delivered(self, epoch: list[Any]) -> Iterator[Any]:
+            stage = self.loader.begin_epoch()
+            for batch in epoch:
+                self.loader.end_step()
+                made = batch
+                if stage is not None:
+                    own, [result] = split(stage(copy.deepcopy(batch)))
+                    variant, crossing, metas = result.value
+                    if self.loader.moved or where == "unobserved":
+                        crossing[0].view(torch.int32)[0] ^= 1
+                        result = replace(result, place="torch 2.13, SVE, aarch64")
+                    value = (variant, crossing, metas)
+                    made = with_results(own, [replace(result, value=value)])
+                yield self.loader.deliver(made)
+            self.loader.end_step()
+
+    training = Elsewhere(program(plain_loss))
+    training.run()
+    assert training.loader.state.phase is Phase.FELL_BACK
+    [line] = [one for one in caplog.messages if "FellBack" in one]
+    assert "it was made with torch 2.13, SVE, aarch64, and the program runs with torch" in line
 
 
 def test_where_a_batch_is_made_only_what_is_still_read_lies_in_memory(

@@ -181,6 +181,15 @@ def difference(own: Any, its: Any) -> str | None:
     return None
 
 
+def told_of_places(where: str) -> str:
+    """How a place where results are others differs from this one, behind what is another."""
+    here, threads = place(), torch.get_num_threads()
+    said = f"; it was made with {where}, and the program runs with {here}" if where != here else ""
+    if threads > 1:
+        said += f"; data workers compute with one thread, and the program with {threads}"
+    return said
+
+
 def _layout(tensor: torch.Tensor) -> list[tuple[int, int]]:
     """Strides of the dimensions that have any effect."""
     if not tensor.numel():

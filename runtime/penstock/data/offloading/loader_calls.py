@@ -32,6 +32,7 @@ from penstock.data.offloading.batch_calls import (
     problem_of,
     split,
     tensors_in,
+    told_of_places,
     versions,
 )
 from penstock.data.offloading.frozen import Frozen
@@ -45,6 +46,7 @@ from penstock.data.partition.signature import Array, Call, Constant, Signature, 
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.protocol import PartitionNote
 from penstock.data.weight_bundle import MAX_BYTES
+from penstock.data.written_bytes import WRITES, Writes
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +124,7 @@ class LoaderCall:
         self._positional, self._named = positional, named
         self._surroundings = Surroundings.here()
         self._frozen: Frozen | None = None
+        self._always_writes = True  # in all recorded calls: the first may well fill a cache
         self._unused = 0
 
     def give_up(self, why: str) -> None:
@@ -159,8 +162,8 @@ class LoaderCall:
         value = self.function.run(*args, **kwargs)
         self.function.compared += 1
         found = difference(value, result.value)
-        if found is not None and (threads := torch.get_num_threads()) > 1:
-            found += f"; data workers compute with one thread, and the program with {threads}"
+        if found is not None:
+            found += told_of_places(result.place)
         self._tell(declared.compare(self.state, kind, found), f"as a data worker has it, {found}")
         return value
 
@@ -169,8 +172,9 @@ class LoaderCall:
         if frozen.problem is not None:
             self.give_up(frozen.problem)
             return self.function.run(*args, **kwargs)
-        before, draws = versions((args, kwargs)), Draws()
+        before, draws, writes = versions((args, kwargs)), Draws(), Writes()
         value = self.function.run(*args, **kwargs)
+        self._always_writes &= writes.seen()
         why = DRAWS if draws.seen() else problem_of(value, (args, kwargs), before)
         if not why and frozen.holds(tensors_in(value)):
             why = "its result is a part of itself"
@@ -179,7 +183,9 @@ class LoaderCall:
             self.give_up(why)
             return value
         self._tell(declared.record(self.state, self._signature(args, kwargs, value)))
-        if self.state.proof.recorded_alike:
+        if self.state.proof.recorded_alike and self._always_writes:
+            self.give_up(WRITES)
+        elif self.state.proof.recorded_alike:
             self._choose()
         return value
 

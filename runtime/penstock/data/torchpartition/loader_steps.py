@@ -18,11 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import torch
-
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.offloading.arguments import Built, Leaf
-from penstock.data.offloading.batch_calls import BatchCall, BatchCalls, Result, split
+from penstock.data.offloading.batch_calls import (
+    BatchCall,
+    BatchCalls,
+    Result,
+    split,
+    told_of_places,
+)
 from penstock.data.offloading.pace import Pace
 from penstock.data.offloading.portable import pack_function
 from penstock.data.offloading.surroundings import Surroundings
@@ -372,9 +376,7 @@ class LoaderSteps:
         assert step.kind is not None, "something came"
         self.compared += 1
         self._unused = 0
-        if difference and (threads := torch.get_num_threads()) > 1:
-            difference += f"; data workers compute with one thread, and the program with {threads}"
-        found = difference or None
+        found = difference + told_of_places(step.kind.place) if difference else None
         self._tell(declared.compare(self.state, step.kind, found, step.number))
 
     def _end_unused(self, step: _UnderWay, *, compared: bool) -> None:

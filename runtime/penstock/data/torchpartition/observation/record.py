@@ -41,6 +41,7 @@ from penstock.data.torchpartition.observation.recording import (
     Ref,
     is_constant,
 )
+from penstock.data.written_bytes import WRITES, Writes
 
 MAX_CALLS: Final = 5_000
 numbers: Final = itertools.count()
@@ -199,9 +200,12 @@ class Recorder:
         plain = list(map(plain_of, flat))
         args, kwargs = tree_unflatten(plain, call.spec)
         before, draws = _versions(plain), Draws()
+        writes = Writes() if call.module is not None and not call.traits else None
         began = self._clock()
         out = function(*args, **kwargs)
         call = replace(call, seconds=self._clock() - began)
+        if writes is not None and writes.seen():
+            call = _stays(call, Trait.MUTATED, WRITES)
         try:
             return self._noted(call, flat, plain, before, draws, out)
         except Exception as error:  # noqa: BLE001 - the program's call is made, and is not ours
