@@ -271,7 +271,7 @@ def _run(
     if partition:
         chosen = _partition(partition)
         os.environ[names.PARTITION] = chosen.lower()
-        if address is None and chosen is Partition.AUTO:
+        if address is None and chosen is not Partition.NEVER:
             data_workers = data_workers or 0
     if save_batches is not None or load_batches is not None:
         os.environ.update(_saved(save_batches, load_batches))

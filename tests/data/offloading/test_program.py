@@ -72,6 +72,7 @@ def train(
     data_workers: int | None = None,
     local: int = 0,
     stage_workers: int = 0,
+    partition: str = "",
 ) -> tuple[str, list[int], str]:
     """Digest of the losses, counts of the encoder's calls, and what was said."""
     script = folder / "train.py"
@@ -84,6 +85,9 @@ def train(
         environ |= {"DATA_WORKERS": "1"} if data_workers else {}
         stages = ["--stage-workers", str(stage_workers)] if stage_workers else []
         command = [penstock, "run", "--data-workers", str(data_workers), *stages, "--", *command]
+    elif partition:
+        penstock = str(Path(sys.executable).with_name("penstock"))
+        command = [penstock, "run", "--partition", partition, "--", *command]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=150, env=environ, cwd=folder
     )
@@ -123,3 +127,11 @@ def test_an_encoder_that_is_unfrozen_runs_in_the_program_from_then_on(tmp_path: 
     assert len(lines) == 1, said
     assert "Sequential runs in the program" in lines[0]
     assert "requires a gradient" in lines[0]
+
+
+@pytest.mark.slow
+def test_workers_of_the_loader_are_enough_for_a_partition_that_is_asked_for(tmp_path: Path) -> None:
+    alone, _, _ = train(tmp_path)
+    declared, counts, said = train(tmp_path, local=2, partition="declared")
+    assert declared == alone
+    assert counts[2] > 0, said
