@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.throughput.profiles.measured import Measured
+from penstock.throughput.profiles.resources import Resources
+from penstock.throughput.profiles.stage import StageCost
 from tests.api.service import Api, api, run
 from tests.brain.brains import Clock
 from tests.throughput.programs import STARVING
@@ -57,6 +59,39 @@ def test_a_profile_is_kept_and_its_input_explained(database_url: str) -> None:
         assert decision["promised_low"] <= decision["promised"] <= decision["promised_high"]
         assert decision["promised"] > 2 * decision["without"]
         assert "bound by workers" in decision["why"]
+        assert decision["cut"] == "whole batch"
+        kinds = {one["kind"]: one for one in decision["cuts"]}
+        assert list(kinds) == ["whole batch", "tail local", "read local"]
+        assert kinds["whole batch"]["data_workers"] == decision["data_workers"]
+        assert "was not measured" in kinds["tail local"]["why"]
+        assert decision["cut_why"].startswith("whole batch pays: ")
+        assert seen["cut"] == ""
+
+    with_api(database_url, work)
+
+
+def test_the_cut_of_the_decision_is_named_where_stages_are_known(database_url: str) -> None:
+    stages = (
+        StageCost("dataset", "opaque", 0.06, bytes_out=5e6),
+        StageCost("ToTensor", "transform", 0.005, bytes_out=20e6),
+        StageCost("collate", "collate", 0.002, bytes_out=20e6),
+    )
+    profile = replace(
+        STARVING, stages=stages, step=Measured.given(0.004), cut="from ToTensor on local"
+    )
+    profile = replace(
+        profile, resources=Resources(cores=4, workers=0, network_bytes_per_second=1.25e8)
+    )
+
+    async def work(service: Api) -> None:
+        await put(service, profile, source="profiler")
+        seen = (await service.http.get("/v1/jobs/uid-1/input")).json()
+        assert seen["cut"] == "from ToTensor on local"
+        assert seen["decision"]["cut"] == "from ToTensor on local"
+        assert "tail local (from ToTensor on local) pays: " in seen["decision"]["cut_why"]
+        assert "whole batch: it is slower than" in seen["decision"]["cut_why"]
+        page = (await service.http.get("/?job=uid-1")).text
+        assert "Cuts: tail local (from ToTensor on local) pays" in page
 
     with_api(database_url, work)
 

@@ -280,6 +280,7 @@ INPUT = InputView.model_validate(
         "workers": 2,
         "data_workers": 0,
         "model_error": 0.01,
+        "cut": "from ToTensor on local",
         "decision": {
             "data_workers": 6,
             "cores": 1,
@@ -292,6 +293,7 @@ INPUT = InputView.model_validate(
             "binding": "accelerator",
             "waits_for_storage": False,
             "why": "bound by workers at 18.5 batches/s; with 60% made by 3 data workers",
+            "cut_why": "whole batch pays: 90.9 batches/s with 6 data workers, 36 without",
         },
     }
 )
@@ -308,6 +310,8 @@ def test_a_job_is_described_with_its_input_and_the_schedulers_decisions() -> Non
     assert "preparation 50%, fetch 10%" in shown
     assert "workers 37.0, accelerator 90.9" in shown
     assert "90.9 batches/s with 6 data workers (86.0 to 95.0)" in shown
+    assert "from ToTensor on local" in shown
+    assert "whole batch pays: 90.9 batches/s" in shown
     assert "6 data workers at once" in shown
 
 

@@ -274,6 +274,10 @@ def _input_facts(measured: InputView, now: float) -> RenderableType:
         ),
         "Decided": decision.why,
     }
+    if measured.cut:
+        rows["Made of each"] = measured.cut
+    if decision.cut_why:
+        rows["Cut"] = decision.cut_why
     if decision.data_workers:
         rows["Promised"] = (
             f"{wording.rate(decision.promised)} {each} with {decision.data_workers} data workers "

@@ -88,6 +88,7 @@ def _between(
         in_line=_made(before.in_line, after.in_line),
         local=_made(before.local, after.local),
         remote=_made(before.remote, after.remote),
+        cut=after.cut,
     )
 
 

@@ -56,6 +56,10 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+MOST_CUT: Final = 200
+"""Characters of a cut's name, which is that of a transform."""
+
+
 class QueueState(Message):
     """A consumer's queue over the last seconds: the signal by which data workers are counted.
 
@@ -102,6 +106,7 @@ class InputTotals(Message):
     in_line: MakingTotals = MakingTotals()
     local: MakingTotals = MakingTotals()
     remote: MakingTotals = MakingTotals()
+    cut: Annotated[str, Field(max_length=MOST_CUT)] = ""  # what data workers make of each batch
 
 
 MEASURE: Final = "Measure"

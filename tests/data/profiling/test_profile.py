@@ -151,6 +151,9 @@ def test_the_output_is_that_of_the_program_alone_and_a_profile_is_there(
     assert "samples/s" in profiled.stderr
     if arguments[0] == "map":
         assert {"double", "Add"} <= {stage.name for stage in found.stages}
+        sizes = {stage.name: stage.bytes_out for stage in found.stages}
+        assert (sizes["dataset"], sizes["double"], sizes["Add"]) == (400, 400, 400)
+        assert "tail local" in profiled.stderr
         assert found.storage is not None
     if len(arguments) > 1:
         assert found.resources.workers == 2

@@ -97,6 +97,19 @@ class WhatIf(WireModel):
     items: list[WhatIfPoint]
 
 
+class InputCut(WireModel):
+    """One way to divide the making of a batch, beside the others."""
+
+    kind: Name
+    """``whole batch``, ``tail local`` or ``read local``."""
+    cut: Name = ""
+    """The best of its kind; empty: none could be judged."""
+    rate: Rate = 0.0
+    data_workers: Annotated[int, Field(ge=0)] = 0
+    why: Text = ""
+    """What bounds it, or why none was judged."""
+
+
 class InputDecision(WireModel):
     """What data workers the job should have, of all its training processes together."""
 
@@ -118,6 +131,10 @@ class InputDecision(WireModel):
     waits_for_storage: bool
     why: Text
     runner_up: Text = ""
+    cuts: tuple[InputCut, ...] = ()
+    """One of each kind, where data workers were judged."""
+    cut_why: Text = ""
+    """Which of them pays, which is next, and why."""
 
 
 class InputView(WireModel):
@@ -143,4 +160,6 @@ class InputView(WireModel):
     """Of one training process, when it was measured."""
     model_error: float
     """What the model misses of the measured rate, as a share."""
+    cut: Name = ""
+    """What data workers made of each batch when it was measured; empty: nothing."""
     decision: InputDecision

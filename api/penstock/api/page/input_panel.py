@@ -48,6 +48,7 @@ class InputPanel:
     verdict: str
     promise: str
     runner_up: str
+    cut: str
     doubt: str
     width: float = WIDTH
 
@@ -74,6 +75,7 @@ def input_panel(view: InputView, ago: str) -> InputPanel:
         verdict=decision.why,
         promise=promise,
         runner_up=decision.runner_up,
+        cut=decision.cut_why,
         doubt=f"the model gives {1 + view.model_error:.0%} of the rate that was measured",
     )
 
@@ -110,5 +112,7 @@ def _makers(view: InputView) -> str:
     if view.data_workers:
         parts.append(f"{view.data_workers} data worker{'s' * (view.data_workers != 1)}")
     made = " and ".join(parts) or "the training process itself"
+    if view.data_workers and view.cut:
+        made += f" ({view.cut})"
     each = f", in each of {view.processes} training processes" if view.processes > 1 else ""
     return f"{made} on {figure(view.cores)} cores{each}"

@@ -14,6 +14,7 @@ from penstock.throughput.limits.capacity import bounds
 from penstock.throughput.profiles.profile import Profile
 from penstock.wire.profiles import (
     Configuration,
+    InputCut,
     InputDecision,
     InputView,
     ProfileSource,
@@ -23,6 +24,7 @@ from penstock.wire.profiles import (
 )
 
 _LONGEST = 1024
+_LONGEST_NAME = 253
 
 
 def profile_line(row: ProfileRow) -> ProfileView:
@@ -84,12 +86,14 @@ def input_view(state: InputState) -> InputView:
         workers=profile.resources.workers,
         data_workers=profile.resources.data_workers,
         model_error=profile.model_error,
-        decision=decision_view(state.decision),
+        cut=profile.cut[:_LONGEST_NAME],
+        decision=decision_view(state.decision, times),
     )
 
 
-def decision_view(decision: JobDecision) -> InputDecision:
-    """What data workers there should be."""
+def decision_view(decision: JobDecision, processes: int) -> InputDecision:
+    """What data workers there should be, for so many training processes."""
+    compared = decision.cuts
     return InputDecision(
         data_workers=decision.data_workers,
         cores=decision.cores,
@@ -103,4 +107,15 @@ def decision_view(decision: JobDecision) -> InputDecision:
         waits_for_storage=decision.waits_for_storage,
         why=decision.why[:_LONGEST],
         runner_up=decision.runner_up[:_LONGEST],
+        cuts=tuple(
+            InputCut(
+                kind=str(one.kind),
+                cut=one.cut[:_LONGEST_NAME],
+                rate=one.rate * processes,
+                data_workers=one.data_workers * processes,
+                why=one.why[:_LONGEST],
+            )
+            for one in (compared.options if compared is not None else ())
+        ),
+        cut_why=compared.why[:_LONGEST] if compared is not None else "",
     )

@@ -30,7 +30,7 @@ from penstock.brain.planning import (
     Prediction,
 )
 from penstock.brain.sizes import next_stage, pod_milli_cpu
-from penstock.throughput.decision.in_job import decide_in_job
+from penstock.throughput.decision.in_job import JobDecision, decide_in_job
 
 
 class OffloadParams(DataWorkerParams):
@@ -72,7 +72,7 @@ def plan(
         algorithm="offload",
         roles={},
         reason=PlanReason.PREDICTED_GAIN if wanted else PlanReason.DATA_STALL,
-        message=f"{decision.why}{part.remark}"[:MAX_MESSAGE],
+        message=f"{decision.why}{part.remark}{_next_best(decision)}"[:MAX_MESSAGE],
         evidence=Evidence(
             samples=len(latest),
             first_sample_seconds=latest[0].time_seconds if latest else None,
@@ -94,6 +94,13 @@ def plan(
         ),
         data_workers=demand,
     )
+
+
+def _next_best(decision: JobDecision) -> str:
+    """What else would have been made elsewhere, in words."""
+    if decision.cuts is None or decision.cuts.runner_up is None:
+        return f"; next best: {decision.runner_up}" if decision.runner_up else ""
+    return f"; {decision.cuts.why}"
 
 
 def _worth_it(

@@ -35,6 +35,7 @@ from penstock.data.errors import DataError, FrameError, HandshakeError
 from penstock.data.making import Making
 from penstock.data.protocol import (
     CONSUMER_PATH,
+    MOST_CUT,
     REPORT_SECONDS,
     ConsumerReply,
     ConsumerReport,
@@ -330,6 +331,7 @@ class Consumer:
             in_line=_totals_of(counts.in_line),
             local=_totals_of(counts.local),
             remote=_totals_of(counts.remote),
+            cut=counts.cut[:MOST_CUT],
         )
 
 

@@ -28,6 +28,7 @@ from penstock.data.pipeline import PackedPipeline, Pipeline, Unfinished
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.seeding import preserved
+from penstock.throughput.limits.cut import WHOLE_BATCH, tail_local
 from penstock.throughput.profiles.stage import StageCost
 
 _complaints: Final = Complaints()
@@ -85,9 +86,15 @@ class LateWork:
         if self.chooser is not None and self.pack_cut is not None and forced_cut() is None:
             self.chooser.look(pool, self._survey)
         self._look()
+        pool.counts.cut = self.cut
         if self._changed:
             self._changed = False
             pool.replace(queue, pack())
+
+    @property
+    def cut(self) -> str:
+        """What data workers are to make of each batch, as the model calls it."""
+        return WHOLE_BATCH if self._point is None else tail_local(self._point.name)
 
     def _look(self) -> None:
         """Note whether what data workers are to make has become another."""

@@ -16,9 +16,9 @@ import numpy as np
 from penstock.data.errors import NotCutError
 from penstock.data.pipeline import Pipeline
 from penstock.data.stages import SeededStages, names_of, seed_stages, seeded_lists
+from penstock.throughput.observations.records import DATASET
 
 COLLATE: Final = "collate"
-DATASET: Final = "dataset"
 MAX_DEPTH: Final = 4
 MAX_SEEN: Final = 1000
 
@@ -83,11 +83,17 @@ def list_of(dataset: Any) -> SeededStages:
 
 def _points(functions: list[Any], *, listed: bool) -> list[Point]:
     names = [*names_of(functions, {DATASET, COLLATE}), COLLATE]
+    least = first_of(functions)
+    return [Point(name, at, listed) for at, name in enumerate(names) if at >= least]
+
+
+def first_of(functions: list[Any]) -> int:
+    """Before so many of these transforms there is no cut."""
     least = 0
     for at, function in enumerate(functions):
         if _draws_for_itself(function):
             least = at + 1  # it goes on where its copy was: it stays with what makes whole batches
-    return [Point(name, at, listed) for at, name in enumerate(names) if at >= least]
+    return least
 
 
 def _draws_for_itself(function: Any) -> bool:

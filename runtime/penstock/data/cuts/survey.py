@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from penstock.data.cuts.head_and_tail import Begun, go_on, head_of, opened, stages_from
 from penstock.data.cuts.plain import to_plain
-from penstock.data.cuts.points import COLLATE, DATASET, points_of
+from penstock.data.cuts.points import COLLATE, points_of
 from penstock.data.errors import NotCutError, NotPortableError
 from penstock.data.pipeline import Pipeline
 from penstock.data.seeding import ALL
 from penstock.data.transport.batch_codec import pack
+from penstock.throughput.observations.records import DATASET
 from penstock.throughput.profiles.stage import StageCost
 
 SAMPLES: Final = 8

@@ -247,6 +247,7 @@ def _made(record: Mapping[str, Any]) -> Made:
         collate_cpu=record["cc"],
         collate_seconds=record["cs"],
         stages=record["s"],
+        sizes=record["z"],
         other_cpu=record["o"],
         read=record["r"],
         missed=record["x"],

@@ -92,6 +92,7 @@ class Makers:
             after = self._clock.read()
             self._files.look(False)
             now_read, now_missed = self._bytes.read()
+            samples = len(indices) if hasattr(indices, "__len__") else 1
             self._out.write(
                 {
                     "k": "made",
@@ -102,10 +103,11 @@ class Makers:
                     "e": after.wall,
                     "c": after.cpu - before.cpu,
                     "q": after.queued - before.queued,
-                    "n": len(indices) if hasattr(indices, "__len__") else 1,
+                    "n": samples,
                     "cc": self._collate[0],
                     "cs": self._collate[1],
                     "s": self._times.take(),
+                    "z": self._times.take_sizes(samples),
                     "o": max(0.0, others - self._others),
                     "r": now_read - read,
                     "x": now_missed - missed,

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import typer
 
 from penstock.base.quantity import format_bytes, parse_bytes
+from penstock.throughput.decision.cut_comparison import compare_cuts
 from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.loop.closed_loop import MOST_WORKERS
@@ -173,6 +174,7 @@ def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_j
                 "share": point.placement.share,
                 "cut": point.placement.cut.name,
                 **asdict(point.prediction),
+                **_cuts(profile, point),
             }
             for point in points
         ]
@@ -195,8 +197,25 @@ def show(profile: Profile, axes: Sequence[str], points: Sequence[Point], *, as_j
     typer.echo(
         f"\n{profile.program} as it was: {profile.rate.value:,.0f} samples/s{_copies(profile)}"
     )
+    told = best or points[-1]
+    if told.resources.data_workers:
+        compared = compare_cuts(profile, told.resources)
+        typer.echo(f"with at most {told.resources.data_workers} data workers, {compared.why}")
     if any(point.prediction.extrapolated for point in points):
         typer.echo("* far from what was measured: the interval is wider for it", err=True)
+
+
+def _cuts(profile: Profile, point: Point) -> dict[str, Any]:
+    """Which cut pays with so many data workers, and what the others would do."""
+    if not point.resources.data_workers:
+        return {}
+    compared = compare_cuts(profile, point.resources)
+    return {
+        "cuts": [asdict(one) for one in compared.options],
+        "chosen_cut": str(compared.chosen.kind) if compared.chosen else None,
+        "runner_up": str(compared.runner_up.kind) if compared.runner_up else None,
+        "cut_why": compared.why,
+    }
 
 
 def _copies(profile: Profile) -> str:

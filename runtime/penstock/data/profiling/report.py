@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from penstock.throughput.decision.cut_comparison import CutComparison, compare_cuts, in_words
 from penstock.throughput.decision.what_if import Point, helps
 from penstock.throughput.errors import ProfileError
 from penstock.throughput.limits.capacity import binding, bounds
@@ -13,6 +15,8 @@ LEAST_SHARE = 0.005
 """A cause that is less than this of the time is not named."""
 NOT_STALLED = 0.02
 NO_GAIN = 0.03
+CUT_FOR = 2
+"""Data workers that cuts are compared with."""
 _WIDTH = 34
 
 
@@ -55,6 +59,20 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield from (_way(profile, name, point) for name, point in helps(profile))
     except ProfileError as error:
         yield f"no prediction: {error}"
+        return
+    yield ""
+    yield from _cuts(compare_cuts(profile, replace(now, data_workers=CUT_FOR)))
+
+
+def _cuts(compared: CutComparison) -> Iterator[str]:
+    """What data workers should make of each batch."""
+    title = f"what {CUT_FOR} data workers should make"
+    yield f"{title:{_WIDTH}} {'samples/s':>22}"
+    for one in sorted(compared.options, key=lambda option: -option.rate):
+        rate = f"{one.rate:,.0f}" if one.cut else "-"
+        pays = "  <- pays" if one == compared.chosen else ""
+        yield f"{in_words(one):{_WIDTH}} {rate:>22}   {one.why}{pays}"
+    yield compared.why
 
 
 def _way(profile: Profile, name: str, point: Point) -> str:

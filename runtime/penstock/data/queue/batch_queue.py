@@ -115,6 +115,7 @@ class Counts:
         self.waited_seconds = 0.0
         self.in_line, self.local, self.remote = Making(), Making(), Making()
         self.batch_bytes = 0  # of the newest that somebody brought
+        self.cut = ""  # what data workers are to make of each, for the loader that is iterated
 
     def add_received(self, size: int) -> None:
         """So many bytes of a batch came over a network."""

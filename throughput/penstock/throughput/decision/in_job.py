@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.throughput.decision.cut_comparison import CutComparison, compare_cuts
 from penstock.throughput.decision.offload import LEAST_GAIN, Candidate, decide, unit
 from penstock.throughput.limits.capacity import binding, bounds
 from penstock.throughput.loop.prediction import Prediction, predict
@@ -44,6 +45,7 @@ class JobDecision:
         waits_for_storage: the training waits for reads, which data workers would wait for, too.
         why: a sentence for people.
         runner_up: what was next best; empty: nothing.
+        cuts: the kinds of cuts beside each other; None: they were not compared.
     """
 
     data_workers: int
@@ -56,6 +58,7 @@ class JobDecision:
     waits_for_storage: bool
     why: str
     runner_up: str
+    cuts: CutComparison | None = None
 
     @property
     def gain(self) -> float:
@@ -87,16 +90,18 @@ def decide_in_job(profile: Profile, most: int) -> JobDecision:
         return _none(profile, without, "accelerator", text, None)
     each = max(1, most // profile.processes) if most else 0
     profile = as_seen(profile)
-    decision = decide(profile, replace(alone, data_workers=each, data_worker_cores=CORES))
+    limits = replace(alone, data_workers=each, data_worker_cores=CORES)
+    decision, cuts = decide(profile, limits), compare_cuts(profile, limits)
     chosen = decision.chosen
     if not decision.moves:
-        return _none(profile, without, decision.binding, decision.why, decision.runner_up)
+        runner_up = decision.runner_up
+        return _none(profile, without, decision.binding, decision.why, runner_up, cuts=cuts)
     there = replace(alone, data_workers=chosen.data_workers, data_worker_cores=CORES)
     found = predict(profile, there, chosen.placement)
     if found.rate < (1 + LEAST_GAIN) * without.rate:
         gain = found.rate / without.rate - 1
         text = f"bound by {decision.binding}; data workers would bring {gain:.0%}: not worth it"
-        return _none(profile, without, decision.binding, text, chosen)
+        return _none(profile, without, decision.binding, text, chosen, cuts=cuts)
     number = min(most, chosen.data_workers * profile.processes)
     return JobDecision(
         data_workers=number,
@@ -109,6 +114,7 @@ def decide_in_job(profile: Profile, most: int) -> JobDecision:
         waits_for_storage=False,
         why=decision.why,
         runner_up=_in_words(decision.runner_up, profile),
+        cuts=cuts,
     )
 
 
@@ -165,6 +171,7 @@ def _none(
     runner_up: Candidate | None,
     *,
     storage: bool = False,
+    cuts: CutComparison | None = None,
 ) -> JobDecision:
     times = profile.processes
     return JobDecision(
@@ -178,6 +185,7 @@ def _none(
         waits_for_storage=storage,
         why=why,
         runner_up=_in_words(runner_up, profile),
+        cuts=cuts,
     )
 
 
@@ -195,4 +203,9 @@ def _in_words(candidate: Candidate | None, profile: Profile) -> str:
         return ""
     number = candidate.data_workers * profile.processes
     rate = candidate.rate * profile.processes
-    return f"{candidate.placement.cut.name}, {number} data workers: {rate:.4g} {unit(profile)}"
+    resources = replace(
+        profile.resources, data_workers=candidate.data_workers, data_worker_cores=CORES
+    )
+    limit = binding(bounds(profile, resources, candidate.placement))
+    name = f"{candidate.placement.cut.name}, {number} data workers"
+    return f"{name}: {rate:.4g} {unit(profile)}, bound by {limit}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
 from penstock.throughput.profiles.stage import StageCost
 
@@ -30,6 +32,35 @@ class Cut:
 NOTHING = Cut("all local", 0, 0)
 
 
+WHOLE_BATCH: Final = "whole batch"
+READ_LOCAL: Final = "read local"
+
+
+def tail_local(stage: str) -> str:
+    """The name of the cut that leaves the training pod this stage and all after it."""
+    return f"from {stage} on local"
+
+
+class CutKind(StrEnum):
+    """What a cut leaves to the training pod."""
+
+    WHOLE_BATCH = WHOLE_BATCH
+    """Nothing."""
+    TAIL_LOCAL = "tail local"
+    """The last stages, and collating."""
+    READ_LOCAL = READ_LOCAL
+    """Reading."""
+
+
+def kind_of(cut: Cut, stages: Sequence[StageCost]) -> CutKind | None:
+    """Of a cut of these stages; None: nothing is made elsewhere."""
+    if not cut.moves:
+        return None
+    if cut.first:
+        return CutKind.READ_LOCAL
+    return CutKind.WHOLE_BATCH if cut.last == len(stages) else CutKind.TAIL_LOCAL
+
+
 def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
     """All that are possible and of known size, the whole batch first; `NOTHING` is none of them."""
     movable = 0
@@ -40,10 +71,10 @@ def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
         if not stages[last - 1].bytes_out:
             continue  # what would go over the network is not known
         whole = last == len(stages)
-        name = "whole batch" if whole else f"from {stages[last].name} on local"
+        name = WHOLE_BATCH if whole else tail_local(stages[last].name)
         found.append(Cut(name, 0, last))
         if stages[0].kind == "fetch" and stages[0].bytes_out and last > 1:
-            found.append(Cut("read local" if whole else f"read local, {name}", 1, last))
+            found.append(Cut(READ_LOCAL if whole else f"{READ_LOCAL}, {name}", 1, last))
     return found
 
 

@@ -43,6 +43,24 @@ def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
     return tuple(stages)
 
 
+def reading_apart(profile: Profile) -> Profile:
+    """The profile with reading as a stage of its own, where it is known how much is read.
+
+    What a dataset does on a core is not divided: taking bytes out of memory is the least of it, and
+    what it costs to send them elsewhere is counted where they are sent (`Transport`).
+    """
+    storage, first = profile.storage, profile.stages[0]
+    if storage is None or not storage.bytes_per_sample or first.kind != "opaque":
+        return profile
+    if storage.hits == 0 and not storage.total_bytes:
+        return profile  # of a running job: what is read from memory is not counted
+    reading = StageCost(
+        "reading", "fetch", 0.0, first.blocked_seconds, bytes_out=storage.bytes_per_sample
+    )
+    rest = replace(first, kind="transform", blocked_seconds=0.0)
+    return replace(profile, stages=(reading, rest, *profile.stages[1:]))
+
+
 def _cold_seconds(storage: Storage, resources: Resources) -> float:
     """Of one sample. With a faster storage its bytes take less time, and the latency stays.
 

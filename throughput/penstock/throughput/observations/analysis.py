@@ -31,7 +31,7 @@ from penstock.throughput.observations.copies import (
     notes_on,
     seconds_of_byte,
 )
-from penstock.throughput.observations.records import IN_LINE, Delivery, Loader, Made
+from penstock.throughput.observations.records import DATASET, IN_LINE, Delivery, Loader, Made
 from penstock.throughput.observations.session import Phase
 from penstock.throughput.profiles.measured import Measured
 from penstock.throughput.profiles.profile import Profile, Storage
@@ -143,7 +143,7 @@ def profile_of(seen: Seen) -> Profile:
     notes += notes_on([copies for one in seen.deliveries for copies in one.copies])
     copied = sum(_copied(seen, normal))
     settled = _settled(seen.deliveries, made)
-    stages = _stages(settled, base)
+    stages = _stages(settled, base, made)
     profile = Profile(
         program=seen.program,
         batch_size=size,
@@ -304,7 +304,8 @@ def _fills(deliveries: Sequence[Delivery]) -> list[tuple[float, float]]:
     return [(one.called - one.held, one.called) for one in deliveries if one.held]
 
 
-def _stages(made: Sequence[Made], base: float) -> list[StageCost]:
+def _stages(made: Sequence[Made], base: float, sized: Sequence[Made]) -> list[StageCost]:
+    """Costs of batches, and sizes of those that were looked at, which are the first."""
     samples = sum(one.samples for one in made)
     total = sum(one.cpu for one in made) / samples / base
     blocked = sum(one.blocked for one in made) / samples
@@ -314,7 +315,8 @@ def _stages(made: Sequence[Made], base: float) -> list[StageCost]:
     composed = []
     for name in names:
         seen = [one.stages[name] for one in made if name in one.stages]
-        composed.append(StageCost(name, "transform", fmean(seen) / base))
+        size = _size_after(name, sized)
+        composed.append(StageCost(name, "transform", fmean(seen) / base, bytes_out=size))
     room = max(0.0, total - collate)
     of_stages = sum(stage.cpu_seconds for stage in composed)
     if of_stages > room and of_stages > 0:
@@ -322,17 +324,23 @@ def _stages(made: Sequence[Made], base: float) -> list[StageCost]:
             replace(stage, cpu_seconds=stage.cpu_seconds * room / of_stages) for stage in composed
         ]
         of_stages = room
-    first = StageCost("dataset", "opaque", room - of_stages, blocked)
+    first = StageCost(DATASET, "opaque", room - of_stages, blocked, _size_after(DATASET, sized))
     stages = [first, *composed, StageCost(COLLATE, "collate", min(collate, total))]
     if other > 0.01 * total:
         stages.append(StageCost(HAND_OVER_WORK, "transform", other))
     return stages
 
 
+def _size_after(stage: str, made: Sequence[Made]) -> float:
+    """Bytes of a sample after a stage; 0: nobody looked, or it cannot be cut there."""
+    sizes = [one.sizes[stage] for one in made if stage in one.sizes]
+    return fmean(sizes) if sizes else 0.0
+
+
 def _sized(
     stages: Sequence[StageCost], deliveries: Sequence[Delivery], size: int
 ) -> tuple[StageCost, ...]:
-    """With the bytes of a batch after the last stages; between transforms they are not known."""
+    """With the bytes of a batch after the last stages."""
     sizes = [one.nbytes for one in deliveries if one.nbytes]
     each = fmean(sizes) / size if sizes else 0.0
     done = [stage.name for stage in stages].index(COLLATE)
@@ -442,7 +450,7 @@ def _spans(one: Made) -> tuple[Span, Span]:
     if known > cpu > 0:
         parts = {name: seconds * cpu / known for name, seconds in parts.items()}
         known = cpu
-    parts["dataset"] = cpu - known
+    parts[DATASET] = cpu - known
     queued = min(one.queued, max(0.0, one.end - between - collate))
     parts[TOO_FEW_CORES] = one.queued - queued
     parts[FETCH] = max(0.0, between - one.begin - cpu - parts[TOO_FEW_CORES])

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from penstock.throughput.observations.copies import Copies
 from penstock.throughput.observations.session import Phase
 
+DATASET = "dataset"
+"""The stage that a sample comes from before its first transform."""
 IN_LINE = -1
 """The number of the maker where the training process makes its batches itself."""
 
@@ -82,6 +84,8 @@ class Made:
         samples: in it.
         collate_cpu, collate_seconds: of the collating in it.
         stages: of composed transforms, by name: CPU seconds a sample.
+        sizes: bytes of a sample after each of these, and after what comes before them (`DATASET`),
+            of some batches, and where a sample could be cut there.
         other_cpu: of the maker's other threads since the batch before: handing over, mostly.
         read: bytes that were read.
         missed: of them, those that came from storage.
@@ -96,6 +100,7 @@ class Made:
     collate_cpu: float = 0.0
     collate_seconds: float = 0.0
     stages: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
     other_cpu: float = 0.0
     read: int = 0
     missed: int = 0

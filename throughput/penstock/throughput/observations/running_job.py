@@ -76,6 +76,7 @@ class Interval:
         data_workers: that serve the whole job.
         data_worker_cores: of each.
         in_line, local, remote: by whom batches were made.
+        cut: what data workers made of each in the end; "": nothing.
     """
 
     seconds: float
@@ -91,6 +92,7 @@ class Interval:
     in_line: Making = field(default_factory=Making)
     local: Making = field(default_factory=Making)
     remote: Making = field(default_factory=Making)
+    cut: str = ""
 
 
 def profile_of(program: str, processes: Sequence[Interval]) -> Profile | None:
@@ -146,6 +148,7 @@ def profile_of(program: str, processes: Sequence[Interval]) -> Profile | None:
         causes=_causes(waited / slowest.seconds, slowest.in_line + slowest.local + slowest.remote),
         notes=("measured while the job runs: the step is the time between two waits",),
         processes=len(takers),
+        cut=slowest.cut if slowest.remote.batches >= 1 else "",
     )
     error = predict(profile, profile.resources, placement_of(slowest, profile)).rate / rate - 1
     return replace(profile, model_error=error if math.isfinite(error) else 1.0)

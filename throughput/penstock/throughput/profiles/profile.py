@@ -96,6 +96,8 @@ class Profile:
         keys: by which parts are found again: ``pipeline``, ``model``, ``machine``.
         notes: what the reader of the profile should know, a sentence each.
         processes: of the training that are like this one; all rates are of one.
+        cut: what data workers made of each batch meanwhile, as `limits.cut` calls it; "": nothing,
+            or that is not known.
     """
 
     program: str
@@ -120,6 +122,7 @@ class Profile:
     keys: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     processes: int = 1
+    cut: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no program can be."""
@@ -225,6 +228,7 @@ def from_json(content: object) -> Profile:
         for name in ("causes", "keys"):
             if not isinstance(values.get(name, {}), dict):
                 raise ProfileError(f"{name}: {str(values[name])[:80]!r} is no JSON object")
+        values["cut"] = str(values.get("cut", ""))
         causes = values.get("causes", {})
         values["causes"] = {str(name): float(share) for name, share in causes.items()}
         values["notes"] = tuple(str(one) for one in values.get("notes", ()))
