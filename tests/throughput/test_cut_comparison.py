@@ -52,6 +52,18 @@ def test_what_was_not_measured_is_said_and_not_guessed() -> None:
     assert "no reading" in found[CutKind.READ_LOCAL].why
 
 
+def test_where_data_workers_read_slowly_the_training_pod_reads_for_them() -> None:
+    enough = replace(THIN, network_bytes_per_second=1e12, data_worker_reading_seconds=0.2)
+    found = compare_cuts(PICTURES, enough)
+    assert found.chosen is not None
+    assert (found.chosen.kind, found.chosen.cut) == (CutKind.READ_LOCAL, "read local")
+    whole = next(one for one in found.options if one.kind is CutKind.WHOLE_BATCH)
+    assert whole.rate < found.chosen.rate / 2
+    same = compare_cuts(PICTURES, replace(enough, data_worker_reading_seconds=None))
+    assert same.chosen is not None
+    assert same.chosen.kind is CutKind.WHOLE_BATCH, "they are taken to read as fast"
+
+
 def test_without_data_workers_no_cut_is_named() -> None:
     found = compare_cuts(PICTURES, replace(THIN, data_workers=0))
     assert (found.chosen, found.runner_up) == (None, None)

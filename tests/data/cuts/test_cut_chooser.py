@@ -24,7 +24,7 @@ class Pool:
             made_here=0,
             waited_seconds=0.0,
             received_bytes=0,
-            remote=SimpleNamespace(batches=0, seconds=0.0),
+            remote=SimpleNamespace(batches=0, seconds=0.0, cpu_seconds=0.0, queued_seconds=0.0),
         )
 
     def bring(self, seconds: float) -> None:
@@ -34,6 +34,7 @@ class Pool:
         self.counts.received_bytes += 20_000_000
         self.counts.remote.batches += 1
         self.counts.remote.seconds += seconds / 10
+        self.counts.remote.cpu_seconds += seconds / 10
 
 
 def batches_until_asked(seconds_per_batch: float) -> int:

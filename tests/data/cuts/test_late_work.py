@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ class Queue:
     """Of which a data worker has a pipeline."""
 
     packed = pack(None)
+    failures = 0
 
 
 class Plane:
@@ -35,6 +37,7 @@ class Plane:
         self.pipeline = Pipeline(dataset, collate)
         self.late = LateWork(self.pipeline, SEED, lambda: pack(None), pack)
         self.step = -1
+        self.counts = SimpleNamespace(cut="")
         self.sent: list[bytes] = []
 
     def come(self, batch: Any) -> tuple[bool, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.data.cores import usable_cores
 from penstock.data.errors import NotCutError
@@ -20,8 +20,10 @@ from penstock.throughput.decision.cut_choice import (
     LEAST_SECONDS,
     CutChoice,
     Phase,
+    Reading,
     Window,
     choose,
+    choose_reading,
     watch,
 )
 from penstock.throughput.errors import ProfileError
@@ -33,6 +35,10 @@ Survey = Callable[[], Sequence[StageCost]]
 """What the stages cost; raises NotCutError, or what the user's code raises."""
 
 
+SurveyReading = Callable[[], tuple[Reading, tuple[str, ...]]]
+"""What reading costs here, and the folders of the files; raises as `Survey` does."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Counted:
     at: float
@@ -41,6 +47,8 @@ class _Counted:
     received_bytes: int
     remote_batches: int
     remote_seconds: float
+    remote_blocked_seconds: float
+    failed: int
     data_workers: int
 
 
@@ -52,10 +60,12 @@ class CutChooser:
         self._clock = clock
         self._choice = CutChoice()
         self._before: _Counted | None = None
+        self.roots: tuple[str, ...] = ()
+        """Folders that are read here, where that was looked at."""
 
     @property
     def cut(self) -> str:
-        """The stage in front of which data workers are to end; "": they make whole batches."""
+        """As `CutChoice.cut`."""
         return self._choice.cut
 
     @property
@@ -67,14 +77,23 @@ class CutChooser:
         """An epoch begins: what was between two is of no window."""
         self._before = None
 
-    def look(self, pool: WorkerPool, survey: Survey) -> None:
-        """Decide anew where some seconds have gone by; the program has just taken a batch."""
+    def look(
+        self,
+        pool: WorkerPool,
+        survey: Survey,
+        survey_reading: SurveyReading | None = None,
+        failed: int = 0,
+    ) -> None:
+        """Decide anew where some seconds have gone by; the program has just taken a batch.
+
+        ``failed``: batches of this epoch that somebody could not make.
+        """
         if self.is_settled:
             return
         before, now = self._before, self._clock()
         if before is not None and now - before.at < LEAST_SECONDS:
             return
-        after = _count(pool, now)
+        after = _count(pool, now, failed)
         if before is None or before.data_workers != after.data_workers:
             self._before = after
             return
@@ -91,27 +110,46 @@ class CutChooser:
             data_workers=after.data_workers,
             cores=usable_cores(),
             workers=pool.local_workers,
+            remote_blocked_seconds=after.remote_blocked_seconds - before.remote_blocked_seconds,
+            failed=max(0, after.failed - before.failed),
         )
         self._choice = watch(self._choice, window)
         if self._choice.phase is Phase.ASKING:
-            self._choice = self._asked(window, survey)
+            self._choice = self._asked(lambda: choose(self._choice, window, _second(survey)))
             self._before = None  # asking took its time
+        elif self._choice.phase is Phase.ASKING_READING:
+            self._choice = self._asked(lambda: self._reading(window, survey_reading))
+            self._before = None
         if self._choice.why:
             logger.info("data workers: %s", self._choice.why)
 
-    def _asked(self, window: Window, survey: Survey) -> CutChoice:
+    def _reading(self, window: Window, survey: SurveyReading | None) -> CutChoice:
+        if survey is None:
+            raise NotCutError("nothing is known of its files")
+        survey()  # the first time libraries are loaded
+        reading, self.roots = survey()
+        return choose_reading(self._choice, window, reading)
+
+    def _asked(self, decided: Callable[[], CutChoice]) -> CutChoice:
+        """What is decided; where that cannot be said, of reading only that is settled."""
         done = CutChoice(Phase.DONE)
+        if self._choice.phase is Phase.ASKING_READING:
+            done = replace(self._choice, phase=Phase.WATCHING)
         try:
-            survey()  # the first time libraries are loaded
-            return choose(self._choice, window, survey())
+            return decided()
         except (NotCutError, ProfileError) as error:
-            logger.info("data workers make whole batches, though their link binds: %s", error)
+            logger.info("data workers make whole batches, though they are waited for: %s", error)
         except Exception as error:  # noqa: BLE001 - the user's code: it raises where a batch is made
             logger.info("data workers make whole batches, a stage raised %r", error)
         return done
 
 
-def _count(pool: WorkerPool, now: float) -> _Counted:
+def _second(survey: Survey) -> Sequence[StageCost]:
+    survey()  # the first time libraries are loaded
+    return survey()
+
+
+def _count(pool: WorkerPool, now: float, failed: int) -> _Counted:
     counts, makers = pool.counts, pool.makers
     with makers.lock:
         links = [link for link in makers.links.values() if not link.local]
@@ -123,5 +161,7 @@ def _count(pool: WorkerPool, now: float) -> _Counted:
             counts.received_bytes,
             counts.remote.batches,
             counts.remote.seconds,
+            counts.remote.seconds - counts.remote.cpu_seconds - counts.remote.queued_seconds,
+            failed,
             behind,
         )

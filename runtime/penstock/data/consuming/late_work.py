@@ -22,13 +22,15 @@ from penstock.data.complaints import Complaints
 from penstock.data.consuming.cut_chooser import CutChooser
 from penstock.data.cuts.head_and_tail import Begun, Tail, head_of, opened
 from penstock.data.cuts.points import Point, point_named
+from penstock.data.cuts.reading import read_local, survey_reading
 from penstock.data.cuts.survey import survey
 from penstock.data.errors import NotCutError
 from penstock.data.pipeline import PackedPipeline, Pipeline, Unfinished
 from penstock.data.queue.batch_queue import BatchQueue
 from penstock.data.queue.worker_pool import WorkerPool
 from penstock.data.seeding import preserved
-from penstock.throughput.limits.cut import WHOLE_BATCH, tail_local
+from penstock.throughput.decision.cut_choice import Reading
+from penstock.throughput.limits.cut import READ_LOCAL, WHOLE_BATCH, tail_local
 from penstock.throughput.profiles.stage import StageCost
 
 _complaints: Final = Complaints()
@@ -54,6 +56,7 @@ class LateWork:
     _changed: bool = False
     _asked: str = ""
     _point: Point | None = None
+    _roots: tuple[str, ...] = ()  # folders that are read here for data workers
     _refused: bool = False
     _tails: dict[Point, Tail] = field(default_factory=dict)
     _indices: deque[tuple[int, Any]] = field(default_factory=deque)  # by step, in order
@@ -84,9 +87,11 @@ class LateWork:
         if queue.packed is None:
             return  # they make none
         if self.chooser is not None and self.pack_cut is not None and forced_cut() is None:
-            self.chooser.look(pool, self._survey)
+            self.chooser.look(pool, self._survey, self._survey_reading, queue.failures)
         self._look()
         pool.counts.cut = self.cut
+        if self._roots:
+            pool.makers.files.allow(self._roots)
         if self._changed:
             self._changed = False
             pool.replace(queue, pack())
@@ -94,6 +99,8 @@ class LateWork:
     @property
     def cut(self) -> str:
         """What data workers are to make of each batch, as the model calls it."""
+        if self._roots:
+            return READ_LOCAL
         return WHOLE_BATCH if self._point is None else tail_local(self._point.name)
 
     def _look(self) -> None:
@@ -102,14 +109,41 @@ class LateWork:
         asked = (self.chooser.cut if self.chooser is not None else "") if forced is None else forced
         if self.pack_cut is None or self._refused or asked == self._asked:
             return
-        self._asked, before = asked, self._point
-        self._point = None
-        if asked:
+        if asked == READ_LOCAL and not self._indices:
+            return  # no batch is in view that would say what it reads
+        self._asked, before = asked, (self._point, self._roots)
+        self._point, self._roots = None, ()
+        if asked == READ_LOCAL:
+            self._roots = self._folders()
+        elif asked:
             try:
                 self._point = point_named(self.pipeline, asked)
             except NotCutError as error:
                 self._say(str(error))
-        self._changed = self._changed or self._point != before
+        self._changed = self._changed or (self._point, self._roots) != before
+
+    def _folders(self) -> tuple[str, ...]:
+        """What is read here for data workers; (): nothing is."""
+        if self.chooser is not None and self.chooser.roots:
+            return self.chooser.roots
+        try:
+            roots = self._survey_reading()[1]
+        except NotCutError as error:
+            self._say(str(error))
+            return ()
+        except Exception as error:  # noqa: BLE001 - the user's code: it raises where a batch is made
+            self._say(f"a sample raised {error!r}")
+            return ()
+        if self.chooser is not None:
+            self.chooser.roots = roots
+        return roots
+
+    def _survey_reading(self) -> tuple[Reading, tuple[str, ...]]:
+        """As `penstock.data.cuts.reading.survey_reading`, of a batch that is in view."""
+        if not self._indices:
+            raise NotCutError("no batch is in view")
+        with preserved():
+            return survey_reading(self.pipeline, self.seed, self._indices[0][1])
 
     def _survey(self) -> list[StageCost]:
         """What the stages of a batch cost that is in view; as `penstock.data.cuts.survey`.
@@ -125,6 +159,8 @@ class LateWork:
     def pack(self) -> PackedPipeline:
         """What data workers are to make, packed; raises as ``pack_whole``."""
         point, pack = self._point, self.pack_cut
+        if self._roots and pack is not None:
+            return pack(read_local(self.pipeline, self._roots))
         if point is None or pack is None:
             return self.pack_whole()
         return pack(head_of(self.pipeline, point))
@@ -183,7 +219,10 @@ class LateWork:
 
     def _say(self, why: str) -> None:
         dataset = type(self.pipeline.dataset).__qualname__
-        text = f"is not cut in front of {self._asked}, data workers make whole batches: {why}"
+        where = (
+            "so that it is read here" if self._asked == READ_LOCAL else f"in front of {self._asked}"
+        )
+        text = f"is not cut {where}, data workers make whole batches: {why}"
         _complaints.add(f"a loader of {dataset}", text)
 
 

@@ -128,6 +128,13 @@ def whatif(
     data_worker_cores: Annotated[
         float, typer.Option(min=0.1, max=1024, help="Cores of each of them.")
     ] = 1.0,
+    cold_data_workers: Annotated[
+        bool,
+        typer.Option(
+            "--cold-data-workers",
+            help="As if the nodes of data workers had no file in memory that the program reads.",
+        ),
+    ] = False,
     overlap_copies: Annotated[
         bool,
         typer.Option(
@@ -156,6 +163,8 @@ def whatif(
     }
     try:
         found = questions.read(file)
+        if cold_data_workers:
+            found = questions.with_cold_data_workers(found)
         asked = {name: text for name, text in axes.items() if text is not None}
         points = questions.ask(
             found, asked, cache_policy, data_worker_cores, overlap_copies=overlap_copies

@@ -16,6 +16,7 @@ from penstock.base.quantity import format_bytes, parse_bytes
 from penstock.throughput.decision.cut_comparison import compare_cuts
 from penstock.throughput.decision.what_if import Point, knee, what_if
 from penstock.throughput.errors import ProfileError
+from penstock.throughput.limits.fetching import reading_apart
 from penstock.throughput.loop.closed_loop import MOST_WORKERS
 from penstock.throughput.observations.copies import HOST_TO_DEVICE
 from penstock.throughput.profiles.profile import LARGEST_BYTES, Profile, loads
@@ -54,6 +55,22 @@ def read(path: Path) -> Profile:
         raise ProfileError(f"{path}: it is no profile: make one with penstock profile") from None
     except ProfileError as error:
         raise ProfileError(f"{path}: {error}") from error
+
+
+def with_cold_data_workers(profile: Profile) -> Profile:
+    """The profile as if no data worker had a file in memory.
+
+    Raises:
+        ProfileError: the profile does not know what reading costs then.
+    """
+    storage, apart = profile.storage, reading_apart(profile)
+    if storage is None or not storage.cold_seconds or apart is profile:
+        raise ProfileError(
+            "--cold-data-workers needs what reading costs out of memory, which the profile does "
+            "not have: profile again without --no-storage, a program that reads files"
+        )
+    there = apart.stages[0].blocked_seconds + storage.hits * storage.cold_seconds
+    return replace(apart, resources=replace(apart.resources, data_worker_reading_seconds=there))
 
 
 def ask(

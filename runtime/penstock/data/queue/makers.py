@@ -32,6 +32,7 @@ from penstock.data.queue.assignment import (
     expected_workers,
 )
 from penstock.data.queue.batch_queue import BatchQueue, Counts
+from penstock.data.queue.served_files import ServedFiles
 from penstock.data.queue.worker_connection import Opened, WorkerConnection
 from penstock.data.sharing.pipeline import lacks_bytes
 from penstock.data.transport import messages
@@ -55,6 +56,7 @@ class Makers:
         links: the makers, by name.
         queues: of the streams that are open, by number.
         shared: the memory that makers on this machine write to.
+        files: of this machine, that data workers may read.
         pinned: that which local workers write to where the program wants it pinned.
         closing: nobody is missed any more.
         workers_of_job: data workers that the job has, whether or not they are connected.
@@ -66,6 +68,7 @@ class Makers:
         self.counts = Counts()
         self.shared = SharedPool()
         self.pinned = PinnedPool()
+        self.files = ServedFiles()
         self.links: dict[str, WorkerConnection] = {}
         self.queues: dict[int, BatchQueue] = {}
         self.complaints = Complaints()

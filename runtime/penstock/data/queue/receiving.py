@@ -116,6 +116,8 @@ class _Receiver:
                 link.pinned.refuse(*values)
         elif kind == messages.NEED and not link.local:
             makers.counts.add_weights(link.send_part(*values))
+        elif kind == messages.READ and not link.local:
+            link.send_file(makers.files, *values)
         elif kind == messages.READY:
             self._take_ready(*values)
         elif kind == messages.LEAVING:

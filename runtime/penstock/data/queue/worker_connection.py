@@ -27,6 +27,7 @@ from penstock.data.pipeline import PackedPipeline
 from penstock.data.processes import is_stopped
 from penstock.data.queue.lent_blocks import LentBlocks
 from penstock.data.queue.received_bodies import ReceivedBodies
+from penstock.data.queue.served_files import ServedFiles
 from penstock.data.stage_devices import CPU
 from penstock.data.transport import frame, messages
 from penstock.data.transport.blocks import SharedPool
@@ -95,7 +96,7 @@ class WorkerConnection:
         self._seal = seals.sending if seals else None
         self._bodies = ReceivedBodies()
         self._sending: bytes | None = None  # the pipeline that is being sent
-        self._sends_part = False  # of weights, which is large too
+        self._sends_part = False  # of weights or a file, which is large too
         self._weights: dict[bytes, tuple[Weights, ...]] = {}  # by pipeline
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
@@ -170,6 +171,20 @@ class WorkerConnection:
         finally:
             self._sends_part = False
         return size
+
+    def send_file(self, files: ServedFiles, path: object, offset: object, size: object) -> None:
+        """Answer what was asked of a file of this machine.
+
+        Raises:
+            FrameError: nobody may ask so.
+        """
+        served = files.read(path, offset, size)
+        self._sends_part = True
+        try:
+            header = [path, offset, served.total, served.error]
+            self.send(messages.FILE, header, [served.part] if served.part else ())
+        finally:
+            self._sends_part = False
 
     def _sent(self, digest: bytes) -> None:
         with self._flag:

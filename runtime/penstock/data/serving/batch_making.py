@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from penstock.data.cuts.reading import ReadLocalPipeline
 from penstock.data.errors import NotPortableError
 from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline
+from penstock.data.serving.asked_files import read_there
 from penstock.data.serving.batch_memory import BatchMemory
 from penstock.data.serving.consumer_connection import Request
 from penstock.data.serving.stage_before import StageBefore
@@ -45,6 +47,10 @@ def make(
         maker: Any = pipeline
         watch = request.line.watches.get(request.digest)
         try:
+            if isinstance(pipeline, ReadLocalPipeline):
+                line = request.line
+                with read_there(line.files, line.send, pipeline.roots, pipeline.folder):
+                    return pipeline.make(request.seed, request.indices, until=request.until)
             if request.until is None:
                 return maker.make(request.seed, request.indices)
             return maker.make(request.seed, request.indices, until=request.until)

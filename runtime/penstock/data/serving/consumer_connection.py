@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from penstock.data.dataset_watch import DatasetWatch
 from penstock.data.pipeline import AnyPipeline
+from penstock.data.serving.asked_files import AskedFiles
 from penstock.data.serving.batch_memory import PLACED_BYTES, BatchMemory, write
 from penstock.data.serving.link_coding import LinkCoding
 from penstock.data.serving.pinned_memory import PinnedMemory, Place
@@ -72,6 +73,7 @@ class ConsumerConnection:
     outbox: Outbox = field(init=False)
     allowed: Allowed = UNTOLD  # how its batches may be coded
     parts: AskedParts = field(default_factory=AskedParts)  # of weights
+    files: AskedFiles = field(default_factory=AskedFiles)  # of the program's machine
     _coding: LinkCoding | None = None
     _asked_in_vain: bool = False  # for memory; until the other end answers
 

@@ -443,6 +443,9 @@ class DataWorker:
         elif kind == messages.PART:
             digest, offset, problem = header
             line.parts.put(digest, offset, problem, received.body)
+        elif kind == messages.FILE:
+            path, offset, total, problem = header
+            line.files.put(path, offset, total, problem, received.body)
         elif kind == messages.CODINGS:
             line.allowed = read_allowed(*header)
         else:
@@ -484,6 +487,7 @@ class DataWorker:
         line.outbox.close()
         line.sock.close()
         line.parts.close()
+        line.files.close()
         line.blocks.clear()
         line.pipelines.clear()
         line.streams.drop_all()

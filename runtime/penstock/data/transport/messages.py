@@ -27,6 +27,8 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | READY    | worker   | stream, batches                                   |                  |
 | NEED     | worker   | digest, offset, bytes                             |                  |
 | PART     | training | digest, offset, problem or ""                     | part of weights  |
+| READ     | worker   | path, offset, bytes                               |                  |
+| FILE     | training | path, offset, bytes of all of it, error           | part of a file   |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
@@ -49,6 +51,8 @@ says how many of its batches lie there.
 which of them are allowed, to a data worker that named some (`penstock.data.transport.codings`).
 ``until`` is the batched stage before which a batch is to end, and left out where it is to be whole.
 NEED asks for weights that the pipeline names (`penstock.data.weights`), for `PART_BYTES` at most.
+READ asks for a part of a file of the training process's machine, where reading is left to it
+(`penstock.data.cuts.reading`); ``error`` is the system's number, and 0 where there is none.
 ``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
@@ -63,7 +67,7 @@ from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
 UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN, CODED, JOIN, READY, CODINGS = range(12, 22)
-NEED, PART = range(22, 24)
+NEED, PART, READ, FILE = range(22, 26)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
@@ -101,6 +105,8 @@ _FIELDS: Final = {
     READY: 2,
     NEED: 3,
     PART: 3,
+    READ: 3,
+    FILE: 4,
     LEAVING: 0,
     ALIVE: 0,
 }

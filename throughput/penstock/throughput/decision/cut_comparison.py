@@ -78,7 +78,7 @@ def compare_cuts(profile: Profile, limits: Resources) -> CutComparison:
     """
     profile = reading_apart(profile)
     decision = decide(profile, limits)
-    possible = carried_out(profile.stages) if limits.data_workers else []
+    possible = carried_out(profile.stages, reads=True) if limits.data_workers else []
     options = []
     for kind in CutKind:
         cuts = [cut for cut in possible if kind_of(cut, profile.stages) is kind]

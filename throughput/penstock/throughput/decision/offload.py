@@ -84,7 +84,8 @@ def decide(
     Args:
         profile: of the program.
         limits: what it has, with as many data workers as it may get.
-        cuts: to choose from; default: all that data workers carry out.
+        cuts: to choose from; default: all that data workers carry out. That the training pod reads
+            for them is one of these where it is known what reading costs data workers.
         least_gain: below it nothing is moved.
         headroom: how much more than the goal everything that depends on the share could do.
     """
@@ -93,7 +94,8 @@ def decide(
     without = Candidate(HERE, 0, min(found.values()), 0.0, 0.0)
     if not limits.data_workers:
         return Decision(without, without.rate, None, binding(found), "no data worker may be had")
-    possible = carried_out(profile.stages) if cuts is None else cuts
+    reads = limits.data_worker_reading_seconds is not None
+    possible = carried_out(profile.stages, reads=reads) if cuts is None else cuts
     cheapest = [one for cut in possible if (one := _cheapest(profile, limits, cut, 0.0))]
     best = max([one.rate for one in cheapest], default=0.0)
     goal = best * (1 - NEAR_BEST)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.throughput.limits.cut import NOTHING, Cut, Split, split
-from penstock.throughput.limits.fetching import storage_rate
+from penstock.throughput.limits.fetching import read_by, storage_rate
 from penstock.throughput.limits.making import stages_at
 from penstock.throughput.profiles.profile import Profile
 from penstock.throughput.profiles.resources import Resources
@@ -38,7 +38,7 @@ def bounds(
     """The rate that each resource allows by itself; without those that are not used."""
     stages = stages_at(profile, resources)
     share = share_of(resources, placement)
-    parts = split(stages, placement.cut)
+    parts = split(read_by(stages, placement.cut, resources), placement.cut)
     cpu = sum(stage.cpu_seconds for stage in stages)
     busy = cpu + sum(stage.blocked_seconds for stage in stages)
     loop = profile.step.value / profile.batch_size
@@ -51,7 +51,8 @@ def bounds(
         "accelerator": 1 / (loop + taking),
         "cores": _per(resources.cores, here + profile.step_cores * loop),
     }
-    stay = (1 - share) * busy + share * (parts.local_cpu + parts.local_blocked - parts.in_program)
+    own = parts.local_cpu + parts.local_blocked - parts.in_program - parts.in_threads
+    stay = (1 - share) * busy + share * own
     if resources.workers:
         found["workers"] = _per(resources.workers, stay)
     else:  # the training makes them itself, and does not train meanwhile

@@ -78,17 +78,22 @@ def cuts_of(stages: Sequence[StageCost]) -> list[Cut]:
     return found
 
 
-def carried_out(stages: Sequence[StageCost]) -> list[Cut]:
+def carried_out(stages: Sequence[StageCost], *, reads: bool = False) -> list[Cut]:
     """The cuts that data workers carry out, as far as what goes over the network is known.
 
     They are the whole batch, and every beginning of a sample's way: the program itself then makes
-    the rest, and collates.
+    the rest, and collates. ``reads``: also all but reading.
     """
     return [
         cut
         for cut in cuts_of(stages)
-        if cut.first == 0
-        and (cut.last == len(stages) or any(one.kind == "collate" for one in stages[cut.last :]))
+        if (reads and cut.first and cut.last == len(stages))
+        or (
+            cut.first == 0
+            and (
+                cut.last == len(stages) or any(one.kind == "collate" for one in stages[cut.last :])
+            )
+        )
     ]
 
 
@@ -100,6 +105,8 @@ class Split:
         local_cpu, local_blocked: of what stays, for a sample that is made elsewhere.
         in_program: of these, what the training does itself: the end of what others have begun.
         remote_cpu, remote_blocked: of what moves.
+        in_threads: of the cores of what stays, what the training process does beside its training:
+            to read for others.
         bytes_in: that come from the data workers.
         bytes_out: that go to them first.
     """
@@ -111,19 +118,27 @@ class Split:
     bytes_in: float
     bytes_out: float
     in_program: float = 0.0
+    in_threads: float = 0.0
 
 
 def split(stages: Sequence[StageCost], cut: Cut) -> Split:
-    """The costs on either side of a cut."""
+    """The costs on either side of a cut.
+
+    What data workers have read in the training pod they wait for: it holds them up, and nobody
+    there.
+    """
     moved = stages[cut.first : cut.last]
     stay = [*stages[: cut.first], *stages[cut.last :]]
     begun = moved and not cut.first
+    read = stages[: cut.first] if moved else ()
+    waited = sum(stage.blocked_seconds for stage in read)
     return Split(
         local_cpu=sum(stage.cpu_seconds for stage in stay),
-        local_blocked=sum(stage.blocked_seconds for stage in stay),
+        local_blocked=max(0.0, sum(stage.blocked_seconds for stage in stay) - waited),
         remote_cpu=sum(stage.cpu_seconds for stage in moved),
-        remote_blocked=sum(stage.blocked_seconds for stage in moved),
+        remote_blocked=sum(stage.blocked_seconds for stage in moved) + waited,
         bytes_in=moved[-1].bytes_out if moved else 0.0,
         bytes_out=stages[cut.first - 1].bytes_out if moved and cut.first else 0.0,
         in_program=sum(stage.seconds for stage in stay) if begun else 0.0,
+        in_threads=sum(stage.cpu_seconds for stage in read),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.throughput.limits.cache_hits import lru_hits, minio_hits
+from penstock.throughput.limits.cut import Cut
 from penstock.throughput.profiles.profile import Profile, Storage
 from penstock.throughput.profiles.resources import Resources
 from penstock.throughput.profiles.stage import StageCost
@@ -41,6 +43,14 @@ def with_cache(profile: Profile, resources: Resources) -> tuple[StageCost, ...]:
         blocked_seconds=max(0.0, stages[reading].blocked_seconds + extra),
     )
     return tuple(stages)
+
+
+def read_by(stages: Sequence[StageCost], cut: Cut, resources: Resources) -> Sequence[StageCost]:
+    """The stages with what reading costs who reads where a sample is cut so."""
+    reading = resources.data_worker_reading_seconds
+    if reading is None or cut.first or not cut.moves or stages[0].kind != "fetch":
+        return stages
+    return (replace(stages[0], blocked_seconds=reading), *stages[1:])
 
 
 def reading_apart(profile: Profile) -> Profile:

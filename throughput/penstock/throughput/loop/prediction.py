@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock.throughput.limits.capacity import HERE, Placement, binding, bounds, share_of
 from penstock.throughput.limits.cut import Cut, split
+from penstock.throughput.limits.fetching import read_by
 from penstock.throughput.limits.making import stages_at
 from penstock.throughput.loop.closed_loop import Loop, simulate
 from penstock.throughput.profiles.profile import Profile
@@ -59,7 +60,7 @@ def loop_of(profile: Profile, resources: Resources, placement: Placement = HERE)
     size = profile.batch_size
     share = share_of(resources, placement)
     makers = resources.data_workers if share else 0
-    parts = split(stages, placement.cut)
+    parts = split(read_by(stages, placement.cut, resources), placement.cut)
     transport = profile.transport
     away = parts.remote_cpu + transport.send_cpu_seconds * parts.bytes_in
     away += transport.receive_cpu_seconds * parts.bytes_out

@@ -35,6 +35,8 @@ class Resources:
         data_worker_cores: of each.
         data_worker_speed: of one of these cores, beside one of the training pod's.
         network_bytes_per_second: between them and the training pod.
+        data_worker_reading_seconds: blocked time of a sample that data workers read by themselves;
+            None: as much as in the training pod.
     """
 
     cores: float
@@ -47,6 +49,7 @@ class Resources:
     data_worker_cores: float = 1.0
     data_worker_speed: float = 1.0
     network_bytes_per_second: float = 1.25e9
+    data_worker_reading_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what nobody can have."""
@@ -58,6 +61,9 @@ class Resources:
                 raise ProfileError(f"{field}: {getattr(self, field)} must be 0 or more")
         if self.cache_bytes is not None and self.cache_bytes < 0:
             raise ProfileError(f"cache_bytes: {self.cache_bytes} must be 0 or more")
+        reading = self.data_worker_reading_seconds
+        if reading is not None and not 0 <= reading < float("inf"):
+            raise ProfileError(f"data_worker_reading_seconds: {reading} must be 0 or more")
         speed = self.storage_bytes_per_second
         if speed is not None and speed <= 0:
             raise ProfileError(f"storage_bytes_per_second: {speed} must be more than 0")

@@ -1,0 +1,71 @@
+"""Files of this process's machine that its data workers may read through their connections.
+
+A data worker has the job's token and runs the job's own code; it gets what it could have read if
+its volumes were those of the training pod, and no more: regular files below the folders that the
+loader's own samples came from, a part at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.data.errors import FrameError
+from penstock.data.transport.messages import PART_BYTES
+
+MOST_ROOTS: Final = 256
+MOST_PATH: Final = 4096
+
+
+class Served(NamedTuple):
+    """A part of a file, the bytes of all of it, and the system's number of an error; 0: none."""
+
+    part: bytes
+    total: int
+    error: int
+
+
+class ServedFiles:
+    """See the module's docstring; of all loaders of a process."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, None] = {}
+
+    def allow(self, roots: Iterable[str]) -> None:
+        """Files below these folders may be read."""
+        for root in roots:
+            if len(self._roots) < MOST_ROOTS:
+                self._roots.setdefault(os.path.realpath(root))
+
+    def read(self, path: object, offset: object, size: object) -> Served:
+        """A part of a file.
+
+        Raises:
+            FrameError: nobody may ask so.
+        """
+        if not isinstance(path, str) or not 0 < len(path) <= MOST_PATH or "\0" in path:
+            raise FrameError("a file without a path was asked for")
+        if type(offset) is not int or type(size) is not int or offset < 0:
+            raise FrameError(f"{size} bytes of a file at {offset} were asked for")
+        if not 0 < size <= PART_BYTES:
+            raise FrameError(f"{size} bytes of a file were asked for, {PART_BYTES} are the most")
+        real = Path(path).resolve()
+        if not any(real.is_relative_to(root) for root in self._roots):
+            return Served(b"", 0, errno.EACCES)
+        try:
+            file = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            return Served(b"", 0, error.errno or errno.EIO)
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                return Served(b"", 0, errno.EACCES)
+            return Served(os.pread(file, size, offset), status.st_size, 0)
+        except OSError as error:
+            return Served(b"", 0, error.errno or errno.EIO)
+        finally:
+            os.close(file)
