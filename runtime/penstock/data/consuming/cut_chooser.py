@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.data.consuming.tail_chooser import TailChooser
 from penstock.data.cores import usable_cores
 from penstock.data.errors import NotCutError
 from penstock.data.queue.worker_pool import WorkerPool
@@ -60,6 +61,7 @@ class CutChooser:
         self._clock = clock
         self._choice = CutChoice()
         self._before: _Counted | None = None
+        self.tail = TailChooser()
         self.roots: tuple[str, ...] = ()
         """Folders that are read here, where that was looked at."""
 
@@ -76,6 +78,7 @@ class CutChooser:
     def begin(self) -> None:
         """An epoch begins: what was between two is of no window."""
         self._before = None
+        self.tail.begin()
 
     def look(
         self,

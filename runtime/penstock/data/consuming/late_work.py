@@ -20,6 +20,7 @@ from typing import Any, Final
 from penstock.crds import environment as names
 from penstock.data.complaints import Complaints
 from penstock.data.consuming.cut_chooser import CutChooser
+from penstock.data.consuming.tail_chooser import TailChooser
 from penstock.data.cuts.head_and_tail import Begun, Tail, head_of, opened
 from penstock.data.cuts.points import Point, point_named
 from penstock.data.cuts.reading import read_local, survey_reading
@@ -59,6 +60,7 @@ class LateWork:
     _roots: tuple[str, ...] = ()  # folders that are read here for data workers
     _refused: bool = False
     _tails: dict[Point, Tail] = field(default_factory=dict)
+    _tail: TailChooser = field(default_factory=TailChooser)
     _indices: deque[tuple[int, Any]] = field(default_factory=deque)  # by step, in order
 
     def note(self, step: int, indices: Any, taken: int) -> None:
@@ -74,6 +76,7 @@ class LateWork:
         """Know what is wanted before the first batch is asked for."""
         if self.chooser is not None:
             self.chooser.begin()
+            self._tail = self.chooser.tail
         self._look()
         self._changed = False
 
@@ -90,11 +93,22 @@ class LateWork:
             self.chooser.look(pool, self._survey, self._survey_reading, queue.failures)
         self._look()
         pool.counts.cut = self.cut
+        self._tend_tail(pool, queue)
         if self._roots:
             pool.makers.files.allow(self._roots)
         if self._changed:
             self._changed = False
             pool.replace(queue, pack())
+
+    def _tend_tail(self, pool: WorkerPool, queue: BatchQueue) -> None:
+        """Decide who makes the ends of samples, once it is proven that they can be made so."""
+        point = self._point
+        tail = None if point is None else self._tails.get(point)
+        if tail is None or not tail.is_proven:
+            queue.tails_nearby = False
+            return
+        self._tail.look(pool.local_workers)
+        queue.tails_nearby = self._tail.in_workers
 
     @property
     def cut(self) -> str:
@@ -200,7 +214,7 @@ class LateWork:
         tail = self._tails.get(begun.point)
         if tail is None:
             tail = self._tails[begun.point] = Tail(self.pipeline, begun.point)
-        with preserved():
+        with preserved(), self._tail.spent():
             try:
                 batch, made = tail.finish(self.seed, indices, begun)
             except Exception:  # noqa: BLE001 - the user's code: it raises where all is made again

@@ -65,6 +65,11 @@ def is_marked(batch: Any) -> bool:
     return type(batch) is dict and _MARK in batch
 
 
+def is_begun(batch: Any) -> bool:
+    """Whether `opened` would give `Begun`, as far as can be seen at once."""
+    return is_marked(batch) and batch[_MARK] == ""
+
+
 @dataclass
 class _Found:
     """What is learned in the process that makes the batches."""
@@ -172,6 +177,11 @@ class Tail:
         if self._draws.touched():
             return None, False
         return self._pipeline.collated(seed, indices, samples), True
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether as many were compared as are to be."""
+        return self._compared >= PROVEN
 
     def differs(self, batch: Any, make: Callable[[], Any]) -> str:
         """What is another in a batch than in the one that is made whole; "": nothing, or proven."""

@@ -134,6 +134,13 @@ class Counts:
         else:
             self.arrived += 1
 
+    def add_tail(self, cost: Cost) -> None:
+        """A local worker has finished what a data worker had begun: one batch, made in two."""
+        self.remote.seconds += cost.seconds
+        self.remote.cpu_seconds += cost.cpu
+        self.remote.queued_seconds += cost.queued
+        self.made_nearby += 1
+
     def add_made_here(self, cost: Cost) -> None:
         """The program has made a step itself, or found it to have only bad samples."""
         self.waited_seconds += cost.seconds
@@ -182,6 +189,8 @@ class BatchQueue:
         self.seed = options.seed
         self.share = options.share
         self.free = options.free
+        self.tails_nearby = False  # local workers finish what data workers have begun
+        self.passed_on: set[int] = set()  # steps that they do so with now
         self.failures = 0  # batches that somebody could not make
         self.staged, self._until, self._devices = (
             bool(options.devices),
@@ -201,6 +210,7 @@ class BatchQueue:
             self.window = ReorderBuffer(options.position, 1, options.guarantee)
         self.opened_at, self.opening_seconds = time.monotonic(), options.opening_seconds
         self.batch_bytes = options.delivery.batch_bytes
+        self.whole_bytes = 0  # of the largest batch that a local worker has finished
         self.finish = options.delivery.finish
         self.allocate = options.delivery.allocate
         self.bound = WindowBound(1, 1)

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from penstock.data.complaints import Complaints
 from penstock.data.memory import MemoryMeter
@@ -39,6 +39,7 @@ from penstock.data.transport import messages
 from penstock.data.transport.blocks import SharedPool
 from penstock.data.transport.messages import NO_BLOCK
 from penstock.data.window.free_share import FreeShare
+from penstock.data.window.reorder_buffer import ReorderBuffer
 from penstock.data.window.stream_window import StreamWindow
 
 logger = logging.getLogger(__name__)
@@ -46,6 +47,13 @@ logger = logging.getLogger(__name__)
 MAX_DEALT: Final = 64
 """Pipelines that jobs share of which it is known that data workers have been waited for: once; one
 that is started in the place of another is given its part when it comes."""
+
+
+class FinishOrder(NamedTuple):
+    """A batch that a local worker is to finish: its step, indices and memory for it."""
+
+    link: WorkerConnection
+    asked: list[Any]
 
 
 class Makers:
@@ -183,6 +191,21 @@ class Makers:
         # Those who did not come while one epoch waited for them keep no other waiting.
         self._given_up = missing if age >= MISSING_SECONDS else min(self._given_up, missing)
         return expected_workers(queue, age, missing=missing - self._given_up, opening=opening)
+
+    def pass_on(self, queue: BatchQueue, link: WorkerConnection, step: int) -> FinishOrder | None:
+        """Who is to finish what a data worker has begun; None: the program; with the lock held."""
+        window = queue.window
+        if not queue.tails_nearby or not isinstance(window, ReorderBuffer):
+            return None
+        able = [one for one in self.links.values() if one.local and one.usable(queue.key)]
+        if not able:
+            return None
+        local = min(able, key=lambda one: window.unmade_by(one.name))
+        if not window.pass_on(link.name, step, local.name, time.monotonic()):
+            return None
+        queue.passed_on.add(step)
+        block = local.blocks.promise(queue.whole_bytes, queue.allocate)
+        return FinishOrder(local, [step, messages.pack_indices(window.indices_of(step)), block])
 
     def note_state(self, digest: bytes) -> None:
         """Batches of a pipeline change its dataset: they are the program's; with the lock held."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data.cuts.head_and_tail import is_marked
+from penstock.data.cuts.head_and_tail import is_begun, is_marked
 from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.making import Cost
@@ -24,6 +24,7 @@ from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection
 from penstock.data.streams.digest import UNKNOWN
 from penstock.data.transport import messages
+from penstock.data.transport.batch_codec import Packer
 from penstock.data.transport.messages import SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
 from penstock.data.transport.raised import pack_raised
@@ -170,13 +171,31 @@ class _Receiver:
             mine = Failure(link.name, str(failure), "", packed, link.local, tiles)
             self._note_failure(number, step, mine)
             return
-        link.took(cost.seconds)
+        tail = link.local and queue is not None and step in queue.passed_on
+        if not tail:
+            link.took(cost.seconds)
+        order = None
         with makers.lock:
             makers.counts.add_received(0 if link.local else wire_bytes or size)
+            if queue is not None and not link.local and is_begun(batch):
+                order = makers.pass_on(queue, link, step)
+                if order is not None:
+                    makers.counts.add_arrived(cost, size, local=False)
+                    makers.request(queue)
+        if order is not None and queue is not None:
+            begun = Packer().pack(batch)
+            order.link.finish(number, queue.key, queue.seed, order.asked, begun)
+            return
+        with makers.lock:
             if queue is None or not queue.note_arrived(link.name, step, batch, digest):
                 makers.counts.duplicates += 1
                 return
-            makers.counts.add_arrived(cost, size, local=link.local)
+            if tail:
+                queue.passed_on.discard(step)
+                queue.whole_bytes = max(queue.whole_bytes, size)
+                makers.counts.add_tail(cost)
+            else:
+                makers.counts.add_arrived(cost, size, local=link.local)
             queue.note_size(size)
             makers.request(queue)
             if pickled or 2 * layout.tensor_bytes < size:

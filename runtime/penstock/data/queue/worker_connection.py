@@ -30,6 +30,7 @@ from penstock.data.queue.received_bodies import ReceivedBodies
 from penstock.data.queue.served_files import ServedFiles
 from penstock.data.stage_devices import CPU
 from penstock.data.transport import frame, messages
+from penstock.data.transport.batch_codec import Packed
 from penstock.data.transport.blocks import SharedPool
 from penstock.data.transport.codings import Allowed, Coding, allow, offered
 from penstock.data.transport.layout import Layout
@@ -183,6 +184,17 @@ class WorkerConnection:
         try:
             header = [path, offset, served.total, served.error]
             self.send(messages.FILE, header, [served.part] if served.part else ())
+        finally:
+            self._sends_part = False
+
+    def finish(
+        self, stream: int, digest: bytes, seed: int, asked: list[Any], packed: Packed
+    ) -> None:
+        """Have a local worker finish a batch; large, so without the lock of the `Makers`."""
+        header = [stream, digest, seed, asked, packed.structure, packed.size]
+        self._sends_part = True
+        try:
+            self.send(messages.FINISH, header, packed.parts)
         finally:
             self._sends_part = False
 

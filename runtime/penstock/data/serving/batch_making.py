@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from penstock.data.cuts.head_and_tail import Begun, Tail, opened
 from penstock.data.cuts.reading import ReadLocalPipeline
 from penstock.data.errors import NotPortableError
 from penstock.data.pipeline import AnyPipeline, Pipeline, open_pipeline
@@ -44,6 +45,8 @@ def make(
             came, batch = before.take(request)
             if came:
                 return pipeline.finish(request.seed, request.indices, batch, pipeline.boundary)
+        if request.begun is not None and isinstance(pipeline, Pipeline):
+            return finish(pipeline, request)
         maker: Any = pipeline
         watch = request.line.watches.get(request.digest)
         try:
@@ -70,6 +73,27 @@ def make(
     return request.line.streams.make(
         request.stream, pipeline, request.seed, address, chain, leaving
     )
+
+
+def finish(pipeline: Pipeline, request: Request) -> Any:
+    """The batch that a data worker has begun, to its end; whole where that cannot be.
+
+    Raises:
+        Exception: whatever the user's code raises.
+    """
+    arrived, _ = opened(request.begun)
+    request.begun = None
+    if isinstance(arrived, Begun):
+        tails = request.line.tails
+        if (tail := tails.get(arrived.point)) is None:
+            tail = tails[arrived.point] = Tail(pipeline, arrived.point)
+        try:
+            batch, made = tail.finish(request.seed, request.indices, arrived)
+        except Exception:  # noqa: BLE001 - the user's code: it raises where all is made again
+            made = False
+        if made:
+            return batch
+    return pipeline.make(request.seed, request.indices)
 
 
 def pack(packer: Packer, batch: Any, *, local: bool) -> tuple[int, Packed]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from penstock.data.cuts.head_and_tail import Tail
+from penstock.data.cuts.points import Point
 from penstock.data.dataset_watch import DatasetWatch
 from penstock.data.pipeline import AnyPipeline
 from penstock.data.serving.asked_files import AskedFiles
@@ -50,6 +52,7 @@ class Request:
     block: int
     place: Place | None = None  # the block, if it is memory of the training process
     until: int | None = None  # the batched stage before which it is to end
+    begun: Any = None  # by a data worker, which a local worker is to finish
     ticket: Any = None  # of the stage before, which was asked for it
 
 
@@ -74,6 +77,7 @@ class ConsumerConnection:
     allowed: Allowed = UNTOLD  # how its batches may be coded
     parts: AskedParts = field(default_factory=AskedParts)  # of weights
     files: AskedFiles = field(default_factory=AskedFiles)  # of the program's machine
+    tails: dict[Point, Tail] = field(default_factory=dict)
     _coding: LinkCoding | None = None
     _asked_in_vain: bool = False  # for memory; until the other end answers
 

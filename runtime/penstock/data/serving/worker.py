@@ -78,6 +78,7 @@ from penstock.data.transport import frame, messages
 from penstock.data.transport.batch_codec import Packer
 from penstock.data.transport.blocks import map_shared
 from penstock.data.transport.codings import read_allowed
+from penstock.data.transport.layout import Layout
 from penstock.data.transport.messages import NO_BLOCK, OWN_BLOCK
 from penstock.data.transport.raised import describe, text_of
 from penstock.data.weights.fetching import WeightsKeeper
@@ -417,6 +418,24 @@ class DataWorker:
                 self._queue.put(requests)
                 self._changed.notify_all()
             if self.leaving:  # too late: `_go` may have looked already
+                self._return_queued(line)
+        elif kind == messages.FINISH and line.local:
+            stream, digest, seed, (step, indices, block), structure, size = header
+            request = Request(
+                line,
+                stream,
+                step,
+                digest,
+                seed,
+                messages.unpack_indices(indices),
+                *lent_block(block),
+            )
+            body = np.frombuffer(received.body, np.uint8)
+            request.begun = Layout(structure).batch(body, size)
+            with self._changed:
+                self._queue.put([request])
+                self._changed.notify_all()
+            if self.leaving:
                 self._return_queued(line)
         elif kind == messages.DROP:
             line.streams.drop(header[0])

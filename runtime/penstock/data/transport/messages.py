@@ -29,6 +29,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | PART     | training | digest, offset, problem or ""                     | part of weights  |
 | READ     | worker   | path, offset, bytes                               |                  |
 | FILE     | training | path, offset, bytes of all of it, error           | part of a file   |
+| FINISH   | training | stream, digest, seed, step*, structure, bytes     | begun batch      |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
 
@@ -53,6 +54,9 @@ which of them are allowed, to a data worker that named some (`penstock.data.tran
 NEED asks for weights that the pipeline names (`penstock.data.weights`), for `PART_BYTES` at most.
 READ asks for a part of a file of the training process's machine, where reading is left to it
 (`penstock.data.cuts.reading`); ``error`` is the system's number, and 0 where there is none.
+FINISH asks a local worker for the end of a batch that a data worker has begun
+(`penstock.data.cuts.head_and_tail`), and is answered as MAKE is; ``step*`` is one
+of MAKE's.
 ``cost`` is what making it took (`penstock.data.making.Cost`).
 ``error`` is what a local worker's program raised, pickled, and empty from everybody else.
 """
@@ -67,7 +71,7 @@ from penstock.data.errors import FrameError
 
 PIPELINE, MAKE, DROP, FORGET, BLOCK, OPENED, BATCH, FAILED, DROPPED, LEAVING, ALIVE = range(1, 12)
 UNMAP, PICKLED, ENDED, WANT, LEND, UNWRITTEN, CODED, JOIN, READY, CODINGS = range(12, 22)
-NEED, PART, READ, FILE = range(22, 26)
+NEED, PART, READ, FILE, FINISH = range(22, 27)
 
 NO_BLOCK: Final = -1
 OWN_BLOCK: Final = -2
@@ -107,6 +111,7 @@ _FIELDS: Final = {
     PART: 3,
     READ: 3,
     FILE: 4,
+    FINISH: 6,
     LEAVING: 0,
     ALIVE: 0,
 }

@@ -100,6 +100,12 @@ class _Assignments:
             return None
         return assignment
 
+    def pass_on(self, step: int, holder: str, now: float) -> None:
+        """An unmade step is another's from now on."""
+        before = self.by_step[step]
+        self.note_made(step)
+        self.add(step, before.fence, holder, now)
+
     def count_unmade(self, holder: str) -> int:
         return self._unmade.get(holder, 0)
 
@@ -258,6 +264,17 @@ class ReorderBuffer:
         self._ready[step] = batch
         self._asked.note_made(step)
         return True
+
+    def pass_on(self, holder: str, step: int, to: str, now: float) -> bool:
+        """A holder has begun a step that another is to finish; False if it is not its own."""
+        if self._asked.outstanding(step, holder) is None:
+            return False
+        self._asked.pass_on(step, to, now)
+        return True
+
+    def indices_of(self, step: int) -> Any:
+        """Of a step that the program has not got yet."""
+        return self._indices[step]
 
     def failed(self, step: int, failure: Failure) -> None:
         """A holder could not make a step: the program is the next to try, unless others died."""
