@@ -7,8 +7,12 @@ times as many bytes. ``jittered`` changes brightness and contrast as floats in b
 batch has more values than its coding can shorten; ``plain`` does not. Modes: ``whole batch`` as it
 is, ``coded`` as data workers send it by default (`penstock.data.serving.link_coding`), ``tail
 local``, where the program makes the floats (``PENSTOCK_DATA_CUT``), and ``decided``, where nobody
-says anything and the training process finds out (`penstock.data.consuming.cut_chooser`). All give
-the program the same bits. Modes take turns; rates are medians over ``--rounds``.
+says anything and the training process finds out (`penstock.data.consuming.cut_chooser`).
+
+``far`` has no link that binds: to open a file takes the data worker 5 ms, as if its storage were
+far away, and the training process none. Modes: ``whole batch``, ``read local``, where it has the
+files from the training process, and ``decided``. All modes of a case give the program the same
+bits. They take turns; rates are medians over ``--rounds``.
 """
 
 from __future__ import annotations
@@ -33,15 +37,29 @@ from benchmarks.goals import Goal, at_least, report
 from penstock.crds import environment as names
 from penstock.data import Loader
 from penstock.data.consuming.consumer import Consumer
+from penstock.throughput.limits.cut import READ_LOCAL
 
-MODES: Final = ("whole batch", "coded", "tail local", "decided")
-CASES: Final = ("plain", "jittered")
+FAR: Final = "far"
+TAIL_MODES: Final = ("whole batch", "coded", "tail local", "decided")
+READ_MODES: Final = ("whole batch", "read local", "decided")
+CASES: Final = ("plain", "jittered", FAR)
+OPEN_SECONDS: Final = 0.005
+FAR_WORKER: Final = f"""
+import builtins, io, os, time
+plain, far = builtins.open, os.environ["FAR_FOLDER"]
+def slowly(file, *more, **named):
+    if str(file).startswith(far):
+        time.sleep({OPEN_SECONDS})
+    return plain(file, *more, **named)
+builtins.open = io.open = slowly
+{WORKER}"""
 BATCH: Final = 64
 FILES: Final = 64
 SKIPPED: Final = 12
 COUNTED: Final = 24
 DECIDES_SECONDS: Final = 90.0
 """Until it is decided, at most; windows of some seconds are looked at."""
+UNBOUND: Final = 0.0
 STAYS: Final = "to_floats"
 _MEAN: Final = np.array([0.485, 0.456, 0.406], np.float32)[:, None, None]
 _SCALE: Final = np.array([0.229, 0.224, 0.225], np.float32)[:, None, None]
@@ -126,11 +144,15 @@ def epoch(case: str, mode: str, bytes_per_second: float, folder: Path) -> dict[s
     """One epoch in one mode."""
     os.environ.pop(names.DATA_CUT, None)
     if mode != "decided":
-        os.environ[names.DATA_CUT] = STAYS if mode == "tail local" else ""
+        os.environ[names.DATA_CUT] = {"tail local": STAYS, READ_LOCAL: READ_LOCAL}.get(mode, "")
     consumer = Consumer(token=TOKEN, share_memory=False)
     variables = {**os.environ, names.LINK_CODING: "0" if mode == "whole batch" else "1"}
+    variables["FAR_FOLDER"] = str(folder)
+    if case == FAR:
+        bytes_per_second = UNBOUND
     with linked(consumer.address, bytes_per_second) as address:
-        command = [sys.executable, "-c", WORKER, address, TOKEN]
+        program = FAR_WORKER if case == FAR else WORKER
+        command = [sys.executable, "-c", program, address, TOKEN]
         with subprocess.Popen(command, env=variables) as worker:
             try:
                 return _epoch(consumer, Pictures(folder, case, 100_000 * BATCH), mode)
@@ -184,11 +206,12 @@ def main() -> int:
         folder = Path(place)
         write_pictures(folder)
         for case in options.cases.split(","):
-            found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
+            modes = READ_MODES if case == FAR else TAIL_MODES
+            found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in modes}
             for _ in range(options.rounds):
-                for mode in source.sample(MODES, len(MODES)):
+                for mode in source.sample(modes, len(modes)):
                     found[mode].append(epoch(case, mode, options.gigabits * GIGABIT, folder))
-            rates = {mode: median(one["rate"] for one in found[mode]) for mode in MODES}
+            rates = {mode: median(one["rate"] for one in found[mode]) for mode in modes}
             rows += [
                 {
                     "case": case,
@@ -197,22 +220,19 @@ def main() -> int:
                     "megabytes_a_batch": round(median(one["wire"] for one in found[mode]) / 1e6, 2),
                     "cut_by_itself": ", ".join(one["cut"] for one in found[mode]),
                 }
-                for mode in MODES
+                for mode in modes
             ]
             digests = {one["digest"] for of in found.values() for one in of}
-            best = max(rates["whole batch"], rates["coded"])
+            cut = READ_LOCAL if case == FAR else "tail local"
+            best = max(rates["whole batch"], rates.get("coded", 0.0))
             goals += [
-                at_least(f"{case}: tail local by whole batch", 1.5, _ratio(rates, "whole batch")),
+                at_least(f"{case}: {cut} by whole batch", 1.5, rates[cut] / rates["whole batch"]),
                 at_least(f"{case}: decided by the better whole one", 0.95, rates["decided"] / best),
                 at_least(f"{case}: modes with the same bits", 1, 1 / len(digests)),
             ]
     load.append(os.getloadavg()[0])
     result = {"seed": options.seed, "load": load, "rows": rows}
     return report(result, goals, as_json=options.json)
-
-
-def _ratio(rates: dict[str, float], mode: str) -> float:
-    return round(rates["tail local"] / rates[mode], 3)
 
 
 if __name__ == "__main__":
