@@ -19,11 +19,14 @@ from typing import Any, Final
 
 from benchmarks.goals import Goal, at_least, equal
 from benchmarks.programs import PENSTOCK
+from penstock.crds.environment import PARTITION_SHARE
 
 TRAIN: Final = Path(__file__).parent.parent / "partition_programs" / "train.py"
 LIMIT_SECONDS: Final = 1200.0
 BATCH: Final = 8
 """Samples of a step of each program."""
+ALL: Final = {PARTITION_SHARE: "1"}
+"""Bits are compared where all that can move does, also where that is slower."""
 MOVED_SHARE: Final = 0.8
 """Of the steps after the first epoch, which is recorded, that are not compared."""
 
@@ -84,7 +87,7 @@ def run(names: list[str], steps: int, epochs: int) -> tuple[list[dict[str, Any]]
         alone = train(together, ("--partition", "never"), 0, steps, epochs)
         for workers, options, local in WAYS:
             told = ("--partition", "auto", *options)
-            found = train(together, told, local, steps, epochs)
+            found = train(together, told, local, steps, epochs, ALL)
             rows += [
                 _row(chosen[its["name"]], workers, own, its, epochs)
                 for own, its in zip(alone, found, strict=True)
@@ -143,9 +146,14 @@ def _named(row: dict[str, Any]) -> str:
 
 
 def train(
-    names: list[str], options: tuple[str, ...], workers: int, steps: int, epochs: int
+    names: list[str],
+    options: tuple[str, ...],
+    workers: int,
+    steps: int,
+    epochs: int,
+    environ: dict[str, str] | None = None,
 ) -> list[Any]:
-    """What one process that runs all of them printed."""
+    """What one process that runs all of them printed; ``environ``: variables of its own."""
     program = [sys.executable, str(TRAIN), *names, "--workers", str(workers)]
     program += ["--steps", str(steps), "--epochs", str(epochs)]
     done = subprocess.run(
@@ -154,7 +162,10 @@ def train(
         text=True,
         check=False,
         timeout=LIMIT_SECONDS,
-        env={key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK")},
+        env={
+            **{key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK")},
+            **(environ or {}),
+        },
     )
     if done.returncode:
         raise RuntimeError(f"{options}: {done.stderr[-3000:]}")

@@ -21,6 +21,7 @@ TRAINER_ADDRESS: Final = "PENSTOCK_TRAINER_ADDRESS"  # HOST:PORT of the job's tr
 DATA_ADDRESS: Final = "PENSTOCK_DATA_ADDRESS"  # HOST:PORT of the dispatcher, if not the trainer
 ACCELERATOR: Final = "PENSTOCK_ACCELERATOR"  # of accelerated data workers: nvidia.com/gpu, ...
 PARTITION: Final = "PENSTOCK_PARTITION"  # never, declared or auto; absent: declared
+PARTITION_SHARE: Final = "PENSTOCK_PARTITION_SHARE"  # for measurements: share moved, 0 to 1
 SHARE_ADDRESS: Final = "PENSTOCK_SHARE_ADDRESS"  # HOST:PORT of the trainers of a share group
 SHARE_TOKEN: Final = "PENSTOCK_SHARE_TOKEN"  # the name of a variable, from the job's Secret
 BRAIN_URL: Final = "PENSTOCK_BRAIN_URL"  # trainer only; absent: no Brain

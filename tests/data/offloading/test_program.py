@@ -79,7 +79,7 @@ def train(
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), *arguments]
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
-    environ |= {"LOCAL": str(local), "OMP_NUM_THREADS": "1"}
+    environ |= {"LOCAL": str(local), "OMP_NUM_THREADS": "1", "PENSTOCK_PARTITION_SHARE": "1"}
     if data_workers is not None:
         penstock = str(Path(sys.executable).with_name("penstock"))
         environ |= {"DATA_WORKERS": "1"} if data_workers else {}

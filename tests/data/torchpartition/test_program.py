@@ -76,13 +76,22 @@ if __name__ == "__main__":
 
 
 def train(
-    folder: Path, *options: str, local: int = 0, said: str = "slow", look: bool = False
+    folder: Path,
+    *options: str,
+    local: int = 0,
+    said: str = "slow",
+    look: bool = False,
+    share: str = "1",
 ) -> tuple[Any, str]:
-    """What the program printed, and what was said; ``options``: of ``penstock run``."""
+    """What the program printed, and what was said; ``options``: of ``penstock run``.
+
+    ``share``: of local workers' batches that have what moves; "": it is balanced.
+    """
     script = folder / "train.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(local), said]
     environ = {key: value for key, value in os.environ.items() if "PENSTOCK" not in key}
+    environ["PENSTOCK_PARTITION_SHARE"] = share
     if look:
         code = "from penstock.data.torchpartition.commands import partition; partition()"
         command = [sys.executable, "-c", code, "--json", "--stop", "--", *command]
@@ -104,6 +113,18 @@ def test_a_frozen_encoder_moves_to_local_workers_and_losses_are_the_same(tmp_pat
     assert auto["moved"] >= 40, said
     assert auto["compared"] >= 11, said
     assert "partition: the loader of Images: On: " in said
+
+
+@pytest.mark.slow
+def test_losses_are_the_same_where_local_workers_make_it_of_some_batches(tmp_path: Path) -> None:
+    alone, _ = train(tmp_path, "--partition", "never", said="fast")
+    for share, moves in (("0.5", True), ("0", False), ("", None)):
+        auto, said = train(tmp_path, "--partition", "auto", local=1, said="fast", share=share)
+        assert auto["losses"] == alone["losses"]
+        if moves is not None:
+            used = auto["compared"] + auto["moved"]
+            assert (used > 0) is moves, said
+            assert used <= 0.6 * 76, said
 
 
 @pytest.mark.slow

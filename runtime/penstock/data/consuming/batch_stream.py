@@ -27,6 +27,7 @@ from penstock.data.consuming.process import pool_of_process
 from penstock.data.errors import BadSampleError, NotPortableError
 from penstock.data.local.workers import LocalOptions, LocalWorkers
 from penstock.data.making import MakingClock
+from penstock.data.partition.balance import Balance
 from penstock.data.pipeline import (
     BatchId,
     PackedPipeline,
@@ -95,6 +96,7 @@ class Source:
         sent: what ``pack`` packs, where that is another than the program's own.
         pack_cut: packs what makes the beginnings of samples alone; None: it is never cut.
         chooser: decides where it is cut, unless the environment says; None: nobody does.
+        balance: of which batches local workers make what is of the program's step; None: of all.
     """
 
     pipeline: Pipeline | StreamPipeline
@@ -104,6 +106,7 @@ class Source:
     sent: Pipeline | StreamPipeline | None = None
     pack_cut: Callable[[Pipeline], PackedPipeline] | None = None
     chooser: CutChooser | None = None
+    balance: Balance | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -119,6 +122,13 @@ class Source:
         sent = self.sent or self.pipeline
         has_device = any(device != CPU for device in self.devices)
         return sent.boundary if has_device and isinstance(sent, Pipeline) else None
+
+    @property
+    def movable(self) -> int | None:
+        """The batched stage that is of the program's step, the last; None: there is none."""
+        sent = self.sent
+        moves = isinstance(sent, Pipeline) and sent.batch_stage is not None
+        return len(self.devices) - 1 if moves else None
 
 
 def start_local_workers(
@@ -211,6 +221,8 @@ class BatchStream:
             sharding=Sharding.STATIC if static else options_of(consumer).sharding,
             until=source.until,
             devices=source.devices,
+            movable=source.movable,
+            balance=None if source.movable is None else source.balance,
         )
         self.queue = self._pool.open(told)
         if expected and told.packed is None:

@@ -146,10 +146,10 @@ def assign_tiles(
     return steps
 
 
-def forced_share() -> float | None:
+def forced_share(name: str = names.DATA_SHARE) -> float | None:
     """What the environment says now; None where it says nothing, or what is no share."""
     try:
-        share = float(os.environ.get(names.DATA_SHARE, ""))
+        share = float(os.environ.get(name, ""))
     except ValueError:
         return None
     return share if 0 <= share <= 1 else None

@@ -20,6 +20,7 @@ from typing import Any, Final
 from penstock.base.enums import Guarantee, Sharding
 from penstock.data.making import Cost, Making
 from penstock.data.memory import Memory, room_for_batches
+from penstock.data.partition.balance import Balance
 from penstock.data.pinned.pool import Allocate, rounded
 from penstock.data.pipeline import PackedPipeline
 from penstock.data.queue.credits import PREFETCH
@@ -83,6 +84,8 @@ class QueueOptions:
         sharding: whether a step, or a stream, has a data worker that it is for.
         until: the batched stage before which batches of makers of stage 0 end; None: none.
         devices: of the batched stages, one for each.
+        movable: the batched stage of what moves from the program's step, which may be left out.
+        balance: of which batches local workers make that; None: of all.
     """
 
     key: bytes
@@ -99,6 +102,8 @@ class QueueOptions:
     sharding: Sharding = Sharding.DYNAMIC
     until: int | None = None
     devices: tuple[str, ...] = ()
+    movable: int | None = None
+    balance: Balance | None = None
 
 
 class Counts:
@@ -197,6 +202,9 @@ class BatchQueue:
             options.until,
             options.devices,
         )
+        self._movable = options.movable if options.until is None else None
+        self._balance = options.balance
+        self._taken = False  # anything
         static = options.sharding is Sharding.STATIC
         self.affinity = Affinity(PATIENCE_SECONDS) if static else None
         self.window: ReorderBuffer | StreamWindow | FreeWindow
@@ -233,6 +241,19 @@ class BatchQueue:
         """The batched stage before which batches of makers of a stage end; None: none."""
         return None if stage else self._until
 
+    def requests(
+        self, steps: list[tuple[int, Any]], stage: int, *, local: bool
+    ) -> list[tuple[list[tuple[int, Any]], int | None]]:
+        """What one maker is asked for, by the batched stage before which batches end.
+
+        Data workers are as many as are worth it, and make all; of local ones see `Balance`.
+        """
+        balance, window = self._balance, self.window
+        if self._movable is None or balance is None or not local:
+            return [(steps, self.until_of(stage))]
+        whole, plain = balance.divide(steps, ready=window.ready, ahead=window.ahead)
+        return [one for one in ((plain, self._movable), (whole, None)) if one[0]]
+
     def keep_here(self) -> None:
         """No data worker is to make more of its batches."""
         self.keeps_state, self.portable, self.packed = True, False, None
@@ -260,6 +281,7 @@ class BatchQueue:
             RuntimeError: it took longer than the program wants to wait (PyTorch's ``timeout``).
         """
         began, limit = time.perf_counter(), self._delivery.timeout_seconds
+        waited = False
         window, counts = self.window, self._counts
         most = WAIT_SECONDS if self.free is None else SHARED_WAIT_SECONDS
         elsewhere = keep_workers()
@@ -269,12 +291,14 @@ class BatchQueue:
                 need, batch = window.take(elsewhere=elsewhere)
                 counts.lost += window.lost - lost
                 if need is Need.WAIT:
+                    waited = True
                     self._lock.wait(min(limit or most, most))
                     drop_overdue()
                 elif need is Need.MAKE:
                     batch = window.make_here(time.monotonic())
                 elif need is None:
                     counts.taken += 1
+                    self._note_taken(waited=waited)
             if need is not Need.WAIT:
                 break
             if limit and time.perf_counter() - began > limit:
@@ -282,6 +306,14 @@ class BatchQueue:
             elsewhere = keep_workers()
         counts.waited_seconds += time.perf_counter() - began
         return need, batch
+
+    def _note_taken(self, *, waited: bool) -> None:
+        window = self.window
+        if self._balance is None or not isinstance(window, ReorderBuffer):
+            return
+        if self._taken:  # the first of an epoch is always waited for
+            self._balance.took(waited=waited, idle=not window.unmade)
+        self._taken = True
 
     def make_here(self) -> tuple[Any, list[Failure]]:
         """As `ReorderBuffer.make_here`."""

@@ -121,8 +121,8 @@ class Makers:
             digest = queue.digest_for(local=link.local)
             assert digest is not None
             size, allocate = queue.batch_bytes, queue.allocate
-            until = queue.until_of(link.stage)
-            link.request(queue.number, digest, queue.seed, wanted, size, allocate, until)
+            for asked, until in queue.requests(wanted, link.stage, local=link.local):
+                link.request(queue.number, digest, queue.seed, asked, size, allocate, until)
 
     def _request_tiles(
         self, queue: BatchQueue, free: FreeShare, usable: list[WorkerConnection]

@@ -51,8 +51,10 @@ from penstock.data.dataset_watch import KEEPS_STATE
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.ledger import derive_seed
 from penstock.data.local.workers import LocalOptions, LocalWorkers
+from penstock.data.partition.balance import Balance
 from penstock.data.pinned.allocator import pinned_allocator
 from penstock.data.pipeline import BatchId, PackedPipeline, Pipeline, pack_pipeline
+from penstock.data.queue.assignment import forced_share
 from penstock.data.queue.batch_queue import Delivery
 from penstock.data.queue.credits import PREFETCH
 from penstock.data.streams.pipeline import StreamPipeline
@@ -185,6 +187,7 @@ class Epochs:
         self.base_seed: int | None = None  # of such
         self.calls: LoaderWork | None = None  # with its batches
         self._chooser = CutChooser()
+        self._balance = Balance(forced_share(names.PARTITION_SHARE))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a loader, in this process or another, begins with an epoch of its own."""
@@ -417,7 +420,9 @@ class Epochs:
         pack = pack_now if kept is None else partial(kept.pack, pack_now)
         key, whole = b"" if local is None else local.key, sent is pipeline
         cut, chooser = pack_head if whole else None, self._chooser
-        return Source(pipeline, key, pack, sent=sent, pack_cut=cut, chooser=chooser)
+        return Source(
+            pipeline, key, pack, sent=sent, pack_cut=cut, chooser=chooser, balance=self._balance
+        )
 
     def _delivery(self, loader: Any, *, trust_sampler: bool) -> Delivery:
         prefetch, ahead = loader.prefetch_factor or PREFETCH, None

@@ -179,6 +179,11 @@ class ReorderBuffer:
         """Batches that wait for the program."""
         return len(self._ready)
 
+    @property
+    def unmade(self) -> int:
+        """Steps that somebody was asked for and that have not come yet."""
+        return len(self._asked.by_step) - len(self._ready)
+
     def unmade_by(self, holder: str) -> int:
         """Steps that a holder was asked for and that have not come yet.
 
