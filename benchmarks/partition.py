@@ -7,7 +7,9 @@
 by bit beside themselves, and what of them moved (`benchmarks.partitioning.workloads`); alone with
 ``--workload all``, or names of some. ``kills``: with ``--kills 50`` that many processes of a
 partitioned training are killed and join again, while it is recorded, compared and on
-(`benchmarks.partitioning.kills`), and nothing else is done. ``rates``: GoldMiner's Fig. 10, only
+(`benchmarks.partitioning.kills`), and nothing else is done. ``found``, only with ``--part found``:
+how much of what could move does, bytes, and the cost of matching calls
+(`benchmarks.partitioning.found`). ``rates``: GoldMiner's Fig. 10, only
 where it is asked for with ``--part rates`` (`benchmarks.partitioning.rates`). Exits with 1 where a
 goal is missed.
 """
@@ -21,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.goals import Goal, report
-from benchmarks.partitioning import cuts, kills, rates, workloads
+from benchmarks.partitioning import cuts, found, kills, rates, workloads
 
 Part = Callable[[argparse.Namespace], tuple[Any, list[Goal]]]
 
@@ -30,6 +32,7 @@ PARTS: Final[dict[str, Part]] = {
     "workloads": lambda options: workloads.run(
         options.workload or ["all"], options.steps, options.epochs
     ),
+    "found": lambda options: found.run(options.workload or ["all"], options.steps),
     "kills": lambda options: kills.run(options.kills, options.seed),
     "rates": lambda options: rates.run(options.workload or ["all"], options.steps, options.repeats),
 }
@@ -53,8 +56,8 @@ def main() -> int:
     result: dict[str, Any] = {"seed": options.seed, "load": os.getloadavg()[0]}
     goals: list[Goal] = []
     for name in options.part or _parts(options):
-        result[name], found = PARTS[name](options)
-        goals += found
+        result[name], its = PARTS[name](options)
+        goals += its
     return report(result, goals, as_json=options.json)
 
 

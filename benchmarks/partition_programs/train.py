@@ -336,6 +336,39 @@ def seconds() -> tuple[float, float, float]:
     return time.perf_counter(), time.process_time(), children
 
 
+def looked(planned: Any) -> list[dict[str, Any]]:
+    """The calls of a step as they were recorded."""
+    return [
+        {
+            "label": one.name.partition(": ")[2],
+            "moves": one.moves,
+            "why": one.why,
+            "seconds": one.seconds,
+        }
+        for one in (planned.items if planned else ())
+    ]
+
+
+def crossing(planned: Any) -> dict[str, int]:
+    """Bytes of a batch, and of what crosses by Algorithm 1 and by the plan."""
+    if not planned:
+        return {"raw": 0, "maximal": 0, "chosen": 0}
+    from penstock.data.partition.graph import Trait
+    from penstock.data.partition.maximal import maximal
+    from penstock.data.torchpartition.plan import graph_of
+
+    graph = graph_of(planned.recording)
+    stays = set(maximal(graph, frozenset(Trait)).train)
+    read = {name for node in graph.nodes if node.name in stays for name in node.inputs}
+    made = sum(node.size_bytes for node in graph.nodes if node.name in read - stays)
+    batch = {node.name for node in graph.nodes if node.kind == "batch"}
+    raw = dict(zip(sorted(batch, key=[one.name for one in graph.nodes].index),
+                   (one.size_bytes for one in planned.recording.metas), strict=False))  # fmt: skip
+    # A part of the batch that the training reads itself crosses too.
+    made += sum(size for name, size in raw.items() if name in read)
+    return {"raw": planned.batch_bytes, "maximal": made, "chosen": planned.crossing_bytes}
+
+
 def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
     """One program, from its beginning to its end."""
     torch.manual_seed(1)
@@ -367,6 +400,8 @@ def train(name: str, workers: int, steps: int, epochs: int) -> dict[str, Any]:
         "compared": getattr(counts, "compared", 0),
         "epochs": spent,
         "recorded": [planned.moved_seconds, planned.step_seconds] if planned else [0.0, 0.0],
+        "calls": looked(planned),
+        "bytes": crossing(planned),
         "declared_seconds": vars(trained).get("declared_seconds", 0.0),
         "state": str(proof.phase) if proof is not None else "",
         "why": proof.why if proof is not None else getattr(counts, "why", ""),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import partition
-from benchmarks.partitioning import cuts, kills, rates
+from benchmarks.partitioning import cuts, found, kills, rates
 from penstock.data.partition.cut import Cut, Prices, cut_at
 from penstock.data.partition.graph import Graph
 
@@ -81,3 +81,25 @@ def test_a_gain_stands_beside_the_published_one_and_what_two_cores_have_room_for
     made["auto"]["losses"] = "others"
     _, goals = rates.run(["clicks"], 10, 1)
     assert not goals[-1].ok
+
+
+def test_of_the_labelled_seconds_those_that_move_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(label: str, seconds: float, *, moves: bool) -> dict[str, Any]:
+        return {"label": label, "moves": moves, "seconds": seconds, "why": "" if moves else "dear"}
+
+    calls = [call("Tensor.mul", 3.0, moves=True), call("bucketize", 1.0, moves=False)]
+    calls.append(call("Linear", 9.0, moves=False))  # is trained, and labelled by nobody
+    program = {"name": "clicks", "calls": calls}
+    program["bytes"] = {"raw": 90, "maximal": 50, "chosen": 20}
+    monkeypatch.setattr(found, "train", lambda *given: [program])
+    monkeypatch.setattr(found, "_microseconds", lambda *, module: 12.0)
+    figures, goals = found.run(["clicks"], 10)
+    assert figures["workloads"] == [
+        {
+            "workload": "clicks",
+            "share_found": 0.75,
+            "stays": ["bucketize: dear"],
+            "bytes": {"raw": 90, "maximal": 50, "chosen": 20, "sent": 110},
+        }
+    ]
+    assert [goal.ok for goal in goals] == [True, False, False, True, False, True]

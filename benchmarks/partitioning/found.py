@@ -1,0 +1,146 @@
+"""How much of what could move was found, what crosses, and what it costs to match a call.
+
+``share_found``: of the seconds, as recorded, of the calls of a program that a person has labelled
+stateless (`STATELESS`, by name, read from the programs and not from what was found), those of the
+calls that move. ``bytes``: of a batch (``raw``), of what GoldMiner's Algorithm 1 has cross
+(``maximal``), of what crosses here (``chosen``), and of all that is sent here, since the batch
+travels beside it (``sent``).
+
+``match``: microseconds of the processor that the training spends on a call of a function, and of a
+frozen module, that is matched instead of made: chains of two lengths by hand, in one process.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any, Final
+
+from benchmarks.goals import Goal, at_least, at_most
+from benchmarks.partitioning.workloads import ALL, WORKLOADS, train
+
+STATELESS: Final[dict[str, tuple[str, ...]]] = {
+    "frozen-cnn": ("Tensor.float", "Tensor.div", "Tensor.sub", "Sequential", "Tensor.mean"),
+    "diffusion": (
+        "Tensor.to", "Tensor.div", "Tensor.sub", "Sequential", "Tensor.chunk", "Embedding",
+        "TransformerEncoderLayer", "Tensor.mean",
+    ),
+    "clip-probe": (
+        "Tensor.float", "Tensor.div", "Tensor.sub", "Sequential", "Tensor.mean",
+        "nn.functional.normalize", "functional.normalize", "Tensor.__getitem__", "cat",
+    ),
+    "clicks": (
+        "Tensor.mul", "Tensor.add", "Tensor.__rshift__", "Tensor.__xor__", "Tensor.sum",
+        "Tensor.__and__", "Tensor.remainder", "functional.unique", "unique", "bucketize",
+        "Tensor.float", "Tensor.div",
+    ),
+    "mel": (
+        "functional.stft", "stft", "Tensor.abs", "Tensor.pow", "Tensor.__rpow__",
+        "Tensor.__rmatmul__", "Tensor.matmul", "clamp", "Tensor.log10", "Tensor.add", "Tensor.div",
+    ),
+    "two-stage": (
+        "Tensor.float", "Tensor.div", "Tensor.sub", "Sequential", "nn.functional.gelu",
+        "_C._nn.gelu", "Conv2d", "Tensor.mean",
+    ),
+    "ragged-last-batch": ("Tensor.float", "Tensor.div", "Tensor.sub", "Sequential", "Tensor.mean"),
+}  # fmt: skip
+"""By program the labels of calls that read nothing trained, random or written."""
+FOUND_GOAL: Final = 0.98
+CLICKS_BYTES_GOAL: Final = 0.5
+MATCH_GOAL: Final = 15.0
+MODULE_GOAL: Final = 10.0
+LENGTHS: Final = (30, 60)
+STEPS: Final = 40
+
+
+def run(names: list[str], steps: int) -> tuple[dict[str, Any], list[Goal]]:
+    """The figures, under the names that ``found`` has, and their goals."""
+    chosen = [one.name for one in WORKLOADS if one.name in STATELESS]
+    chosen = [name for name in chosen if "all" in names or name in names]
+    told = ("--partition", "auto")
+    rows = [_row(one) for one in train(chosen, told, 1, steps, 2, ALL)] if chosen else []
+    match = {"function": _microseconds(module=False), "module": _microseconds(module=True)}
+    figures = {"workloads": rows, "match_microseconds": match}
+    goals = [
+        at_most("CPU microseconds to match a call of a function", MATCH_GOAL, match["function"]),
+        at_most("CPU microseconds to match one of a module", MODULE_GOAL, match["module"]),
+    ]
+    for row in rows:
+        name, size = row["workload"], row["bytes"]
+        what = f"{name}: share of the stateless seconds that moves"
+        goals.append(at_least(what, FOUND_GOAL, row["share_found"]))
+        goals.append(at_most(f"{name}: bytes that cross", size["maximal"], size["chosen"]))
+        goals.append(at_most(f"{name}: bytes sent, batch and all", size["maximal"], size["sent"]))
+        if name == "clicks":
+            most = int(CLICKS_BYTES_GOAL * size["maximal"])
+            goals.append(at_most("clicks: bytes that cross, of half", most, size["chosen"]))
+    return figures, goals
+
+
+def _row(program: Any) -> dict[str, Any]:
+    name, size = program["name"], program["bytes"]
+    calls = [one for one in program["calls"] if one["label"] in STATELESS[name]]
+    whole = sum(one["seconds"] for one in calls)
+    return {
+        "workload": name,
+        "share_found": round(sum(one["seconds"] for one in calls if one["moves"]) / whole, 3)
+        if whole
+        else 0.0,
+        "stays": sorted({f"{one['label']}: {one['why']}" for one in calls if not one["moves"]}),
+        "bytes": {**size, "sent": size["raw"] + size["chosen"]},
+    }
+
+
+def _microseconds(*, module: bool) -> float:
+    """Of a matched call: by the difference of two chains, the best of two."""
+    short, long = LENGTHS
+    found = [
+        (_step_seconds(long, module=module) - _step_seconds(short, module=module)) / (long - short)
+        for _ in range(2)
+    ]
+    return round(1e6 * min(found), 1)
+
+
+def _step_seconds(length: int, *, module: bool) -> float:
+    """Of the processor, in the training, of a step whose calls are all matched."""
+    import torch
+
+    from penstock.data.torchpartition.loader_steps import LoaderSteps
+
+    size, rows = 256, 64 if module else 512
+    layers = [torch.nn.Linear(size, size) for _ in range(length if module else 0)]
+    for one in layers:
+        one.eval().requires_grad_(requires_grad=False)
+    head = torch.nn.Linear(size, 1)
+
+    @torch.no_grad()
+    def prefix(values: Any) -> Any:
+        for number in range(length):
+            values = layers[number](values) if module else values * 1.01
+        return values.sum(1, keepdim=True) + values
+
+    def step(batch: Any) -> None:
+        head(prefix(batch[0])).sum().backward()
+
+    loader = LoaderSteps("the chain")
+    loader.begin_epoch()
+    for _ in range(6):
+        step(loader.deliver([torch.ones(rows, size)]))
+        loader.end_step()
+    calls = loader.begin_epoch()
+    if calls is None:
+        raise RuntimeError(f"the chain does not move: {loader.state.proof.why}")
+    made = calls([torch.ones(rows, size)])
+    packed = pickle.dumps(made)
+    for _ in range(20):
+        step(loader.deliver(pickle.loads(packed)))
+        loader.end_step()
+    given = [pickle.loads(packed) for _ in range(STEPS)]
+    before, began = loader.moved, time.process_time()
+    for one in given:
+        step(loader.deliver(one))
+        loader.end_step()
+    seconds = (time.process_time() - began) / STEPS
+    if loader.moved - before < STEPS - 1:
+        raise RuntimeError(f"{loader.moved - before} of {STEPS} steps have used what came")
+    return seconds
