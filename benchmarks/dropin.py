@@ -1,8 +1,9 @@
 """How long an unmodified DDP script stands still when pods come and go, beside torchrun.
 
     python -m benchmarks.dropin --json
-    python -m benchmarks.dropin --changes 2:1,1:2 --kills 3 --json
-    python -m benchmarks.dropin --changes= --kills 0 --json
+    python -m benchmarks.dropin --part changes --changes 2:1,1:2 --json
+    python -m benchmarks.dropin --part kills --kills 3 --peer penstock --json
+    python -m benchmarks.dropin --part growth --json
 
 Pods are local agents with one training process each, and a trainer: no cluster (`runs_on` of the
 rows). For each change the time from the last step of the old world to the first of the new one,
@@ -10,18 +11,19 @@ beside a plain start (torchrun, static) of as many processes to their first step
 SIGTERM, and by SIGKILL of the agent that has rank 0, whose pod is replaced at once (``--kills``).
 The same with torchrun's elastic rendezvous (c10d), as it is and with ``last_call_timeout=1``; there
 the first agent hosts the store. What is trained costs sleep and no CPU; what a start costs is
-PyTorch's import, so that on a busy machine all these times grow together.
+PyTorch's import, so that on a busy machine all these times grow together. Each gap and each start
+is a row of ``timelines``, too: where its seconds went (`benchmarks.dropin_steps`).
 
-The last row is of the same script in a job of an embedded cluster, with ``optimize: Auto`` and
-bounds of one and two workers: whether, and when, its Brain gives it the second one. That Brain
-plans every few seconds (`BRAIN`), where it takes a minute otherwise.
+The last part, growth, is of the same script in a job of an embedded cluster, with ``optimize:
+Auto`` and bounds of one and two workers: whether, and when, its Brain gives it the second one. That
+Brain plans every few seconds (`BRAIN`), where it takes a minute otherwise. What is done, and how
+long it took, is said on standard error as it goes on: the whole takes a quarter of an hour.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -35,6 +37,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from benchmarks.dropin_steps import Steps
 from benchmarks.elastic.cluster import Cluster, api_server
 from benchmarks.elastic.processes import ROOT, kill_tree, running_job
 from benchmarks.goals import Goal, at_least, at_most, report
@@ -43,7 +46,7 @@ SCRIPT: Final = str(ROOT / "benchmarks" / "dropin_programs" / "train.py")
 CHANGES: Final = "4:3,3:4,4:6"
 ALLOWED_SECONDS: Final = 1.0
 """A change may cost so much beside a plain start of as many processes."""
-WORLD_SECONDS: Final = 240.0
+PARTS: Final = ("changes", "kills", "growth")
 SETTLED_SECONDS: Final = 1.0
 BRAIN: Final = {
     "administrator": {"enough_steps": 50, "enough_seconds": 8, "interval_seconds": 6},
@@ -52,43 +55,6 @@ BRAIN: Final = {
 NODES: Final = [{"name": "node", "count": 2, "cpu": "4", "memory": "8Gi"}]
 KEPT_SECONDS: Final = 30.0
 """For so long the second worker is watched: one that did not pay would be given back."""
-
-
-class Steps:
-    """What the ranks in one folder have written."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def all(self) -> list[dict[str, Any]]:
-        """Every step of every rank, in the order of time."""
-        found = [
-            json.loads(line)
-            for path in self.folder.glob("steps-*.jsonl")
-            for line in path.read_text().splitlines()
-            if line.endswith("}")
-        ]
-        return sorted(found, key=lambda step: float(step["time"]))
-
-    def wait_for_world(self, size: int, after: float) -> bool:
-        """Whether all ranks of a world of this size train after some time; waits for it."""
-        deadline = time.time() + WORLD_SECONDS
-        while time.time() < deadline:
-            new = [s for s in self.all() if s["time"] > after and s["world"] == size]
-            if {s["rank"] for s in new} == set(range(size)):
-                return True
-            time.sleep(0.2)
-        return False
-
-    def per_second(self, since: float, until: float) -> float:
-        """Steps of all ranks together."""
-        found = [step for step in self.all() if since <= step["time"] < until]
-        return round(len(found) / (until - since), 1)
-
-    def gap(self, since: float) -> float:
-        """The longest time without any step since some time."""
-        times = [float(step["time"]) for step in self.all() if step["time"] > since - 1.0]
-        return max((after - before for before, after in itertools.pairwise(times)), default=0.0)
 
 
 class Pods(Protocol):
@@ -102,6 +68,9 @@ class Pods(Protocol):
 
     def kill(self, number: int) -> None:
         """Kill one, and what it started."""
+
+    def alive(self) -> bool:
+        """Whether any of them runs."""
 
 
 class PenstockPods:
@@ -123,6 +92,10 @@ class PenstockPods:
     def kill(self, number: int) -> None:
         """See `Pods`."""
         self._job.kill(number)
+
+    def alive(self) -> bool:
+        """See `Pods`."""
+        return any(agent.poll() is None for agent in self._job.workers.values())
 
 
 class TorchrunPods:
@@ -155,6 +128,10 @@ class TorchrunPods:
     def kill(self, number: int) -> None:
         """See `Pods`."""
         _kill(self._agents[number])
+
+    def alive(self) -> bool:
+        """See `Pods`."""
+        return any(agent.poll() is None for agent in self._agents.values())
 
     def _close(self) -> None:
         for agent in self._agents.values():
@@ -190,64 +167,63 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def static_start(size: int) -> float:
-    """Seconds from the start of torchrun to the first step that all of its processes have taken."""
+Make = Callable[[Path, contextlib.ExitStack], Pods]
+Timeline = dict[str, Any]
+
+
+def static_start(size: int) -> Timeline:
+    """From the start of torchrun to the first step that all of its processes have taken."""
     with _folder() as folder:
         began = time.time()
         options = ("--standalone", f"--nproc-per-node={size}")
         agent = _torchrun(folder, "static.log", *options)
         try:
             steps = Steps(folder)
-            assert steps.wait_for_world(size, began), (folder / "static.log").read_text()
-            firsts: dict[int, float] = {}
-            for step in steps.all():
-                firsts.setdefault(step["rank"], float(step["time"]))
-            return max(firsts.values()) - began
+            there = steps.wait_for_world(size, began, lambda: agent.poll() is None)
+            assert there, (folder / "static.log").read_text()
+            return steps.start_timeline(began)
         finally:
             _kill(agent)
 
 
-def changed(make: Callable[[Path, contextlib.ExitStack], Pods], before: int, after: int) -> Any:
+def changed(make: Make, before: int, after: int) -> Timeline | None:
     """The gap of one change; None where the world did not come about."""
     with _folder() as folder, contextlib.ExitStack() as stack:
         pods, steps = make(folder, stack), Steps(folder)
         began = time.time()
         for number in range(before):
             pods.add(number)
-        if not steps.wait_for_world(before, began):
+        if not steps.wait_for_world(before, began, pods.alive):
             return None
         asked = time.time()
         for number in range(before, after):
             pods.add(number)
         for number in range(after, before):
             pods.drain(number)
-        if not steps.wait_for_world(after, asked):
+        if not steps.wait_for_world(after, asked, pods.alive):
             return None
         time.sleep(SETTLED_SECONDS)
-        return round(steps.gap(asked), 2)
+        return steps.timeline(asked)
 
 
-def killed(
-    make: Callable[[Path, contextlib.ExitStack], Pods], pods_there: int, kills: int
-) -> dict[str, Any]:
-    """Kill the pod of rank 0 so often; how often the others went on, and the longest gap."""
-    gaps: list[float] = []
+def killed(make: Make, pods_there: int, kills: int) -> Iterator[Timeline | None]:
+    """Kill the pod of rank 0 so often; the gap of each kill, and None once it was not survived."""
     with _folder() as folder, contextlib.ExitStack() as stack:
         pods, steps = make(folder, stack), Steps(folder)
         began = time.time()
         for number in range(pods_there):
             pods.add(number)
-        tried = 0
-        while tried < kills and steps.wait_for_world(pods_there, began):
-            tried += 1
+        for _ in range(kills):
+            if not steps.wait_for_world(pods_there, began, pods.alive):
+                return
             asked = time.time()
             pods.kill(0)  # the lowest number: the ranks of both are in its order
-            if not steps.wait_for_world(pods_there - 1, asked):
-                break
-            gaps.append(round(steps.gap(asked), 2))
+            survived = steps.wait_for_world(pods_there - 1, asked, pods.alive)
+            yield steps.timeline(asked) if survived else None
+            if not survived:
+                return
             began = time.time()
             pods.add(0)
-    return {"kills": tried, "survived": len(gaps), "gaps_seconds": gaps}
 
 
 def grown() -> dict[str, Any]:
@@ -293,55 +269,103 @@ def _messages(cluster: Cluster) -> list[str]:
     return [plan["message"] for plan in cluster.plans("plain")]
 
 
+PENSTOCK: Final = "penstock"
+PEERS: Final[dict[str, Make]] = {
+    PENSTOCK: PenstockPods,
+    "torchrun c10d": TorchrunPods,
+    "torchrun c10d, last call 1 s": lambda folder, stack: TorchrunPods(
+        folder, stack, "last_call_timeout=1"
+    ),
+}
+
+
+class Runs:
+    """What has been measured so far, each thing said as it is done."""
+
+    def __init__(self, peers: dict[str, Make]) -> None:
+        self.peers = peers
+        self.timelines: list[Timeline] = []
+        self.goals: list[Goal] = []
+        self._since = time.monotonic()
+
+    def note(self, what: str, who: str, timeline: Timeline | None) -> Timeline | None:
+        """Add a timeline, if there is one; and return it."""
+        now = time.monotonic()
+        print(f"{what}, {who}: after {now - self._since:.0f} s", file=sys.stderr, flush=True)
+        self._since = now
+        if timeline is not None:
+            self.timelines.append({"what": what, "who": who, **timeline})
+        return timeline
+
+    def static(self, size: int) -> float:
+        """Seconds of a plain start of so many processes."""
+        timeline = self.note(f"start of {size}", "torchrun, static", static_start(size))
+        assert timeline is not None
+        return float(timeline["start_seconds"])
+
+    def change(self, before: int, after: int) -> dict[str, Any]:
+        """A row of one change, and its goal where Penstock is among the peers."""
+        what = f"{before} to {after}"
+        row: dict[str, Any] = {"change": what, "runs_on": "local agents"}
+        row["static_start_seconds"] = self.static(after)
+        for name, make in self.peers.items():
+            timeline = self.note(what, name, changed(make, before, after))
+            row[f"{name}, gap in seconds"] = timeline and timeline["gap_seconds"]
+        if PENSTOCK in self.peers:
+            allowed = round(row["static_start_seconds"] + ALLOWED_SECONDS, 2)
+            gap = row[f"{PENSTOCK}, gap in seconds"]
+            self.goals.append(at_most(f"gap, {what}", allowed, gap))
+        return row
+
+    def kills(self, pods: int, kills: int) -> list[dict[str, Any]]:
+        """A row for each peer: torchrun's is killed once, since it does not come back."""
+        rows = []
+        for name, make in self.peers.items():
+            wanted = kills if name == PENSTOCK else 1
+            found = [
+                self.note(f"kill {number} of rank 0's pod of {pods}", name, timeline)
+                for number, timeline in enumerate(killed(make, pods, wanted), 1)
+            ]
+            seconds = [timeline["gap_seconds"] for timeline in found if timeline is not None]
+            row = {"who": name, "pods": pods, "kills": len(found)}
+            rows.append({**row, "survived": len(seconds), "gaps_seconds": seconds})
+        if PENSTOCK in self.peers:
+            self.goals += _goals_of_kills(rows[0], kills, self.static(pods - 1))
+        return rows
+
+    def growth(self) -> dict[str, Any]:
+        """What becomes of a plain script in a cluster, and its goal."""
+        row = grown()
+        self.note("growth", PENSTOCK, None)
+        goal = at_least("workers that Auto gave a plain script", 2, row["workers"])
+        self.goals.append(goal)
+        return row
+
+
 def main() -> int:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", action="append", choices=PARTS, help="again for more; else all")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="again for more; else all")
     parser.add_argument("--changes", default=CHANGES, help="pods before and after, as 4:3,3:4")
     parser.add_argument("--kills", type=int, default=20, help="of the pod of rank 0, one by one")
-    parser.add_argument("--no-growth", action="store_true", help="leave the job of a cluster out")
-    parser.add_argument("--no-peer", action="store_true", help="leave torchrun's elastic mode out")
     parser.add_argument("--seed", type=int, default=0, help="of the order of what is measured")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    wanted = [one for one in options.changes.split(",") if one]
-    changes = [tuple(map(int, one.split(":"))) for one in wanted]
+    parts = options.part or PARTS
+    changes = [tuple(map(int, one.split(":"))) for one in options.changes.split(",")]
     random.Random(options.seed).shuffle(changes)
-    load = os.getloadavg()[0]
-    peers: dict[str, Callable[[Path, contextlib.ExitStack], Pods]] = {"penstock": PenstockPods}
-    if not options.no_peer:
-        peers["torchrun c10d"] = TorchrunPods
-        peers["torchrun c10d, last call 1 s"] = lambda folder, stack: TorchrunPods(
-            folder, stack, "last_call_timeout=1"
-        )
-    rows, goals = [], []
-    for before, after in changes:
-        row: dict[str, Any] = {"change": f"{before} to {after}", "runs_on": "local agents"}
-        row["static_start_seconds"] = round(static_start(after), 2)
-        row |= {
-            f"{name}, gap in seconds": changed(make, before, after) for name, make in peers.items()
-        }
-        rows.append(row)
-        allowed = round(row["static_start_seconds"] + ALLOWED_SECONDS, 2)
-        goals.append(at_most(f"gap, {row['change']}", allowed, row["penstock, gap in seconds"]))
-    most = max((before for before, _ in changes), default=2)
-    kills = []
-    if options.kills:
-        for name, make in peers.items():
-            count = options.kills if name == "penstock" else 1
-            kills.append({"who": name, "pods": most, **killed(make, most, count)})
-        goals += _goals_of_kills(kills[0], options.kills, round(static_start(most - 1), 2))
-    growth = {} if options.no_growth else grown()
-    if growth:
-        goals.append(at_least("workers that Auto gave a plain script", 2, growth["workers"]))
-    result = {
-        "seed": options.seed,
-        "load": round(load, 2),
-        "load_after": round(os.getloadavg()[0], 2),
-        "rows": rows,
-        "kills": kills,
-        "growth": growth,
-    }
-    return report(result, goals, as_json=options.json)
+    runs = Runs({name: PEERS[name] for name in PEERS if name in (options.peer or PEERS)})
+    result: dict[str, Any] = {"seed": options.seed, "load": round(os.getloadavg()[0], 2)}
+    if "changes" in parts:
+        result["rows"] = [runs.change(before, after) for before, after in changes]
+    if "kills" in parts:
+        most = max(2, *(before for before, _ in changes))
+        result["kills"] = runs.kills(most, options.kills)
+    if "growth" in parts:
+        result["growth"] = runs.growth()
+    result |= {"timelines": runs.timelines, "load_after": round(os.getloadavg()[0], 2)}
+    return report(result, runs.goals, as_json=options.json)
 
 
 def _goals_of_kills(row: dict[str, Any], wanted: int, static: float) -> list[Goal]:
