@@ -19,6 +19,7 @@ from penstock.data.ledger import BucketOrder, Buckets, SampleOrder, SizedOrder
 from penstock.data.protocol import Message as Message
 from penstock.data.protocol import ProtocolError as ProtocolError
 from penstock.data.protocol import encode as encode
+from penstock.job.identities import MemberId as MemberId
 from penstock.job.work_source import Part
 
 PROTOCOL_VERSION: Final = 1
@@ -45,20 +46,6 @@ Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 MAX_TEXT: Final = 4096
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
-
-
-class MemberId(Message):
-    """One life of one training process of a rank.
-
-    ``nonce`` tells apart the processes that one incarnation of a pod starts one after the other.
-    """
-
-    rank: Count
-    incarnation: Count
-    nonce: Annotated[str, Field(min_length=1, max_length=32)]
-
-    def __str__(self) -> str:
-        return f"worker-{self.rank}.{self.incarnation}"
 
 
 class Phase(StrEnum):

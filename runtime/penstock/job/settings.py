@@ -11,27 +11,11 @@ from typing import Final
 from penstock.base import ports
 from penstock.base.enums import Role
 from penstock.crds import environment as names
+from penstock.job.identities import PodIdentity
 
 
 class SettingsError(Exception):
     """An environment variable or option that cannot be used; names it, its value and the rule."""
-
-
-@dataclass(frozen=True)
-class PodIdentity:
-    """Which pod this process runs in."""
-
-    job: str
-    namespace: str
-    uid: str
-    role: str
-    rank: int
-    incarnation: int
-    pod: str
-    ip: str
-    node: str
-    token: str
-    share_token: str = ""
 
 
 def pod_identity(environ: Mapping[str, str] = os.environ) -> PodIdentity:

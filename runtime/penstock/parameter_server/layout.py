@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from penstock.base.enums import Role
+from penstock.job.identities import replica_name
 from penstock.job.protocol import Count, Message
 
 
@@ -22,7 +24,7 @@ class ServerId(Message):
     nonce: Annotated[str, Field(min_length=1, max_length=32)]
 
     def __str__(self) -> str:
-        return f"ps-{self.rank}.{self.incarnation}"
+        return replica_name(Role.PS, self.rank, self.incarnation)
 
 
 class ServerAddress(Message):

@@ -32,6 +32,7 @@ import httpx
 
 from penstock.crds import environment as names
 from penstock.job.call_auth import CallAuth
+from penstock.job.identities import PodIdentity
 from penstock.job.protocol import (
     AGENT_PATH,
     HEADERS,
@@ -44,7 +45,6 @@ from penstock.job.protocol import (
     decode,
     encode,
 )
-from penstock.job.settings import PodIdentity
 from penstock.trainer import training_evidence
 from penstock.trainer.child_processes import adopt_orphans, end_leftovers, reap
 from penstock.trainer.control.model.silent_copies import (

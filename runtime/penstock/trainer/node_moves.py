@@ -18,7 +18,7 @@ from penstock.base.targets import RankTarget, RoleTarget
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, SCALE_KIND
 from penstock.crds.scale import JobReference, Scale, ScaleSpec
-from penstock.job.settings import PodIdentity
+from penstock.job.identities import PodIdentity
 from penstock.trainer.brain.node_reports import NodeReports
 from penstock.trainer.cluster.kube import KubeClient, KubeError
 from penstock.trainer.nodecheck.cohort import CheckedNode, PodChecks

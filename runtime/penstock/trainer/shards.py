@@ -30,6 +30,7 @@ import httpx
 from penstock.data.ledger import Ledger, LedgerOptions, Slot
 from penstock.job import settings
 from penstock.job.call_auth import CallAuth
+from penstock.job.identities import consumer_name
 from penstock.job.protocol import (
     HEADERS,
     LEASE_PATH,
@@ -40,7 +41,6 @@ from penstock.job.protocol import (
     encode,
 )
 from penstock.job.work_source import Part
-from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.training_evidence import announce
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Leases:
         announce(Part.SHARDS)
         address = settings.trainer_address()
         pod = settings.pod_identity()
-        self._holder = holder_name(pod.rank, pod.incarnation, secrets.token_hex(4))
+        self._holder = consumer_name(pod.rank, pod.incarnation, secrets.token_hex(4))
         self._local: Ledger | None = None
         self._client: httpx.Client | None = None
         if address is None:

@@ -13,7 +13,7 @@ from penstock.base.enums import Role, Source, Stage
 from penstock.base.targets import RoleTarget
 from penstock.crds import labels
 from penstock.crds.manifests import MANIFESTS
-from penstock.job.settings import PodIdentity
+from penstock.job.identities import PodIdentity
 from penstock.trainer.cluster.job_view import scale_of, worker_pods
 from penstock.trainer.cluster.kube import ClusterAccess, KubeClient, KubeError
 from penstock.wire import Plan

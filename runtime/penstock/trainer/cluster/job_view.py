@@ -14,7 +14,7 @@ from penstock.crds.group import API_VERSION, SCALE_KIND
 from penstock.crds.main_container import has_ended, main_of_pod
 from penstock.crds.replica_spec import ReplicaSpec, WorkerSpec
 from penstock.crds.scale import Algorithm, JobReference, Scale, ScaleSpec
-from penstock.job.settings import PodIdentity
+from penstock.job.identities import PodIdentity
 from penstock.parameter_server.control.records.servers import ServerPod
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, JobFacts
 from penstock.wire import JobRegistration, Plan, RoleDescription, Signature

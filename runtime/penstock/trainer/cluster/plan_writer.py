@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.job.settings import PodIdentity
+from penstock.job.identities import PodIdentity
 from penstock.trainer.cluster.job_view import scale_of
 from penstock.trainer.cluster.kube import KubeClient, KubeError
 from penstock.trainer.control.coordinator import Coordinator

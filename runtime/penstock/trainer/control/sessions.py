@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.base.enums import Guarantee
+from penstock.job.identities import consumer_name
 from penstock.job.protocol import Directive, Phase, SessionReply, SessionReport
 from penstock.trainer.control.model.events import Superseded
 from penstock.trainer.control.model.group_leases import unusable
-from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.control.model.job import DEFAULT_SLOTS_PER_STEP, RefusedError
 from penstock.trainer.control.model.state import State
 from penstock.trainer.control.step_context import StepContext
@@ -123,7 +123,7 @@ def _acknowledge(turn: StepContext, report: SessionReport) -> None:
     if committed is not None and leases.acknowledge(committed, now):
         state.progress.note(now, committed)
     if report.failed is not None:
-        member = holder_name(report.member.rank, report.member.incarnation)
+        member = consumer_name(report.member.rank, report.member.incarnation)
         turn.instructions += leases.blame(member, report.failed)
         state.rendezvous.skipped = tuple(leases.ledger.quarantine)
 

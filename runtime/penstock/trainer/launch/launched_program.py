@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from penstock.base.listener import address_of, reserve_port
+from penstock.job.identities import PodIdentity
 from penstock.job.protocol import (
     Directive,
     Group,
@@ -26,7 +27,6 @@ from penstock.job.protocol import (
     Restore,
     SessionReport,
 )
-from penstock.job.settings import PodIdentity
 from penstock.trainer.group.trainer_connection import (
     Orders,
     SupersededError,

@@ -32,8 +32,8 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from penstock.base.listener import split_address, unbracketed
+from penstock.job.identities import PodIdentity
 from penstock.job.protocol import Directive, Group, MemberId, Phase, SessionReport
-from penstock.job.settings import PodIdentity
 from penstock.trainer.group.collective import join_store, serve_store
 from penstock.trainer.group.step_barrier import GroupBrokenError
 from penstock.trainer.group.trainer_connection import (

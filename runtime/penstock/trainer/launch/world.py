@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.listener import split_address
+from penstock.job.identities import ranks_of
 from penstock.job.protocol import Group, MemberId
 
 ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
@@ -59,8 +60,7 @@ class World:
     @property
     def ranks(self) -> range:
         """Of this member's processes."""
-        first = sum(self.sizes[: self.index])
-        return range(first, first + self.sizes[self.index])
+        return ranks_of(self.index, self.sizes)
 
     def environment(self, local_rank: int, environ: Mapping[str, str]) -> dict[str, str]:
         """What one of this member's processes is told; ``environ``: what all of them have."""

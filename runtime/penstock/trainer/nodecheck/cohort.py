@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.base.enums import Role
+from penstock.job.identities import replica_name
 from penstock.trainer.nodecheck.check import (
     Check,
     Finding,
@@ -226,7 +228,7 @@ class PodChecks:
 
 
 def _name(report: CheckReport) -> str:
-    return f"worker-{report.rank}.{report.incarnation}"
+    return replica_name(Role.WORKER, report.rank, report.incarnation)
 
 
 def _measurement(cohort: _Cohort, name: str, number: int) -> Measurement | None:

@@ -19,8 +19,8 @@ from penstock.base.listener import is_loopback
 from penstock.data.cores import usable_cores
 from penstock.data.machine import machine
 from penstock.job.call_auth import CallAuth
+from penstock.job.identities import PodIdentity
 from penstock.job.protocol import HEADERS, ProtocolError, decode, encode
-from penstock.job.settings import PodIdentity
 from penstock.trainer.nodecheck.link import measure_link, serving
 from penstock.trainer.nodecheck.messages import (
     CHECK_PATH,

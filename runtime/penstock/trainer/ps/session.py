@@ -25,6 +25,7 @@ from penstock.crds.environment import CHECKPOINT_DIR
 from penstock.data.ledger import SampleOrder, derive_seed
 from penstock.data.ledger.order import MAX_GLOBAL_BATCH
 from penstock.job import settings
+from penstock.job.identities import consumer_name
 from penstock.job.protocol import DataSpec, MemberId
 from penstock.job.work_source import Part
 from penstock.parameter_server.arrays import Floats, Rows
@@ -33,7 +34,6 @@ from penstock.parameter_server.worker.checkpoint import ModelFiles
 from penstock.parameter_server.worker.client import AppliedSlots, ParametersError, Pushed
 from penstock.parameter_server.worker.trainer_client import LeavingError, OverError
 from penstock.parameter_server.worker.worker import Worker
-from penstock.trainer.control.model.independent_leases import holder_name
 from penstock.trainer.elastic import DrainedError
 from penstock.trainer.logs import configure
 from penstock.trainer.ps.alone import Alone
@@ -346,7 +346,7 @@ class Session:
             address=address,
             token=pod.token,
             member=MemberId(rank=pod.rank, incarnation=pod.incarnation, nonce=nonce),
-            holder=holder_name(pod.rank, pod.incarnation, nonce),
+            holder=consumer_name(pod.rank, pod.incarnation, nonce),
             spec=self._served.spec,
             data=self._data,
             dense=dense,

@@ -20,16 +20,11 @@ from penstock.data.ledger import (
     StaleLeaseError,
     lease_slots,
 )
+from penstock.job.identities import consumer_name
 from penstock.job.protocol import AgentReport, LeaseReply, LeaseRequest, ProcessState
 
 KILLED: Final = (137, 143)
 """Exit codes of SIGKILL and SIGTERM: somebody else ended the process."""
-
-
-def holder_name(rank: int, incarnation: int, process: str = "") -> str:
-    """The name under which a process leases; ``process`` tells its lives apart."""
-    name = f"worker-{rank}.{incarnation}"
-    return f"{name}/{process}" if process else name
 
 
 class IndependentLeases:
@@ -103,7 +98,7 @@ class IndependentLeases:
 
         Then its leases go back, and if it crashed on its own, what it worked on is to blame.
         """
-        own = holder_name(report.rank, report.incarnation)
+        own = consumer_name(report.rank, report.incarnation)
         ledger = self._own.get(_rank_part(own), shared)
         for holder in {lease.holder for lease in ledger.leases()}:
             if holder.partition("/")[0] != own:
