@@ -71,7 +71,9 @@ def test_what_is_refused_is_said_and_the_rest_is_converted() -> None:
         ("kind: [", "not YAML"),
         ("metadata: {}", "kind: is needed: one of PyTorchJob"),
         ("apiVersion: ray.io/v1\nkind: RayJob", "RayJob of ray.io is no job that can be"),
-        ("apiVersion: flink.io/v1\nkind: TrainJob", "TrainJob of trainer.kubeflow.org is"),
+        ("apiVersion: flink.io/v1\nkind: TrainJob", "TrainJob of trainer.kubeflow.org is: correct"),
+        ("apiVersion: penstock.dev/v1alpha1\nkind: PyTorchJob", "PyTorchJob of kubeflow.org can"),
+        ("apiVersion: penstock.dev/v1alpha1\nkind: Pod", "Penstock's own are ElasticJob, Scale"),
     ],
 )
 def test_bad_input_is_one_line(text: str, said: str) -> None:

@@ -224,7 +224,7 @@ def test_a_missing_program_is_named() -> None:
         timeout=30,
     )
     assert done.returncode == 127
-    assert "no-such-program: no such program" in done.stderr
+    assert "no-such-program: no such program: look whether the image has it" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from penstock.convert.sources import (
     tf_job,
     train_job,
 )
-from penstock.crds.group import GROUP
+from penstock.crds.group import ELASTICJOB_KIND, GROUP, SCALE_KIND
 
 KUBEFLOW: Final = "kubeflow.org"
 TRAINER: Final = "trainer.kubeflow.org"
@@ -34,6 +34,7 @@ KINDS: Final[Mapping[tuple[str, str], Callable[[Source], Conversion]]] = {
 }
 """Group and kind of each manifest that is understood."""
 
+OWN: Final = (ELASTICJOB_KIND, SCALE_KIND)
 _UNDERSTOOD: Final = ", ".join(kind for _, kind in KINDS)
 
 
@@ -87,6 +88,8 @@ def convert(document: Any, beside: Sequence[Any] = ()) -> Conversion:
     for part in ("metadata", "spec"):
         source.mapping((part,))
     if group == GROUP:
+        if kind not in OWN:
+            raise RefusedError(f"{source.label}: {_not_ours(kind)}")
         return Conversion(source.label, dict(document), ())
     if _is_runtime(document):
         raise RefusedError(
@@ -118,11 +121,20 @@ def _is_named(runtime: Any, documents: Sequence[Any]) -> bool:
     )
 
 
+def _not_ours(kind: str) -> str:
+    others = sorted(group for group, name in KINDS if name == kind and group != GROUP)
+    theirs = f"; {kind} of {', '.join(others)} can be converted: correct apiVersion" * bool(others)
+    return f"kind: {kind} of {GROUP} is not known: Penstock's own are {', '.join(OWN)}{theirs}"
+
+
 def _not_understood(group: str, kind: str) -> str:
     where = group or "the core group"
     groups = sorted(other for other, name in KINDS if name == kind)
     if groups:
-        return f"{kind} of {where} is not known; {kind} of {', '.join(groups)} is"
+        return (
+            f"{kind} of {where} is not known; {kind} of {', '.join(groups)} is: correct apiVersion "
+            "if it is meant, or leave it out"
+        )
     return (
         f"{kind} of {where} is no job that can be converted ({_UNDERSTOOD}): apply it as it is, or "
         "leave it out"

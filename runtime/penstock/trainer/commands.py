@@ -351,12 +351,15 @@ def _ranks(asked: str | None, command: list[str]) -> tuple[int, list[str]]:
 
     from penstock.data.cores import usable_cores
     from penstock.trainer.gpu.nvml import NvmlReader
-    from penstock.trainer.launch.process_count import count_processes
+    from penstock.trainer.launch.process_count import count_processes, without_device
     from penstock.trainer.launch.rank_command import rank_command
 
     try:
         with closing(NvmlReader(os.environ)) as devices:
-            return count_processes(asked, devices.count, usable_cores), rank_command(command)
+            count = count_processes(asked, devices.count, usable_cores)
+            if said := without_device(count, devices.count()):
+                typer.echo(f"penstock run: {said}", err=True)
+            return count, rank_command(command)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -43,5 +43,20 @@ def count_processes(text: str, devices: Callable[[], int], cores: Callable[[], f
     raise ValueError(f"{OPTION}: {text}; must be a number, gpu, cpu or auto")
 
 
+def without_device(count: int, devices: int) -> str:
+    """What to say where some processes have no device of their own; empty where there is nothing.
+
+    It is no error: processes may train on CPUs, or share devices.
+    """
+    if not devices or count <= devices:
+        return ""
+    last = count - 1
+    which = f"LOCAL_RANK {devices}" + (f" to {last}" if last > devices else "")
+    return (
+        f"{OPTION}: {count}; {devices} visible GPU{'s' * (devices > 1)}: {which} have none of "
+        "their own, and fail where they ask for it: say gpu, or give the pod as many"
+    )
+
+
 def _whole(cores: float) -> int:
     return min(max(1, int(cores)), MAX_RANKS)

@@ -96,7 +96,11 @@ async def start(command: Sequence[str], environ: Mapping[str, str]) -> asyncio.s
 def say_unstartable(command: Sequence[str], error: OSError) -> int:
     """Say why a command cannot be started; the exit code for it."""
     if isinstance(error, FileNotFoundError):
-        logger.error("%s: no such program", command[0])
+        logger.error(
+            "%s: no such program: look whether the image has it; a Python script is named as "
+            "python train.py, or behind --nproc-per-node as train.py, without a launcher",
+            command[0],
+        )
         return NOT_FOUND
     # No right to run it, a script without #!, a broken binary.
     logger.error("%s: cannot be run: %s", command[0], error.strerror)

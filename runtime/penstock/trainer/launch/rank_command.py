@@ -7,12 +7,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_LAUNCHERS: Final = ("torchrun", "accelerate-launch", "deepspeed", "horovodrun", "mpirun")
-_LAUNCHING_COMMANDS: Final = (("accelerate", "launch"), ("fabric", "run"))
+_LAUNCHERS: Final = (
+    "torchrun",
+    "accelerate-launch",
+    "composer",
+    "deepspeed",
+    "dlrover-run",
+    "horovodrun",
+    "jsrun",
+    "mpiexec",
+    "mpirun",
+    "orterun",
+    "srun",
+)
+_LAUNCHING_COMMANDS: Final = (
+    ("accelerate", "launch"),
+    ("colossalai", "run"),
+    ("fabric", "run"),
+    ("torchx", "run"),
+)
 _LAUNCHING_MODULES: Final = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands.launch",
+    "dlrover.trainer.torch.elastic_run",
 )
 
 
