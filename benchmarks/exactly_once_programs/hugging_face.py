@@ -10,7 +10,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from benchmarks.exactly_once_programs.log import Log, Samples
+from benchmarks.exactly_once_programs.log import LEARNING_RATE, Log, Samples
 
 folder = Path(sys.argv[1])
 samples, epochs, size, every = map(int, sys.argv[2:6])
@@ -46,6 +46,7 @@ torch.manual_seed(0)
 arguments = TrainingArguments(
     output_dir=str(folder),
     num_train_epochs=epochs,
+    learning_rate=LEARNING_RATE,
     per_device_train_batch_size=size,
     save_strategy="steps",
     save_steps=every,
@@ -54,12 +55,11 @@ arguments = TrainingArguments(
     use_cpu=True,
     disable_tqdm=True,
 )
-trainer = Trainer(
-    model=Model(), args=arguments, train_dataset=Samples(samples), callbacks=[Saves()]
-)
+model, dataset = Model(), Samples(samples)
+trainer = Trainer(model=model, args=arguments, train_dataset=dataset, callbacks=[Saves()])
 newest = None
 if complete.exists() and get_last_checkpoint(str(folder)) is not None:
     newest = folder / f"checkpoint-{complete.read_text()}"
     log.resumed(complete.read_text())
 trainer.train(resume_from_checkpoint=None if newest is None else str(newest))
-log.ended()
+log.ended(model.layer, dataset)

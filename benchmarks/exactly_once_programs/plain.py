@@ -10,7 +10,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from benchmarks.exactly_once_programs.log import Log, Samples
+from benchmarks.exactly_once_programs.log import LEARNING_RATE, Log, Samples, set_learning_rate
 
 folder = Path(sys.argv[1])
 samples, epochs, size, every = map(int, sys.argv[2:6])
@@ -19,7 +19,7 @@ distributed.init_process_group("gloo")
 rank, world = distributed.get_rank(), distributed.get_world_size()
 torch.manual_seed(0)
 model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
 first, step, saved = 0, 0, folder / "checkpoint.pt"
 if saved.exists():
     state = torch.load(saved)
@@ -33,6 +33,7 @@ sampler: DistributedSampler[dict[str, torch.Tensor]] = DistributedSampler(datase
 loader = DataLoader(dataset, batch_size=size, sampler=sampler)
 for epoch in range(first, epochs):
     sampler.set_epoch(epoch)
+    set_learning_rate(optimizer, epoch)
     for batch in loader:
         optimizer.zero_grad()
         (replicas(batch["values"]).squeeze(1) - batch["labels"]).pow(2).mean().backward()
@@ -44,5 +45,5 @@ for epoch in range(first, epochs):
             torch.save({**state, "epoch": epoch, "step": step}, folder / "new.pt")
             (folder / "new.pt").replace(saved)
             log.saved(str(step))
-log.ended()
+log.ended(model, dataset)
 distributed.destroy_process_group()

@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]  # it says nothing of types
 from torch.utils.data import DataLoader
 
-from benchmarks.exactly_once_programs.log import Log, Samples
+from benchmarks.exactly_once_programs.log import LEARNING_RATE, Log, Samples, set_learning_rate
 
 folder = Path(sys.argv[1])
 samples, epochs, size, every = map(int, sys.argv[2:6])
@@ -17,8 +17,9 @@ log = Log(folder)
 accelerator = Accelerator(cpu=True)
 torch.manual_seed(0)
 model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-loader = DataLoader(Samples(samples), batch_size=size, shuffle=True)
+optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+dataset = Samples(samples)
+loader = DataLoader(dataset, batch_size=size, shuffle=True)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 saved = sorted(int(each.parent.name) for each in folder.glob("saved/*/done"))
 first = step = 0
@@ -29,6 +30,7 @@ if saved:
     first = int((newest / "done").read_text())
     log.resumed(str(step))
 for epoch in range(first, epochs):
+    set_learning_rate(optimizer, epoch)
     for batch in loader:
         optimizer.zero_grad()
         loss = (model(batch["values"]).squeeze(1) - batch["labels"]).pow(2).mean()
@@ -44,5 +46,5 @@ for epoch in range(first, epochs):
                 done.write_text(str(epoch))
                 done.rename(done.with_name("done"))
                 log.saved(str(step))
-log.ended()
+log.ended(accelerator.unwrap_model(model), dataset)
 accelerator.end_training()

@@ -11,7 +11,7 @@ import lightning
 import torch
 from torch.utils.data import DataLoader
 
-from benchmarks.exactly_once_programs.log import Log, Samples
+from benchmarks.exactly_once_programs.log import LEARNING_RATE, Log, Samples, set_learning_rate
 
 folder = Path(sys.argv[1])
 samples, epochs, size, every = map(int, sys.argv[2:6])
@@ -31,7 +31,10 @@ class Model(lightning.LightningModule):
         return (self.layer(batch["values"]).squeeze(1) - batch["labels"]).pow(2).mean()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=0.01)
+        return torch.optim.Adam(self.parameters(), lr=LEARNING_RATE)
+
+    def on_train_epoch_start(self) -> None:
+        set_learning_rate(self.optimizers(), self.current_epoch)
 
 
 class Saves(lightning.Callback):
@@ -65,5 +68,6 @@ newest = None
 if complete.exists():
     newest = folder / f"step-{complete.read_text()}.ckpt"
     log.resumed(complete.read_text())
-trainer.fit(Model(), DataLoader(Samples(samples), batch_size=size, shuffle=True), ckpt_path=newest)
-log.ended()
+model, dataset = Model(), Samples(samples)
+trainer.fit(model, DataLoader(dataset, batch_size=size, shuffle=True), ckpt_path=newest)
+log.ended(model.layer, dataset)

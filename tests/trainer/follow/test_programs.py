@@ -18,8 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 def test_no_sample_is_lost_or_repeated_when_the_world_shrinks() -> None:
     few = {"samples": 48, "epochs": 2, "batch": 4, "every": 2, "checkpoints": 1}
-    options = argparse.Namespace(worlds="2,1", without=False, **few)
+    options = argparse.Namespace(worlds="2,1", kills=None, without=False, **few)
     row = run("plain", options, random.Random(0))
     assert row["resumed"][1], "it began anew"
     assert row["ended"]
     assert (row["lost"], row["repeated"]) == (0, 0), row
+    assert row["loss_difference"] is not None, row
