@@ -61,4 +61,7 @@ def test_fsdp_goes_on_from_its_shards_when_a_pod_is_killed_and_in_other_numbers(
     [(step, processes, read)] = BEGUN.findall(output)
     assert (int(step), processes) == (newest, "2")
     assert read in {value for _, _, value in said(job, 0, SAVES)}
-    assert int(SAVES.findall(output)[-1][0]) == newest + 2
+    last = SAVES.findall(output)[-1]
+    assert int(last[0]) == newest + 2
+    again = run_as_two(f"--steps={newest + 3}", folder)
+    assert BEGUN.findall(again) == [(last[0], "2", last[2])], "its own shards, of two processes"
