@@ -335,7 +335,11 @@ class Runs:
 
     def growth(self) -> dict[str, Any]:
         """What becomes of a plain script in a cluster, and its goal."""
-        row = grown()
+        row: dict[str, Any] = {"workers": 0}
+        try:
+            row = grown()
+        except TimeoutError as error:  # what was measured before is not lost for it
+            row["why"] = str(error)
         self.note("growth", PENSTOCK, None)
         goal = at_least("workers that Auto gave a plain script", 2, row["workers"])
         self.goals.append(goal)
