@@ -13,43 +13,7 @@ from tests.e2e.control_plane import ControlPlane, Json, needs_kubectl, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_kubectl]
 
-PROGRAM: Final = """
-import json, os, socket, sys, threading, time
-from pathlib import Path
-
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, task = config["cluster"], config["task"]
-own = cluster[task["type"]][task["index"]]
-name = f"{task['type']}-{task['index']}"
-port = int(own.rpartition(":")[2])
-listener = socket.create_server((os.environ["PENSTOCK_POD_IP"], port))
-
-def answer():
-    while True:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(name.encode())
-
-threading.Thread(target=answer, daemon=True).start()
-
-def ask(address):
-    host, _, port = address.rpartition(":")
-    for _ in range(600):
-        try:
-            with socket.create_connection((host, int(port)), timeout=5) as connection:
-                return connection.recv(64).decode()
-        except OSError:
-            time.sleep(0.1)
-    sys.exit(f"{address} does not answer")
-
-met = {f"{kind}-{place}": ask(address)
-       for kind, addresses in cluster.items() for place, address in enumerate(addresses)}
-if task["type"] == "chief":
-    Path(sys.argv[1]).write_text(json.dumps(met))
-else:
-    threading.Event().wait()
-"""
-"""The chief ends once it has met all; the others wait for orders, as TensorFlow's servers do."""
+PROGRAM: Final = Path(__file__).parent / "programs/tf_config.py"
 
 SIDECAR: Final = {
     "name": "shipper",
@@ -63,7 +27,7 @@ def test_a_cluster_meets_and_ends_with_its_chief(plane: ControlPlane, tmp_path: 
     main = {
         "name": "main",
         "image": "penstock/examples",
-        "command": [sys.executable, "-c", PROGRAM, str(met)],
+        "command": [sys.executable, str(PROGRAM), str(met)],
     }
 
     def role(count: int) -> Json:
