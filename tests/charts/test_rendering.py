@@ -192,6 +192,30 @@ def test_the_controller_may_make_groups_where_it_is_to(scheduler: str, group: st
         assert "penstock-controller-gangs" not in of_kind(render(values), "ClusterRole")
 
 
+def test_the_controller_may_run_train_jobs_where_it_is_to() -> None:
+    objects = render({"controller": {"trainJobsManagedBy": "penstock.dev/controller"}})
+    rules = named(objects, "ClusterRole", "penstock-controller-train-jobs")["rules"]
+    may = {
+        (resource, verb)
+        for rule in rules
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert may == {
+        ("trainjobs", "list"),
+        ("trainjobs", "watch"),
+        ("trainjobs/status", "patch"),
+        ("trainingruntimes", "get"),
+        ("clustertrainingruntimes", "get"),
+        ("elasticjobs", "create"),
+        ("elasticjobs", "patch"),
+    }
+    command = pod_of(deployments(objects)["penstock-controller"])["containers"][0]["command"]
+    assert "--train-jobs-managed-by=penstock.dev/controller" in command
+    for values in ({}, {"controller": {"trainJobsManagedBy": ""}}):
+        assert "penstock-controller-train-jobs" not in of_kind(render(values), "ClusterRole")
+
+
 @each_set
 def test_our_commands_take_their_arguments(values: Json) -> None:
     commands = {"brain": brain, "controller": _app(controller), "scheduler": _app(scheduler)}

@@ -65,6 +65,13 @@ def controller(
         GangScheduler | None,
         typer.Option(help="Whose groups the gangs of jobs are; without it, pods start one by one."),
     ] = None,
+    train_jobs_managed_by: Annotated[
+        str,
+        typer.Option(
+            help="Run TrainJobs of Kubeflow whose spec.managedBy is this, such as "
+            "penstock.dev/controller; without it, none."
+        ),
+    ] = "",
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="How many jobs to work on at the same time.")
     ] = 16,
@@ -109,6 +116,7 @@ def controller(
             identity=make_identity(),
             key_namespace=lease_namespace,
             planner_lease=(lease_namespace, planner_lease_name),
+            train_jobs_managed_by=_manager(train_jobs_managed_by),
         ),
         kubeconfig=kubeconfig,
         host=host,
@@ -122,6 +130,21 @@ def controller(
         serve(options, partial(announce, "controller")),
         (ConfigurationError, PortInUseError),
     )
+
+
+def _manager(name: str) -> str:
+    """A name as ``spec.managedBy`` can have it.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    domain, slash, path = name.partition("/")
+    if name and not (domain and slash and path and len(name) <= 253 and name.split() == [name]):
+        raise typer.BadParameter(
+            f"{name}: must be DOMAIN/NAME, such as penstock.dev/controller",
+            param_hint="--train-jobs-managed-by",
+        )
+    return name
 
 
 def _socket(path: str) -> str | None:

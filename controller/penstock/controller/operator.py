@@ -26,6 +26,7 @@ from penstock.controller.reconcile import Settings
 from penstock.controller.reconcile.model.parsing import read_time
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.store import JobKey, Store
+from penstock.controller.train_jobs import TrainJobs
 from penstock.crds import labels
 from penstock.crds.group import ELASTICJOB_PLURAL, SCALE_PLURAL
 from penstock.kube.api import Api, Page
@@ -58,6 +59,8 @@ class Options:
         key_namespace: where the key of the jobs' tokens lies.
         objects_check_seconds: how often to look for objects of jobs that somebody has deleted.
         planner_lease: namespace and name of the Lease of the planner that places data workers.
+        train_jobs_managed_by: the ``spec.managedBy`` of TrainJobs that are run in place; empty:
+            none are.
     """
 
     settings: Settings
@@ -67,6 +70,7 @@ class Options:
     key_namespace: str = "default"
     objects_check_seconds: float = 15.0
     planner_lease: tuple[str, str] = ("penstock-system", "penstock-scheduler")
+    train_jobs_managed_by: str = ""
 
 
 def utc_now() -> datetime:
@@ -108,7 +112,7 @@ class Operator:
         self._random = random_source or random.Random()  # noqa: S311  jitter, no secret
         self.api = Api(client, metrics.count_request)
         self.queue: KeyedQueue[JobKey] = KeyedQueue(self._random)
-        self.store = Store(self._changed)
+        self.store = Store(self._changed, self._written)
         self._planner_alive = False
         self._reconciler = Reconciler(
             self.api,
@@ -131,6 +135,18 @@ class Operator:
             random_source=self._random,
         )
         self._owned = OwnedObjects(self.api, options.namespace)
+        self._train_jobs: TrainJobs | None = None
+        if options.train_jobs_managed_by:
+            self._train_jobs = TrainJobs(
+                self.api,
+                self.store,
+                options.train_jobs_managed_by,
+                options.namespace,
+                metrics,
+                clock,
+                options.identity,
+                self._random,
+            )
         self._resync_soon = asyncio.Event()
         self.synced = asyncio.Event()
 
@@ -139,6 +155,10 @@ class Operator:
 
     def _changed(self, key: JobKey) -> None:
         self.queue.add_after(key, _COALESCE_SECONDS)
+
+    def _written(self, key: JobKey) -> None:
+        if self._train_jobs is not None:
+            self._train_jobs.changed(key)
 
     async def run(self) -> None:
         """Work until cancelled or told to stop, or until a part of it ends with an error."""
@@ -158,6 +178,8 @@ class Operator:
                 group.create_task(self._resync_forever(), name="resync")
                 group.create_task(self._watch_planner(), name="planner's lease")
                 group.create_task(self._look_for_missing_objects(), name="owned objects")
+                if self._train_jobs is not None:
+                    group.create_task(self._train_jobs.run(), name="TrainJobs")
                 watch = framework.watch(registry, self._options.namespace, stop, ready)
                 group.create_task(self._until_stopped(watch), name="kopf")
                 await ready.wait()

@@ -28,10 +28,16 @@ class Store:
 
     Args:
         changed: called with the key of a job about which something has changed.
+        written: called with the key of a job that has another state, own writes included, or none.
     """
 
-    def __init__(self, changed: Callable[[JobKey], None]) -> None:
+    def __init__(
+        self,
+        changed: Callable[[JobKey], None],
+        written: Callable[[JobKey], None] = lambda _: None,
+    ) -> None:
         self._changed = changed
+        self._written = written
         self._jobs: dict[JobKey, Job] = {}
         self._scales: dict[JobKey, dict[str, Scale]] = {}
         self._pods: dict[JobKey, dict[str, Pod]] = {}
@@ -80,6 +86,7 @@ class Store:
         self._jobs[key] = read_job(raw, *self._spec(raw, known))
         if known is not None and known.uid != metadata["uid"]:
             self._bury(known.uid)
+        self._written(key)
         if not own:
             self._changed(key)
 
@@ -100,6 +107,7 @@ class Store:
         known = self._jobs.get(key)
         if known is not None and known.uid == uid:
             del self._jobs[key]
+            self._written(key)
             self._changed(key)
 
     # Scales

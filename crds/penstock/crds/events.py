@@ -10,7 +10,7 @@ from typing import Self
 
 
 class EventReason(StrEnum):
-    """Reasons of the Events on an ElasticJob.
+    """Reasons of the Events on an ElasticJob, or on a TrainJob that is run in place.
 
     Attributes:
         severity: the type of the Event, Normal or Warning.
@@ -84,6 +84,15 @@ class EventReason(StrEnum):
         "InputAsWritten",
         "Normal",
         "Nothing leaves the training step; the message says why.",
+    CONVERTED = (
+        "Converted",
+        "Normal",
+        "On a TrainJob: what of it has no place in its ElasticJob, or asks for something.",
+    )
+    NOT_CONVERTED = (
+        "NotConverted",
+        "Warning",
+        "On a TrainJob: why no ElasticJob can be made of it.",
     )
     SUCCEEDED = ("Succeeded", "Normal", "The job has succeeded.")
     FAILED = ("Failed", "Warning", "The job has failed; the message says why.")

@@ -24,6 +24,7 @@ Json = dict[str, Any]
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _DEVICES: Final = "/apis/resource.k8s.io/v1"
+_TRAINER: Final = "/apis/trainer.kubeflow.org/v1alpha1"
 _PREFIXES: Final[Mapping[str, str]] = {
     "namespaces": "/api/v1",
     "nodes": "/api/v1",
@@ -39,6 +40,9 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "resourceclaims": _DEVICES,
     "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
     "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
+    "trainjobs": _TRAINER,
+    "trainingruntimes": _TRAINER,
+    "clustertrainingruntimes": _TRAINER,
     ELASTICJOB_PLURAL: f"/apis/{GROUP}/{VERSION}",
     SCALE_PLURAL: f"/apis/{GROUP}/{VERSION}",
 }

@@ -56,6 +56,10 @@ def up(
         bool, typer.Option("--any-ports", help="Listen on free ports, not on the usual ones.")
     ] = False,
     enforce_cpu_limits: CpuLimitsOption = False,
+    train_jobs_managed_by: Annotated[
+        str,
+        typer.Option(help="Have the controller run TrainJobs whose spec.managedBy is this."),
+    ] = "",
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay in the foreground until interrupted.")
     ] = False,
@@ -74,6 +78,7 @@ def up(
         brain_config=brain_config,
         advertised_brain_url=brain_url,
         enforces_cpu_limits=enforce_cpu_limits,
+        train_jobs_managed_by=train_jobs_managed_by,
     )
     with _errors_in_one_line():
         if foreground:

@@ -94,7 +94,10 @@ def convert(source: Source, runtimes: Iterable[Source] = ()) -> Conversion:
     )
     program = _program(source, runtime, container, how)
     queued = _queue(source, template)
-    fields = {**restarts(source, [], program.max_restarts)}
+    fields = {
+        **restarts(source, [], program.max_restarts),
+        **carried(source, {"activeDeadlineSeconds": (*SPEC, "activeDeadlineSeconds")}),
+    }
     if queued:
         source.drop((*SPEC, "suspend"), "Kueue holds back the pods, and not the job")
     else:
@@ -122,6 +125,11 @@ def names(source: Source, runtime: Source) -> bool:
     kind = source.at((*SPEC, "runtimeRef", "kind")) or RUNTIMES[0]
     name = source.at((*SPEC, "runtimeRef", "name"))
     return (kind, name) == (runtime.document.get("kind"), runtime.at(("metadata", "name")))
+
+
+def is_known_by_name(runtime: str) -> bool:
+    """Whether the name of a runtime alone says what becomes of its jobs."""
+    return runtime == BUILT_IN or runtime.startswith(tuple(NOT_OURS))
 
 
 # ---------------------------------------------------------------------- the runtime

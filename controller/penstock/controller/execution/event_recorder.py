@@ -7,7 +7,7 @@ dropped and counted. Warnings are always recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 from uuid import uuid4
@@ -44,6 +44,19 @@ class EventRecorder:
         self._counted_at = clock()
 
     async def record(self, job: Job, action: RecordEvent) -> None:
+        """Record an Event on a job."""
+        await self.record_on(
+            {
+                "apiVersion": API_VERSION,
+                "kind": ELASTICJOB_KIND,
+                "name": job.name,
+                "namespace": job.namespace,
+                "uid": job.uid,
+            },
+            action,
+        )
+
+    async def record_on(self, about: Mapping[str, str], action: RecordEvent) -> None:
         """Record an Event. One that the server refuses is not worth holding anything up for."""
         moment = self._clock()
         if action.reason.severity != _WARNING and not self._has_room(moment):
@@ -54,17 +67,11 @@ class EventRecorder:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{job.name}.{uuid4().hex[:16]}",
-                "namespace": job.namespace,
-                "labels": {labels.JOB: job.name},
+                "name": f"{about['name']}.{uuid4().hex[:16]}",
+                "namespace": about["namespace"],
+                "labels": {labels.JOB: about["name"]},
             },
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": ELASTICJOB_KIND,
-                "name": job.name,
-                "namespace": job.namespace,
-                "uid": job.uid,
-            },
+            "involvedObject": dict(about),
             "type": action.reason.severity,
             "reason": action.reason.value,
             "message": readable(action.message),
@@ -77,7 +84,7 @@ class EventRecorder:
             "count": 1,
         }
         try:
-            await self._api.submit("events", job.namespace, event)
+            await self._api.submit("events", about["namespace"], event)
         except ApiRefusedError as error:
             self._metrics.errors.labels(f"Event{error.reason}").inc()
 

@@ -69,6 +69,8 @@ class Settings:
     advertised_brain_url: str | None = None
     """The address by which trainers in a cluster elsewhere reach the Brain on this machine."""
     scheduler_options: tuple[str, ...] = ()
+    train_jobs_managed_by: str = ""
+    """The ``spec.managedBy`` of TrainJobs that are run in place; empty: none are."""
     enforces_cpu_limits: bool = False
     """Pods of the embedded cluster get no more CPU than their limits."""
 
@@ -120,6 +122,11 @@ def control_plane(settings: Settings) -> tuple[Component, ...]:
                 f"--kubeconfig={kubeconfig}",
                 f"--metrics-port={settings.ports.controller_metrics}",
                 f"--brain-url={settings.advertised_brain_url or '{brain}'}",
+                *(
+                    (f"--train-jobs-managed-by={settings.train_jobs_managed_by}",)
+                    if settings.train_jobs_managed_by
+                    else ()
+                ),
             ),
             after=(*first, BRAIN),
             environment=environment,

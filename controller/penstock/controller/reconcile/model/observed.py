@@ -108,7 +108,10 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An ElasticJob. ``spec`` is None, and ``spec_error`` says why, where it cannot be read."""
+    """An ElasticJob. ``spec`` is None, and ``spec_error`` says why, where it cannot be read.
+
+    ``owner_kind`` and ``owner_uid`` are those of what controls it, empty where nothing does.
+    """
 
     namespace: str
     name: str
@@ -120,6 +123,8 @@ class Job:
     spec_error: str = ""
     deleting: bool = False
     managed_by: str | None = None
+    owner_kind: str = ""
+    owner_uid: str = ""
     status: JobStatus = field(default_factory=JobStatus)
 
     @property

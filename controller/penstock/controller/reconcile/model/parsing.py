@@ -63,6 +63,8 @@ def read_spec(raw: Any) -> tuple[ElasticJobSpec | None, str]:
 def read_job(raw: Json, spec: ElasticJobSpec | None, spec_error: str) -> Job:
     """An ElasticJob; its spec is read apart so that the caller can keep it by generation."""
     metadata = raw["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    owner: Json = next((one for one in owners if one.get("controller")), {})
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -74,6 +76,8 @@ def read_job(raw: Json, spec: ElasticJobSpec | None, spec_error: str) -> Job:
         spec_error=spec_error,
         deleting="deletionTimestamp" in metadata,
         managed_by=(raw.get("spec") or {}).get("managedBy"),
+        owner_kind=owner.get("kind", ""),
+        owner_uid=owner.get("uid", ""),
         status=read_status(raw.get("status") or {}),
     )
 
@@ -82,7 +86,7 @@ def read_status(raw: Json) -> JobStatus:
     """The part of a job's status that decisions read back."""
     trainer = raw.get("trainer")
     return JobStatus(
-        conditions=_conditions(raw),
+        conditions=read_conditions(raw),
         counts={
             role: RoleCounts(**{key: counts.get(key, 0) for key in RoleCounts.__slots__})
             for role, counts in (raw.get("replicas") or {}).items()
@@ -161,7 +165,7 @@ def read_scale(raw: Json) -> Scale:
         deleting="deletionTimestamp" in metadata,
         error=error,
         owners=tuple(metadata.get("ownerReferences") or ()),
-        conditions=_conditions(status),
+        conditions=read_conditions(status),
         raw_status=status,
     )
 
@@ -174,7 +178,8 @@ def _faults(error: ValidationError) -> str:
     )
 
 
-def _conditions(status: Json) -> dict[str, Condition]:
+def read_conditions(status: Json) -> dict[str, Condition]:
+    """The conditions of a status, by type."""
     return {
         raw["type"]: Condition(
             type=raw["type"],
