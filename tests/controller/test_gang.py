@@ -14,6 +14,25 @@ VOLCANO = "podgroups.scheduling.volcano.sh"
 SERVERS = {"ps": {"replicas": 2, "template": template()}}
 
 
+PUBLISHED: dict[str, dict[str, type | range]] = {
+    PLUGINS: {
+        "minMember": range(1, 2**31),
+        "minResources": dict,
+        "scheduleTimeoutSeconds": range(-(2**31), 2**31),
+    },
+    VOLCANO: {
+        "minMember": range(-(2**31), 2**31),
+        "minResources": dict,
+        "minTaskMember": dict,
+        "networkTopology": dict,
+        "preemptable": bool,
+        "priorityClassName": str,
+        "queue": str,
+    },
+}
+"""What the specs of both kinds of group may hold, as their definitions say that are published."""
+
+
 def life_with(scheduler: GangScheduler | None) -> Life:
     return Life(Settings(trainer_image="trainer", gang_scheduler=scheduler))
 
@@ -175,3 +194,24 @@ def test_pods_of_a_gang_prefer_to_be_together(gangs: Life) -> None:
         },
     ]
     assert "affinity" not in gangs.pods("trainer")[0]["spec"]
+
+
+@pytest.mark.parametrize("gang", [{}, {"queue": "q" * 63}, {"timeoutSeconds": 86_400}])
+@pytest.mark.parametrize("roles", [{}, SERVERS])
+@pytest.mark.parametrize(
+    ("gangs", "resource"),
+    [(GangScheduler.SCHEDULER_PLUGINS, PLUGINS), (GangScheduler.VOLCANO, VOLCANO)],
+    indirect=["gangs"],
+)
+def test_a_group_is_one_by_the_published_definition(
+    gangs: Life, resource: str, gang: Json, roles: Json
+) -> None:
+    strategy = "ParameterServer" if roles else "AllReduce"
+    gangs.create_job(workers={}, roles=roles, strategy=strategy, gang=gang)
+    gangs.settle()
+    group = gangs.server.objects[resource]["job"]
+    assert group["apiVersion"].partition("/")[0] == resource.partition(".")[2]
+    assert "status" not in group
+    for field, value in group["spec"].items():
+        form = PUBLISHED[resource][field]
+        assert value in form if isinstance(form, range) else isinstance(value, form), field
