@@ -238,7 +238,7 @@ class Shell:
         self.now = START
         self.store = Store(lambda _: None, self._written)
         self.shell = TrainJobs(
-            self.server,  # type: ignore[arg-type]
+            self.server,  # type: ignore[arg-type]  # as much of it as is asked
             self.store,
             MANAGER,
             None,
