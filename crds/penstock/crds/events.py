@@ -84,6 +84,7 @@ class EventReason(StrEnum):
         "InputAsWritten",
         "Normal",
         "Nothing leaves the training step; the message says why.",
+    )
     CONVERTED = (
         "Converted",
         "Normal",
