@@ -34,6 +34,7 @@ class JobCache:
     unresizable: set[str] = field(default_factory=set)
     known_templates: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     cache_refused: bool = False
+    snapshots_refused: bool = False
     gang_refusal: Refusal | None = None
     objects_seen_at: datetime | None = None
     objects_missing: bool = False
@@ -81,6 +82,18 @@ class JobCache:
         self.cache_refused = True
         return news
 
+    def snapshots_are_refused(self) -> bool:
+        """The API server has taken a pod of the job without room for snapshots alone.
+
+        It is asked for room again with the next pod, since what a quota leaves changes.
+
+        Returns:
+            Whether that is news.
+        """
+        news = not self.snapshots_refused
+        self.snapshots_refused = True
+        return news
+
     def objects_seen(self, now: datetime) -> None:
         """The job's own objects are all there."""
         self.objects_seen_at = now
@@ -126,6 +139,7 @@ class JobCache:
             }
             self.refusals.clear()
             self.cache_refused = False
+            self.snapshots_refused = False
         accepted = job.status.conditions.get(JobCondition.ACCEPTED)
         if (
             job.spec is not None

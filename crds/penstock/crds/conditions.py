@@ -65,6 +65,11 @@ class JobReason(ConditionReason):
         "Accepted=True",
         "The spec can be carried out but for its gang: the message says what to install.",
     )
+    SNAPSHOTS_REDUCED = (
+        "SnapshotsReduced",
+        "Accepted=True",
+        "The spec can be carried out, with fewer snapshots in memory: the message says why.",
+    )
     INVALID_SPEC = (
         "InvalidSpec",
         "Accepted=False Running=False Scaling=False",

@@ -32,6 +32,7 @@ from penstock.crds.job_status import ElasticJobStatus
 from penstock.crds.meta import ObjectMeta
 from penstock.crds.replica_spec import ReplicaSpecs
 from penstock.crds.resource import AGE, Column, CustomResource, ScaleSubresource
+from penstock.crds.snapshots import SNAPSHOTS_OF_WORKERS, Snapshots
 from penstock.crds.template import PodTemplateOverlay
 from penstock.crds.tensorflow_rules import TENSORFLOW_RULES
 
@@ -140,6 +141,7 @@ class ElasticJobSpec(Model):
         _DEADLINE_MEANT,
         immutable("framework"),
         immutable("gang"),
+        SNAPSHOTS_OF_WORKERS,
         *TENSORFLOW_RULES,
     )
 
@@ -245,6 +247,11 @@ class ElasticJobSpec(Model):
     )
     trainer: Trainer | None = Field(default=None, description="The Elastic Trainer's own pod.")
     input: Input = Field(default=Input(), description="The input pipeline.")
+    snapshots: Snapshots | None = Field(
+        default=None,
+        description="Memory for copies of the state, beside what the training needs. Absent: what"
+        " is free of the pod's memory, at most a quarter of it.",
+    )
     state_volume: VolumeName | None = Field(
         default=None,
         description="Name of a volume in trainer.template.spec.volumes that keeps the trainer's"

@@ -63,6 +63,11 @@ class EventReason(StrEnum):
         "Warning",
         "The namespace forbids the node's file cache: the job runs without; the message says why.",
     )
+    SNAPSHOTS_REDUCED = (
+        "SnapshotsReduced",
+        "Warning",
+        "The namespace has no memory left for snapshots: pods run without; the message says why.",
+    )
     SUSPENDED = ("Suspended", "Normal", "The job is suspended and its pods are gone.")
     NOT_SHARED = (
         "NotShared",

@@ -120,7 +120,7 @@ class CheckpointDir:
             StateError: the state has no plain form.
             CheckpointError: with ``wait``, as `wait` does; or the writer itself is at fault.
         """
-        if not to_disk and not self._memory.outlives:
+        if not to_disk and not self._memory.keeps:
             return
         with self._changed:
             self._check_fault()

@@ -218,7 +218,69 @@ def test_where_the_pod_has_no_room_states_are_copied_as_before_and_this_is_said_
     assert folder.stored.newest_step() == 2
     assert keeper.save_newest(5) is None
     [record] = caplog.records
-    assert "no two copies of a state of 2 MB are kept in memory" in record.getMessage()
+    assert "no copies of a state of 2 MB are kept in memory" in record.getMessage()
+
+
+def test_where_one_copy_was_added_for_one_is_kept_and_the_next_process_keeps_one_too(
+    tmp_path: Path, keeper: SnapshotKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    added = 3_000_000  # of a state of 2 MB
+
+    def one_copy() -> SnapshotMemory:
+        return SnapshotMemory(keeper.path, lambda: ROOMY, added)
+
+    for life in range(2):
+        memory = one_copy()
+        folder = CheckpointDir(tmp_path, memory=memory)
+        for step in (2 * life + 1, 2 * life + 2):
+            weights = torch.full((500_000,), float(step))
+            folder.save(step, {"weights": weights}, to_disk=False)
+            folder.wait()
+            restored = folder.stored.restore()
+            assert restored is not None
+            assert restored.step == step
+            assert torch.equal(restored.state["weights"], weights)
+        blocks = Path(keeper.path).stat().st_blocks * 512
+        assert 2_000_000 < blocks < added, "the second slot is never touched"
+        memory.close()
+    [record] = caplog.records
+    assert "one copy of a state of 2 MB is kept in memory" in record.getMessage()
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-1"])
+def test_where_nothing_was_added_states_are_saved_as_before(
+    tmp_path: Path,
+    keeper: SnapshotKeeper,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_AGENT_MEMORY", keeper.path)
+    monkeypatch.setenv("PENSTOCK_SNAPSHOT_MEMORY", text)
+    folder = CheckpointDir(tmp_path)
+    folder.save(1, state(1), wait=True)
+    folder.close()
+    assert equal(read(folder.list()[0].path), 1)
+    assert keeper.save_newest(5) is None, "nothing was kept"
+    assert Path(keeper.path).stat().st_blocks == 0
+    assert "at most 0 MB are used for it" in caplog.text
+    assert ("PENSTOCK_SNAPSHOT_MEMORY" in caplog.text) == (text != "0")
+
+
+def test_when_memory_becomes_short_what_nobody_added_is_given_up(
+    tmp_path: Path, keeper: SnapshotKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = ROOMY
+    folder = CheckpointDir(tmp_path, memory=SnapshotMemory(keeper.path, lambda: now))
+    folder.save(1, state(1), wait=True)
+    assert Path(keeper.path).stat().st_blocks > 0
+    now = Memory(free=ROOMY.limit // 21, limit=ROOMY.limit)
+    for step in (2, 3):
+        folder.save(step, state(step), wait=True)
+        assert equal(read(folder.list()[0].path), step)
+    assert Path(keeper.path).stat().st_blocks == 0
+    [record] = caplog.records
+    assert "the pod's memory is nearly full" in record.getMessage()
 
 
 def test_memory_has_one_owner_and_forked_processes_are_none(

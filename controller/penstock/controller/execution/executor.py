@@ -135,11 +135,10 @@ class Executor:
             case EnsurePodGroup():
                 memory.gang_refusal = await self._make_group(namespace, action)
             case CreatePod():
-                why = await self._pods.create(namespace, memory, action)
-                if why and job is not None:
-                    text = f"the node's file cache is not mounted, the job runs without it: {why}"
-                    told = RecordEvent(EventReason.CACHE_NOT_MOUNTED, text[:1024])
-                    await self._events.record(job, told)
+                news = await self._pods.create(namespace, memory, action)
+                if job is not None:
+                    for told in news:
+                        await self._events.record(job, told)
             case CheckTemplate():
                 await self._pods.check_template(namespace, memory, action)
             case DeletePod():

@@ -9,19 +9,21 @@ from penstock.base import quantity
 from penstock.base.enums import TRAINER_ROLE
 from penstock.controller.job_cache import JobCache
 from penstock.controller.metrics import Metrics
-from penstock.controller.reconcile.desired import cache
+from penstock.controller.reconcile.desired import cache, snapshots
 from penstock.controller.reconcile.model.actions import (
     CheckTemplate,
     CreatePod,
     DeletePod,
     FetchLog,
     LiftGate,
+    RecordEvent,
     ResizePod,
 )
 from penstock.controller.reconcile.model.observed import Refusal
 from penstock.controller.reconcile.scales.acceptance import template_path
 from penstock.controller.store import Store
 from penstock.crds import labels
+from penstock.crds.events import EventReason
 from penstock.kube.api import Api
 from penstock.kube.errors import ApiRefusedError
 
@@ -29,6 +31,8 @@ LOG_LINES: Final = 20
 _FORBIDDEN: Final = 403
 _QUOTA: Final = " quota: "
 """In what the API server says of a pod for which a quota leaves no room."""
+_NO_ROOM: Final = "no memory is added for snapshots, the job runs without them"
+_NO_CACHE: Final = "the node's file cache is not mounted, the job runs without it"
 _INVALID: Final = frozenset({400, 413, 422})
 _TOO_MANY_REQUESTS: Final = 429
 
@@ -43,17 +47,19 @@ class PodWriter:
         self._store = store
         self._metrics = metrics
 
-    async def create(self, namespace: str, memory: JobCache, action: CreatePod) -> str:
+    async def create(
+        self, namespace: str, memory: JobCache, action: CreatePod
+    ) -> list[RecordEvent]:
         """Create a pod; the one of before a crash counts.
 
         Returns:
-            Why it is made without the node's cache, where that is news.
+            What it is made without and why, where that is news.
         """
         name = action.manifest["metadata"]["name"]
         memory.creating(action.reservation)
-        why = ""
+        news: list[RecordEvent] = []
         try:
-            created, why = await self._create(namespace, memory, action.manifest)
+            created, news = await self._create(namespace, memory, action.manifest)
         except ApiRefusedError as error:
             if error.reason == "AlreadyExists":
                 created = await self._existing(namespace, memory, action, error)
@@ -67,21 +73,30 @@ class PodWriter:
             self._metrics.pods_created.labels(action.role).inc()
         memory.created(name, action.role)
         self._store.put_pod(created, own=True)
-        return why
+        return news
 
     async def _create(
         self, namespace: str, memory: JobCache, manifest: Mapping[str, Any]
-    ) -> tuple[Json, str]:
-        """The pod; and why without the node's cache, which only what the server says can tell."""
+    ) -> tuple[Json, list[RecordEvent]]:
+        """The pod; and why without what the server forbids, which only its answer can tell."""
         try:
-            return await self._api.create("pods", namespace, manifest), ""
+            return await self._api.create("pods", namespace, manifest), []
         except ApiRefusedError as error:
-            plain = cache.without_socket(manifest)
-            if plain is None or error.code != _FORBIDDEN or _QUOTA in str(error):
+            if error.code != _FORBIDDEN:
                 raise
             why = str(error)
-        created = await self._api.create("pods", namespace, plain)  # else: that is not the reason
-        return created, why if memory.cache_is_refused() else ""
+            if (plain := snapshots.without_room(manifest)) is not None:
+                reason, text = EventReason.SNAPSHOTS_REDUCED, _NO_ROOM
+                is_news = memory.snapshots_are_refused
+            elif _QUOTA not in why and (plain := cache.without_socket(manifest)) is not None:
+                reason, text = EventReason.CACHE_NOT_MOUNTED, _NO_CACHE
+                is_news = memory.cache_is_refused
+            else:
+                raise
+        created, news = await self._create(namespace, memory, plain)  # else: not the reason
+        if is_news():
+            news = [RecordEvent(reason, f"{text}: {why}"[:1024]), *news]
+        return created, news
 
     async def _existing(
         self, namespace: str, memory: JobCache, action: CreatePod, error: ApiRefusedError

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Policy, Role
 from penstock.controller.reconcile import completion, planned_condition, pod_changes
-from penstock.controller.reconcile.desired import gang, own_scales
+from penstock.controller.reconcile.desired import gang, own_scales, quota, snapshots
 from penstock.controller.reconcile.desired.pods import pod_name, replica_pod
 from penstock.controller.reconcile.desired.ranks import RolePlanner
 from penstock.controller.reconcile.desired.replacement import classify, fingerprints
@@ -174,6 +174,10 @@ def _set_accepted(context: PassContext, spec: ElasticJobSpec) -> None:
     else:
         text = gang.missing(spec, context.settings, context.observed.gang_refusal)
         reason = JobReason.GANG_UNAVAILABLE if text else JobReason.ACCEPTED
+        fewer = snapshots.missing(spec, quota.snapshot_copies(spec))
+        if fewer:
+            reason = reason if text else JobReason.SNAPSHOTS_REDUCED
+            text = f"{text}; {fewer}" if text else fewer
         context.conditions.set(JobCondition.ACCEPTED, True, reason, text)
 
 

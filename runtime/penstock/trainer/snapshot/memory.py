@@ -5,10 +5,12 @@ there after the process was killed; else it is the process's own. Either way it 
 size of the state, mapped once and used for every snapshot: a copy of the state then costs one pass
 over its bytes, where fresh memory costs the zeroing of every page as well.
 
-Invariants: never more than two copies. The slots are taken only where the pod has room for them,
-which is a quarter of its memory and half of what is free; where it has not, `SnapshotMemory` takes
-nothing, says so once, and states are copied as they would be without it. Nothing in here is ever an
-error of the training.
+Invariants: never more than two copies. The slots are taken only where the pod has room for them:
+what the controller has added for them (``PENSTOCK_SNAPSHOT_MEMORY``), in which one copy is kept
+where two do not fit; where nobody says, a quarter of the pod's memory and half of what is free.
+Where there is no room, `SnapshotMemory` takes nothing, says so once, and states are copied as they
+would be without it; room that nobody has added is given up when memory becomes short. Nothing in
+here is ever an error of the training.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import torch
 
+from penstock.crds import environment as names
 from penstock.data.memory import Memory, read_memory
 from penstock.job.storage import cause
 from penstock.trainer.group.host_copies import ALIGNMENT, Copies, copy_at_once, plan, view
@@ -38,6 +41,8 @@ POD_SHARE: Final = 4
 """Both slots together may have a quarter of the pod's memory."""
 FREE_SHARE: Final = 2
 """And half of what is free when they are taken."""
+SHORT_SHARE: Final = 20
+"""Where less of the pod's memory is free than this part of it, slots of that kind are given up."""
 INDEX_BYTES: Final = 256 << 10
 """Kept free behind the tensors for what describes them; more where that was too little."""
 
@@ -46,10 +51,21 @@ class SnapshotMemory:
     """Two slots; see the module's docstring. Used by the training's thread and a writer's."""
 
     def __init__(
-        self, path: str | None = None, measure: Callable[[], Memory] = read_memory
+        self,
+        path: str | None = None,
+        measure: Callable[[], Memory] = read_memory,
+        added: int | None = None,
     ) -> None:
-        """``path``: of the agent's memory; None: the process's own."""
+        """Nothing is taken before the first copy.
+
+        Args:
+            path: of the agent's memory; None: the process's own.
+            measure: what the pod may take.
+            added: bytes that the pod has been given for this; None: nobody says.
+        """
         self._measure = measure
+        self._added = added
+        self._copies = slots.SLOTS
         self._lock = threading.Lock()
         self._lent: set[int] = set()
         self._flat: torch.Tensor | None = None  # both slots: uint8 of shape (bytes,)
@@ -63,18 +79,26 @@ class SnapshotMemory:
             # A process that is forked has the lock, too, and would keep it from who comes after us.
             close = weakref.WeakMethod(self.close)
             os.register_at_fork(after_in_child=lambda: (method := close()) and method())
-            if os.fstat(descriptor).st_size > slots.HEAD_BYTES:
+            size = os.fstat(descriptor).st_size
+            if size > slots.HEAD_BYTES:
                 self._attach()
+                if added is not None:
+                    self._copies = max(1, min(slots.SLOTS, added // slots.capacity(size)))
 
     @classmethod
     def of_process(cls) -> SnapshotMemory:
         """The agent's, where there is an agent and no other process of the pod has it."""
-        return cls(os.environ.get(MEMORY) or None)
+        return cls(os.environ.get(MEMORY) or None, added=_added(os.environ))
 
     @property
     def outlives(self) -> bool:
         """Whether snapshots are still there when this process has been killed."""
         return self._descriptor >= 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a copy that is for memory alone is of use: there is room, or nobody has tried."""
+        return self.outlives and not (self._refused and self._flat is None)
 
     def close(self) -> None:
         """Leave the agent's memory to who comes next; what lies in it stays."""
@@ -169,11 +193,13 @@ class SnapshotMemory:
         if not size:
             return None
         with self._lock:
+            if self._is_short():
+                self._give_up(size)
             if self._capacity() < size and not self._grow(size):
                 return None
             memory = self._bytes()
             kept = slots.kept(memory)
-            free = [slot for slot in range(slots.SLOTS) if slot not in self._lent]
+            free = [slot for slot in range(self._copies) if slot not in self._lent]
             if not free:
                 return None
             # A sequence number of 0 says that there is nothing to lose.
@@ -197,10 +223,23 @@ class SnapshotMemory:
         each = -(-(size + self._index_bytes) // page) * page
         memory = self._measure()
         held = self._flat.numel() if self._flat is not None else 0
-        most = min(memory.limit // POD_SHARE, (memory.free + held) // FREE_SHARE)
-        if slots.SLOTS * each > most:
+        if self._added is None:
+            most = min(memory.limit // POD_SHARE, (memory.free + held) // FREE_SHARE)
+            copies = slots.SLOTS if slots.SLOTS * each <= most else 0
+        else:
+            most = min(self._added, memory.free + held)
+            copies = min(slots.SLOTS, most // each)
+        if not copies:
             self._refuse(size, f"at most {most / 1e6:.0f} MB are used for it")
             return False
+        if copies < self._copies:
+            logger.warning(
+                "one copy of a state of %.0f MB is kept in memory, for which the pod has %.0f MB: a"
+                " process that is killed while it is made goes on from the newest checkpoint",
+                size / 1e6,
+                most / 1e6,
+            )
+        self._copies = copies
         self._flat = None  # before the larger ones are there: never both
         try:
             if self._descriptor >= 0:
@@ -216,10 +255,26 @@ class SnapshotMemory:
             return False
         return True
 
+    def _is_short(self) -> bool:
+        """Whether the training needs the memory that nobody has added for the slots."""
+        if self._flat is None or self._lent or self._added is not None:
+            return False
+        memory = self._measure()
+        return memory.free < memory.limit // SHORT_SHARE
+
+    def _give_up(self, size: int) -> None:
+        """Have no slots any more, now that memory is short."""
+        self._flat = None
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+        self._refused = 0
+        self._refuse(size, "the pod's memory is nearly full")
+        self._refused = 1  # whatever the size
+
     def _refuse(self, size: int, why: str) -> None:
         self._refused = size
         logger.warning(
-            "no two copies of a state of %.0f MB are kept in memory, %s: it is copied into fresh "
+            "no copies of a state of %.0f MB are kept in memory, %s: it is copied into fresh "
             "memory for each checkpoint, and lives in the checkpoints' folder alone",
             size / 1e6,
             why,
@@ -247,6 +302,17 @@ class SnapshotMemory:
             if all(low <= t.data_ptr() < high or not t.numel() for t in packed.tensors):
                 return slot
         return None
+
+
+def _added(environ: Mapping[str, str]) -> int | None:
+    """What the controller has added to the pod's memory for snapshots."""
+    text = environ.get(names.SNAPSHOT_MEMORY, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        logger.warning("%s: %r; expected bytes: none are used", names.SNAPSHOT_MEMORY, text)
+        return 0
+    return int(text)
 
 
 def _open_alone(path: str) -> int | None:

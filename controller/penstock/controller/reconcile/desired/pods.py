@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from penstock.base import ports, quantity
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Framework, Role
-from penstock.controller.reconcile.desired import cache, shared_memory, tensorflow
+from penstock.controller.reconcile.desired import cache, shared_memory, snapshots, tensorflow
 from penstock.controller.reconcile.desired.accelerators import accelerator_of
-from penstock.controller.reconcile.desired.quota import template_of
+from penstock.controller.reconcile.desired.quota import snapshot_bytes, template_of
 from penstock.controller.reconcile.desired.targets import RankTarget
 from penstock.controller.reconcile.model.objects import (
     SHARE_TOKEN_KEY,
@@ -132,6 +132,10 @@ def replica_pod(
     told = _of_input(spec, role, pod_spec)
     if spec.node_check and role is Role.WORKER:
         told.append(_plain(environment.NODE_CHECK, "1"))
+    if spec.snapshots is not None and role is Role.WORKER:
+        own = snapshots.main_memory(spec.replica_specs.worker.template)
+        room = snapshots.room(snapshot_bytes(spec), own, target.memory_bytes)
+        told.append(_plain(environment.SNAPSHOT_MEMORY, str(room)))
     _set_variables(main, told)
     cluster = tensorflow.tf_config(spec, role, rank, _domain(job))
     if cluster is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.base import quantity
 from penstock.base.enums import DATA_ROLES, Role
-from penstock.controller.reconcile.desired import cache
+from penstock.controller.reconcile.desired import cache, snapshots
 from penstock.controller.reconcile.desired.accelerators import (
     accelerator_of,
     with_one_accelerator,
@@ -46,7 +46,8 @@ def template_of(spec: ElasticJobSpec, role: Role) -> Mapping[str, Any]:
     """The pod template of a role: for data workers that are not declared, the worker's.
 
     Accelerators are left out of the latter, but for one where the role is to have one and the
-    worker has any. That of data workers which keep files in their own memory has room for them.
+    worker has any. That of data workers which keep files in their own memory has room for them, and
+    that of workers for their snapshots.
     """
     declared = spec.replica_specs.by_role().get(role)
     template: Mapping[str, Any]
@@ -54,7 +55,32 @@ def template_of(spec: ElasticJobSpec, role: Role) -> Mapping[str, Any]:
         template = declared.template
     else:
         template = _from_worker(spec.replica_specs.worker.template, role)
+    if role is Role.WORKER and spec.snapshots is not None:
+        return snapshots.with_room(template, snapshot_bytes(spec))
     return cache.with_memory(spec, template) if role in DATA_ROLES else template
+
+
+def snapshot_copies(spec: ElasticJobSpec) -> int:
+    """How many snapshots each worker has room for within ``resourceLimits``.
+
+    Counted are as many workers as the job may have, and the declared replicas of all other roles.
+    """
+    if spec.snapshots is None:
+        return 0
+    total = 0
+    for role, declared in spec.replica_specs.by_role().items():
+        most = max(declared.max_replicas or 0, declared.replicas, declared.min_replicas)
+        count = snapshots.most_workers(spec) if role is Role.WORKER else most
+        template = cache.with_memory(spec, declared.template) if role in DATA_ROLES else None
+        each = template_requests(template or declared.template)
+        total += count * sum(container.get(MEMORY, 0) for container in each)
+    return snapshots.copies(spec, total)
+
+
+def snapshot_bytes(spec: ElasticJobSpec) -> int:
+    """What the memory of each worker grows by."""
+    copies = snapshot_copies(spec)
+    return copies * snapshots.copy_bytes(spec) if copies else 0
 
 
 def _from_worker(template: Mapping[str, Any], role: Role) -> Mapping[str, Any]:
