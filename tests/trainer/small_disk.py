@@ -39,3 +39,13 @@ def fill(folder: Path) -> Path:
             except OSError as error:
                 assert error.errno == 28  # noqa: PT017  (what is asked for)
     return filler
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nothing can be written to a small disk within the block, as where a system found an error."""
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)

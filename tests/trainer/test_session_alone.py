@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from penstock.data import Buckets
 from penstock.trainer import elastic
 from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError
-from tests.trainer.small_disk import fill, small_disk
+from tests.data.planes import eventually
+from tests.trainer.small_disk import fill, read_only, small_disk
 
 FEATURES = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
 TARGETS = (FEATURES.sum(1) > 0).long()
@@ -210,6 +212,84 @@ def test_a_checkpoint_of_another_dataset_is_refused(tmp_path: Path) -> None:
         elastic.SessionError, match="dataset_size: 49; the state to take over has 50"
     ):
         train(model, session)
+
+
+def test_a_disk_that_becomes_read_only_ends_no_training_and_none_that_begins_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(step: elastic.Step) -> None:
+        numbers.append(step.number)
+        if step.number == 7:
+            raise InterruptedError
+
+    with small_disk(tmp_path / "disk", 512) as disk, ExitStack() as fault:
+        model, session = start(checkpoint_dir=disk, checkpoint_every_steps=2)
+        folder = session._checkpoints
+        assert folder is not None
+        troubles: list[str] = []
+
+        def break_and_mend(step: elastic.Step) -> None:
+            if step.number == 3:
+                folder.wait()
+                fault.enter_context(read_only(disk))
+            if step.number == 9:
+                eventually(lambda: folder.trouble)
+                troubles.append(folder.trouble)
+                fault.close()
+
+        train(model, session, break_and_mend)
+        assert "Read-only file system" in troubles[0]
+        assert caplog.text.count("Read-only file system") == 1, "it is said once"
+        newest = disk / "step-000000000012.penstock"
+        newest.unlink()  # it is there: once the disk is mended, what waited is written
+        for path in disk.glob("step-00000000001*.penstock"):
+            path.unlink()
+        numbers: list[int] = []
+        with read_only(disk):
+            model, session = start(checkpoint_dir=disk, checkpoint_every_steps=2)
+            with pytest.raises(InterruptedError):
+                train(model, session, stop)
+        assert numbers[0] == 2, "it goes on from what is there"
+
+
+def test_a_read_only_folder_in_which_nothing_ever_was_is_refused_at_once(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 64) as disk, read_only(disk):
+        _, session = start(checkpoint_dir=disk)
+        with pytest.raises(CheckpointError, match="Read-only file system; it must be a folder"):
+            session.__enter__()
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_name(tmp_path: Path) -> None:
+    model, session = start(checkpoint_dir=tmp_path)
+    train(model, session)
+    other = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
+    session = elastic.session(
+        model=other,
+        optimizer=optimizer,
+        dataset_size=50,
+        global_batch=16,
+        epochs=3,
+        slots_per_step=4,
+        checkpoint_dir=tmp_path,
+    )
+    words = r"model: the state .* of another one: .*0\.weight.*; delete the old checkpoints"
+    with pytest.raises(elastic.SessionError, match=words), session:
+        next(iter(session))
+
+
+def test_a_checkpoint_of_another_version_is_named_and_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, session = start(checkpoint_dir=tmp_path)
+    train(model, session)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes().replace(b"PNSTKCP1", b"PNSTKCP7", 1))
+    numbers: list[int] = []
+    model, session = start(checkpoint_dir=tmp_path)
+    train(model, session, lambda step: numbers.append(step.number))
+    assert numbers[0] == 0
+    assert "step-000000000012.penstock: of format 7, and this release reads 1" in caplog.text
 
 
 def test_a_step_that_is_not_committed_is_an_error() -> None:

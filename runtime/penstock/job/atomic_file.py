@@ -57,6 +57,7 @@ class Series:
         """Make the folder.
 
         A disk that is full now is none of this: there may be room by the time of the first file.
+        Nor is one that is read-only and has files of ours: it was not so once, and may be mended.
 
         Raises:
             FolderError: It is of no use, and room alone will not help.
@@ -65,6 +66,8 @@ class Series:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not os.access(self.folder, os.W_OK | os.X_OK):
                 read_only = os.statvfs(self.folder).f_flag & os.ST_RDONLY
+                if read_only and self.list():
+                    return
                 number = errno.EROFS if read_only else errno.EACCES
                 raise OSError(number, os.strerror(number))
         except FileExistsError as error:

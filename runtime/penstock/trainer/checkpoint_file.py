@@ -75,6 +75,11 @@ def _read_header(path: Path, file: BufferedReader) -> bytes:
     if size < HEAD.size + DIGEST_BYTES:
         raise CheckpointError(f"{path}: cut off after {size} bytes")
     magic, header_bytes, tensor_bytes = HEAD.unpack(file.read(HEAD.size))
+    if magic != MAGIC and magic[:-1] == MAGIC[:-1]:
+        raise CheckpointError(
+            f"{path}: of format {_version(magic)}, and this release reads {_version(MAGIC)}: take "
+            "the release that wrote it, or another checkpoint_dir"
+        )
     if magic != MAGIC:
         raise CheckpointError(f"{path}: not a checkpoint of Penstock")
     if size != HEAD.size + header_bytes + tensor_bytes + DIGEST_BYTES:
@@ -86,6 +91,10 @@ def _read_header(path: Path, file: BufferedReader) -> bytes:
     except StateError as error:
         raise CheckpointError(f"{path}: {error}") from error
     return header
+
+
+def _version(magic: bytes) -> str:
+    return magic[-1:].decode("ascii", "backslashreplace")
 
 
 def _read_part(path: Path, file: BufferedReader, size: int, digest: Any) -> torch.Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -18,10 +18,13 @@ from penstock.trainer.checkpoint import CheckpointDir
 from penstock.trainer.checkpoint_file import CheckpointError, read
 from penstock.trainer.group.group_channels import RestoreError, SessionError
 from penstock.trainer.group.sharding import Sharding
-from penstock.trainer.group.state_codec import PackedState, pack, unpack
+from penstock.trainer.group.state_codec import PackedState, StateError, pack, unpack
 from penstock.trainer.stored_states import Restored, Saved
 
 logger = logging.getLogger(__name__)
+
+_SHOWN: Final = 500
+"""Characters of what PyTorch says of a state that does not fit: it lists every parameter."""
 
 
 class Stateful(Protocol):
@@ -164,9 +167,21 @@ class TrainingState:
         for name, holder in self._holders.items():
             if name not in state["holders"]:
                 raise SessionError(f"extra.{name}: the state to take over does not have it")
-            theirs_of = state["holders"][name]
-            if self._sharding is not None:
-                theirs_of = self._sharding.put_together(theirs_of, name)
-            holder.load_state_dict(theirs_of)
+            self._load_holder(name, holder, state["holders"][name])
         self.audit.load_state_dict(state["audit"])
         self.committed = int(state["step"])
+
+    def _load_holder(self, name: str, holder: Stateful, state: Any) -> None:
+        """Raises SessionError: the state is another model's or optimizer's; says what differs."""
+        try:
+            if self._sharding is not None:
+                state = self._sharding.put_together(state, name)
+            holder.load_state_dict(state)
+        except (RuntimeError, ValueError, KeyError, StateError) as error:
+            if "out of memory" in str(error):
+                raise
+            what = " ".join(str(error).split())
+            raise SessionError(
+                f"{name}: the state to take over is of another one: {what[:_SHOWN]}; delete the old"
+                " checkpoints to begin anew, or name another checkpoint_dir"
+            ) from error

@@ -25,6 +25,7 @@ from penstock.parameter_server.spec import (
     TableSpec,
 )
 from penstock.parameter_server.worker.checkpoint import CheckpointError, ModelFiles, Saved
+from tests.trainer.small_disk import read_only, small_disk
 
 DATA = DataSpec(dataset_size=100, global_batch=10, epochs=2, slots_per_step=1)
 
@@ -176,6 +177,28 @@ def test_what_is_no_checkpoint_is_said(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=str(path)):
         ModelFiles(tmp_path, model(), DATA).open(Saved(path, 1))
+
+
+def test_another_version_is_said(tmp_path: Path) -> None:
+    store = trained(model())
+    saved = save(files := ModelFiles(tmp_path, store.spec, DATA), store)
+    saved.path.write_bytes(saved.path.read_bytes().replace(b"PNSTKPS1", b"PNSTKPS4", 1))
+    with pytest.raises(CheckpointError, match="of format 4, and this release reads 1: take the"):
+        files.open(saved)
+
+
+def test_a_disk_that_became_read_only_is_no_wrong_folder(tmp_path: Path) -> None:
+    store = trained(model())
+    with small_disk(tmp_path / "disk", 512) as disk:
+        files = ModelFiles(disk, store.spec, DATA)
+        with read_only(disk), pytest.raises(CheckpointError, match="Read-only file system"):
+            files.check_folder()
+        saved = save(files, store)
+        with read_only(disk):
+            files.check_folder()
+            assert files.newest() == saved
+            with pytest.raises(OSError, match="Read-only file system"):
+                save(files, store)
 
 
 def test_sizes_are_those_of_the_store() -> None:

@@ -233,6 +233,12 @@ def _read_header(path: Path) -> dict[str, Any]:
             if len(head) < _HEAD.size:
                 raise CheckpointError(f"{path}: cut off after {len(head)} bytes")
             magic, length = _HEAD.unpack(head)
+            if magic != MAGIC and magic[:-1] == MAGIC[:-1]:
+                there, here = (one[-1:].decode("ascii", "replace") for one in (magic, MAGIC))
+                raise CheckpointError(
+                    f"{path}: of format {there}, and this release reads {here}: take the release "
+                    "that wrote it, or another checkpoint_dir"
+                )
             if magic != MAGIC or length > MAX_HEADER_BYTES:
                 raise CheckpointError(f"{path}: not a checkpoint of parameter servers")
             unpacker = msgpack.Unpacker(max_buffer_size=MAX_HEADER_BYTES)

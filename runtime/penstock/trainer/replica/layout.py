@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,10 @@ from penstock.trainer.group.division import Division
 from penstock.trainer.group.group_channels import SessionError
 from penstock.trainer.group.sharding import unsharded
 
+logger = logging.getLogger(__name__)
+
 _SHOWN: Final = 3
+_PART: Final = re.compile(r"part-[0-9]+-of-([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,26 @@ class Layout:
 
     def checkpoint_folder(self, folder: Path) -> Path:
         """Where this process keeps its part of each checkpoint."""
-        return folder / f"part-{self.rank}-of-{self.size}"
+        own = folder / f"part-{self.rank}-of-{self.size}"
+        others = {} if own.is_dir() else _other_sizes(folder)
+        if others and self.rank == 0:
+            logger.warning(
+                "%s: checkpoints of replica groups of %s processes are there, and this one has %d: "
+                "they are not taken up",
+                folder,
+                " and ".join(map(str, sorted(others))),
+                self.size,
+            )
+        return own
+
+
+def _other_sizes(folder: Path) -> set[int]:
+    """Of how many processes the replica groups were whose parts are there."""
+    try:
+        named = [_PART.fullmatch(path.name) for path in folder.iterdir()]
+    except OSError:  # there is none yet, or it is looked at again when it is needed
+        return set()
+    return {int(match[1]) for match in named if match}
 
 
 def find_layout(mesh: Any, data_parallel: Sequence[str] | None, model: torch.nn.Module) -> Layout:
