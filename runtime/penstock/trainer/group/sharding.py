@@ -20,7 +20,7 @@ import torch
 
 from penstock.trainer.group.state_codec import StateError
 
-_MARK: Final = "__penstock_part__"
+MARK: Final = "__penstock_part__"
 
 
 def is_sharded(tensor: object) -> bool:
@@ -82,7 +82,7 @@ class Sharding:
             if mesh not in self._meshes:
                 raise StateError(f"{path}: it is sharded over a mesh that no parameter has")
             return {
-                _MARK: local_part(state),
+                MARK: local_part(state),
                 "mesh": self._meshes.index(mesh),
                 "placements": [_word(one, path) for one in state.placements],
                 "shape": list(state.shape),
@@ -100,7 +100,7 @@ class Sharding:
         Raises StateError: it belongs to a model that is sharded otherwise.
         """
         if isinstance(state, dict):
-            if _MARK in state:
+            if MARK in state:
                 return self._whole(state, path)
             return {key: self.put_together(each, f"{path}.{key}") for key, each in state.items()}
         if isinstance(state, list | tuple):
@@ -115,7 +115,7 @@ class Sharding:
             raise StateError(f"{path}: it is sharded, and this model is not, or otherwise")
         mesh = self._meshes[number]
         return DTensor.from_local(
-            said[_MARK].to(mesh.device_type),
+            said[MARK].to(mesh.device_type),
             mesh,
             [_placement(word, path) for word in said["placements"]],
             run_check=False,
