@@ -31,6 +31,7 @@ BRAIN_CA_FILE: Final = "PENSTOCK_BRAIN_CA_FILE"  # set by users of the command l
 BRAIN_TOKEN_FILE: Final = "PENSTOCK_BRAIN_TOKEN_FILE"  # trainer only; see BRAIN_AUDIENCE
 STATE_DIR: Final = "PENSTOCK_STATE_DIR"  # trainer only: stateVolume or an emptyDir
 CHECKPOINT_DIR: Final = "PENSTOCK_CHECKPOINT_DIR"  # where a training script keeps its checkpoints
+CHECKPOINT_URL: Final = "PENSTOCK_CHECKPOINT_URL"  # set by users: copies of a session's there
 PINNED_WRITES: Final = "PENSTOCK_PINNED_WRITES"  # set by users: 1: workers write there
 REPLICA_GROUP: Final = "PENSTOCK_REPLICA_GROUP"  # set by `penstock run`: processes of a member
 NODE_CHECK: Final = "PENSTOCK_NODE_CHECK"  # of workers: 1: the machine is measured first

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.crds import environment as names
 from penstock.crds.conditions import JobReason
 from penstock.data.memory import read_memory
 from penstock.job import atomic_file
@@ -39,6 +40,7 @@ from penstock.trainer.checkpoint_file import CheckpointError, write
 from penstock.trainer.group.cuda_copies import CudaTransport
 from penstock.trainer.group.host_copies import Copier, PinnedCopier
 from penstock.trainer.group.state_codec import PackedState, pack
+from penstock.trainer.object_storage import ObjectStorage
 from penstock.trainer.snapshot.memory import SnapshotMemory
 from penstock.trainer.stored_states import Saved, StoredStates
 
@@ -73,12 +75,14 @@ class CheckpointDir:
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         copier: Copier | None = None,
         memory: SnapshotMemory | None = None,
+        storage: ObjectStorage | None = None,
     ) -> None:
         self.folder = folder
         self._keep = keep
         self._files = atomic_file.Series(folder, "step", keep)
         self._memory = memory or SnapshotMemory.of_process()
-        self.stored = StoredStates(self._files, self._memory)
+        self._storage = storage
+        self.stored = StoredStates(self._files, self._memory, storage)
         self._write_seconds = write_seconds
         self._retry_seconds = retry_seconds
         self._copier = copier or PinnedCopier(CudaTransport(), _most_pinned_bytes)
@@ -158,9 +162,12 @@ class CheckpointDir:
 
     def troubles(self) -> tuple[Trouble, ...]:
         """The same for the trainer."""
-        if not (trouble := self.trouble):
-            return ()
-        return (Trouble(reason=JobReason.CHECKPOINTS_NOT_WRITTEN, message=trouble[:MAX_TEXT]),)
+        found = (self.trouble, "" if self._storage is None else self._storage.trouble)
+        return tuple(
+            Trouble(reason=JobReason.CHECKPOINTS_NOT_WRITTEN, message=trouble[:MAX_TEXT])
+            for trouble in found
+            if trouble
+        )
 
     def wait(self, waits_on: Callable[[], bool] = lambda: True) -> None:
         """Wait until the last checkpoint is on disk: it is tried again for a while.
@@ -177,10 +184,16 @@ class CheckpointDir:
                 written = self._changed.wait_for(self._is_idle, POLL_SECONDS)
                 self._check_fault()
                 why = self._failure or _hanging(self._write_seconds)
-            if written or not waits_on():
+            copied = self._storage is None or self._storage.is_idle
+            if (written and copied) or not waits_on():
                 return
+            if written:
+                time.sleep(POLL_SECONDS)
             if time.monotonic() > deadline:
+                trouble = "" if self._storage is None else self._storage.trouble or "it is slow"
                 self.forget()
+                if written:
+                    raise CheckpointError(f"the trained model is on disk alone: {trouble}")
                 raise CheckpointError(not_on_disk(self.folder, why))
 
     def abandon(self, seconds: float) -> None:
@@ -196,6 +209,8 @@ class CheckpointDir:
         with self._changed:
             self._drop()
             self._failure = ""
+        if self._storage is not None:
+            self._storage.forget()
 
     def close(self) -> None:
         """Leave the agent's memory to another session of this pod."""
@@ -270,10 +285,31 @@ class CheckpointDir:
         write(path := self._files.path(taken.step), taken.packed)
         self.stored.note_written(path)
         self._memory.note_on_disk(taken.step)
+        if self._storage is not None:
+            self._storage.copy(path)
         try:
             self._files.discard_older(taken.step)
         except OSError as error:
             logger.warning("older checkpoints in %s stay: %s", self.folder, cause(error))
+
+
+def open_folder(folder: Path | None, keep: int, is_sharded: bool) -> CheckpointDir | None:
+    """The checkpoints of a session, with object storage behind them where the process is told so.
+
+    Raises:
+        ValueError: there is object storage and no folder, or the model is sharded.
+    """
+    storage = ObjectStorage.of_process(keep)
+    if storage is not None and (folder is None or is_sharded):
+        raise ValueError(
+            f"{names.CHECKPOINT_URL}: {storage.url}; "
+            + (
+                "of a sharded model no checkpoints are copied: leave it out"
+                if is_sharded
+                else "checkpoints are written to disk first: give checkpoint_dir"
+            )
+        )
+    return None if folder is None else CheckpointDir(folder, keep, storage=storage)
 
 
 def _most_pinned_bytes() -> int:

@@ -45,7 +45,7 @@ from penstock.data.ledger import Buckets, SampleOrder
 from penstock.job import settings
 from penstock.job.protocol import DataSpec, MemberId, Phase, SessionReport
 from penstock.job.work_source import Part
-from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint import CheckpointDir, open_folder
 from penstock.trainer.checkpoint_file import CheckpointError
 from penstock.trainer.drain_signal import DrainSignal
 from penstock.trainer.group.collective import Gradients
@@ -590,7 +590,7 @@ def session(
         data=data,
         dataset=dataset,
         extra=extra or {},
-        checkpoints=CheckpointDir(folder, keep_checkpoints) if folder else None,
+        checkpoints=open_folder(folder, keep_checkpoints, layout is not None),
         checkpoint_every_steps=checkpoint_every_steps,
         snapshot_every_steps=snapshot_every_steps,
         buckets=buckets,

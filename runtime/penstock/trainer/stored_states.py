@@ -15,6 +15,7 @@ from typing import Any
 from penstock.job import atomic_file
 from penstock.trainer.checkpoint_file import CheckpointError, check_size, read
 from penstock.trainer.group.state_codec import StateError, assemble
+from penstock.trainer.object_storage import ObjectStorage
 from penstock.trainer.snapshot.memory import SnapshotMemory
 
 logger = logging.getLogger(__name__)
@@ -40,9 +41,17 @@ class Restored:
 class StoredStates:
     """The states of one job that can be taken up; see the module's docstring."""
 
-    def __init__(self, files: atomic_file.Series, memory: SnapshotMemory) -> None:
+    def __init__(
+        self,
+        files: atomic_file.Series,
+        memory: SnapshotMemory,
+        storage: ObjectStorage | None = None,
+    ) -> None:
         self._files = files
         self._memory = memory
+        self._storage = storage
+        self._away: int | None = None  # the newest step in object storage, not fetched yet
+        self._asked = storage is None
         self._damaged: set[Path] = set()  # found so when they were read
 
     def list(self) -> list[Saved]:
@@ -71,9 +80,25 @@ class StoredStates:
 
     def newest_step(self) -> int | None:
         """Steps that the model of the newest state has seen, in memory or on disk."""
+        self._ask()
         saved, kept = self.newest(), self._memory.newest_step()
-        steps = [step for step in (saved.step if saved else None, kept) if step is not None]
-        return max(steps, default=None)
+        known = (saved.step if saved else None, kept, self._away)
+        return max((step for step in known if step is not None), default=None)
+
+    def _ask(self) -> None:
+        """Ask object storage once what it has: a session that goes on knows what it has written."""
+        if not self._asked and self._storage is not None:
+            self._asked = True
+            self._away = self._storage.newest_step()
+
+    def _fetch(self, kept: int | None) -> None:
+        """Have the newest checkpoint here if it is in object storage alone."""
+        self._ask()
+        step, self._away = self._away, None
+        newest = self.newest()
+        here = max((each for each in (newest.step if newest else None, kept) if each), default=-1)
+        if self._storage is not None and step is not None and step > here:
+            self._storage.fetch(step, self._files.path(step))
 
     def restore(self) -> Restored | None:
         """The newest state that is whole, out of memory if it is there, and else from disk.
@@ -81,6 +106,7 @@ class StoredStates:
         It is read once; what is damaged is named in the log and passed over.
         """
         kept = self._memory.newest_step()
+        self._fetch(kept)
         while (saved := self.newest()) is not None or kept is not None:
             if kept is not None and (saved is None or kept >= saved.step):
                 restored, kept = self._from_memory(), None
