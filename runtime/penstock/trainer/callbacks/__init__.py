@@ -1,0 +1,1 @@
+"""Snapshots for training loops that others have written: Hugging Face's Trainer and Lightning's."""

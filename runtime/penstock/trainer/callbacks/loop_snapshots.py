@@ -1,0 +1,79 @@
+"""Snapshots of a loop's own checkpoint: kept in the agent's memory, and given back as a file.
+
+A loop's checkpoint is a folder or file in a form of its own, and that is what it can go on from. So
+its content is what is kept, as plain data, every few steps; under ``penstock run`` it is there when
+the process has been killed, and the process that is started again writes it down once more for its
+loop. What has no plain form is named once, and nothing is kept: the loop's own checkpoints stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from penstock.trainer.checkpoint import CheckpointDir
+from penstock.trainer.checkpoint_file import CheckpointError
+from penstock.trainer.group.state_codec import StateError
+from penstock.trainer.snapshot.keeper import MEMORY
+from penstock.trainer.stored_states import Restored
+
+logger = logging.getLogger(__name__)
+
+
+class LoopSnapshots:
+    """The snapshots of one loop; used by its callback."""
+
+    def __init__(self, folder: str | Path, every_steps: int) -> None:
+        """``folder``: where the agent writes the newest one when the process has died.
+
+        Raises:
+            ValueError: ``every_steps`` is less than 1.
+        """
+        if every_steps < 1:
+            raise ValueError(f"every_steps: {every_steps}; at least 1")
+        self.folder = Path(folder)
+        self._every = every_steps
+        self._states = CheckpointDir(self.folder, keep=1)
+        self._last = -1
+        self._refused = False
+        if not os.environ.get(MEMORY):
+            logger.info(
+                "no snapshots are kept: `penstock run` without --nproc-per-node has memory for "
+                "them; the loop's own checkpoints are all there is"
+            )
+
+    def is_due(self, step: int) -> bool:
+        """Whether a snapshot is to be taken after this step."""
+        return (
+            bool(os.environ.get(MEMORY))
+            and not self._refused
+            and step != self._last
+            and step % self._every == 0
+        )
+
+    def take(self, step: int, state: Any) -> None:
+        """Keep a state as of a step: nothing of it changes the training, whatever goes wrong."""
+        self._last = step
+        try:
+            self._states.save(step, state, to_disk=False)
+        except (StateError, CheckpointError) as error:
+            self._refused = True
+            logger.warning("no snapshots are kept: %s; the loop's own checkpoints stay", error)
+
+    def restore(self, newer_than: int) -> Restored | None:
+        """The newest snapshot, if it has seen more steps than the loop's own checkpoints."""
+        step = self._states.stored.newest_step()
+        if step is None or step <= newer_than:
+            return None
+        restored = self._states.stored.restore()
+        if restored is None or restored.step <= newer_than:
+            return None
+        logger.info("going on from the snapshot of step %d in %s", restored.step, restored.place)
+        return restored
+
+    def close(self) -> None:
+        """The loop has ended well: leave the agent's memory."""
+        self._states.abandon(1.0)
+        self._states.close()
