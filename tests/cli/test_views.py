@@ -361,3 +361,15 @@ def test_a_job_is_described_with_its_share_group() -> None:
     assert "each made tile was taken 1.60 times" in shown
     assert "5 tiles" in shown
     assert share_facts("sweep", sharing, None) == {"Group": "sweep", "Members": "a, b"}
+
+
+def test_jobs_that_run_say_when_they_end_where_any_does() -> None:
+    def job(state: str, **status: str) -> Any:
+        spec = {"strategy": "AllReduce", "replicaSpecs": {}}
+        return {"metadata": {"name": "one"}, "spec": spec, "status": {"state": state, **status}}
+
+    end = {"estimatedCompletionTime": "1970-01-01T03:20:00Z"}
+    shown = drawn(jobs_table([job("Running", **end), job("Pending")], 0.0))
+    assert "ETA" in shown
+    assert "3h20m" in shown
+    assert "ETA" not in drawn(jobs_table([job("Running"), job("Succeeded", **end)], 0.0))

@@ -388,3 +388,56 @@ def _answers(job: Json) -> Callable[[], Awaitable[Json]]:
         return job
 
     return answer
+
+
+def test_the_estimate_of_its_end_is_the_trainers_to_write(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    job = Job(cluster, "ending", tmp_path)
+
+    async def main() -> None:
+        kube = job.client()
+        status = TrainerStatus(kube, job.uid, job.problems, told_end=lambda: "2026-11-26T18:00:00Z")
+        task = asyncio.create_task(status.run())
+        try:
+            await until(lambda: "estimatedCompletionTime" in job.status)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await kube.close()
+
+    asyncio.run(main())
+    assert job.status == {"estimatedCompletionTime": "2026-11-26T18:00:00Z"}
+
+
+def test_a_policy_of_an_earlier_release_keeps_no_problem_from_being_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metadata = {"name": "job", "uid": "u", "resourceVersion": "1"}
+    document: Json = {"metadata": metadata}
+    sent: list[Json] = []
+
+    class Refusing:
+        async def job(self) -> Json:
+            return document
+
+        async def set_job_status(self, version: str, fields: Json) -> Json:
+            sent.append(fields)
+            if "estimatedCompletionTime" in fields:
+                raise KubeError(403, "a trainer does not change it")
+            return {**document, "status": fields}
+
+    problems = Problems()
+    problems.report("worker-0", CHECKPOINTS, "full", 0.0)
+
+    async def main() -> None:
+        end = "2026-11-26T18:00:00Z"
+        status = TrainerStatus(Refusing(), "u", problems, told_end=lambda: end)  # type: ignore[arg-type]  # a fake of the API
+        await status.settle(5)
+
+    asyncio.run(main())
+    assert [sorted(fields) for fields in sent] == [
+        ["estimatedCompletionTime", "problems"],
+        ["problems"],
+    ]
+    assert caplog.text.count("status.estimatedCompletionTime is not written") == 1

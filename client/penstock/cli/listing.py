@@ -61,6 +61,7 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
     rows = []
     statuses = [job.get("status") or {} for job in jobs]
     servers = any(status.get("ps") for status in statuses)
+    estimated = any(_left(status, now) for status in statuses)
     accelerated = any(status.get("acceleratedDataWorkers") for status in statuses)
     for job in jobs:
         metadata, status = job["metadata"], job.get("status") or {}
@@ -76,6 +77,7 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
                 *([status.get("acceleratedDataWorkers")] if accelerated else []),
                 job["spec"].get("strategy"),
                 f"{plan['source']} {plan.get('reason', '')}" if plan.get("source") else None,
+                *([_left(status, now)] if estimated else []),
                 wording.age(metadata.get("creationTimestamp"), now),
             ]
         )
@@ -88,6 +90,15 @@ def jobs_table(jobs: list[Json], now: float, *, namespaces: bool = False) -> Tab
         *(["ACCELERATED"] if accelerated else []),
         "STRATEGY",
         "PLAN",
+        *([("ETA", "right")] if estimated else []),
         ("AGE", "right"),
     ]
     return output.table([*(["NAMESPACE"] if namespaces else []), *head], rows)
+
+
+def _left(status: Json, now: float) -> str | None:
+    """How long the training of a job that runs still takes, by its trainer's estimate."""
+    end = status.get("estimatedCompletionTime")
+    if not end or status.get("state") not in {"Running", "Scaling"}:
+        return None
+    return wording.duration(wording.seconds(end) - now)

@@ -217,6 +217,11 @@ class ElasticJobStatus(Model):
         description="What the training processes say of their input; written by the trainer, and"
         " by it alone.",
     )
+    estimated_completion_time: Timestamp | None = Field(
+        default=None,
+        description="When the training will have seen all its steps, by the speed of its last"
+        " minutes; written by the trainer, and by it alone.",
+    )
     plan: AppliedPlan | None = Field(
         default=None,
         description="The newest applied Scale that still decides something. One that names a number"

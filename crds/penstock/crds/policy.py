@@ -4,7 +4,7 @@ The role is one of its job's own, which the controller makes: it names the job, 
 reads another's. What RBAC cannot say is on which objects one creates and lists, and with what
 content. For writes the policies add that: a trainer writes plans for its own job and in the Brain's
 name alone, of a Scale's status it sets the one condition that is its to set, and of its job's
-status it writes the two fields that are its own. Reads know no policy, so the pods of its whole
+status it writes the three fields that are its own. Reads know no policy, so the pods of its whole
 namespace stay open to a trainer, and with parameter servers the Scales.
 
 Whoever is called ``system:serviceaccount:NAMESPACE:JOB-trainer`` is taken for the trainer of JOB
@@ -32,7 +32,8 @@ SERVICE_ACCOUNT_SUFFIX: Final = "-trainer"
 
 PROBLEMS_FIELD: Final = "problems"
 INPUT_FIELD: Final = "input"
-TRAINER_FIELDS: Final = (PROBLEMS_FIELD, INPUT_FIELD)
+ESTIMATE_FIELD: Final = "estimatedCompletionTime"
+TRAINER_FIELDS: Final = (PROBLEMS_FIELD, INPUT_FIELD, ESTIMATE_FIELD)
 """The fields of a job's status that are its trainer's."""
 
 _IS_TRAINER: Final = {
@@ -180,7 +181,7 @@ def _on_status() -> list[dict[str, str]]:
 
 
 def _on_job_status() -> list[dict[str, str]]:
-    """Every field is named, since CEL has no way to say "all but two"."""
+    """Every field is named, since CEL has no way to say "all but three"."""
     return [
         {
             "expression": "request.namespace == variables.ownNamespace && "
@@ -192,8 +193,8 @@ def _on_job_status() -> list[dict[str, str]]:
                 "expression": _unchanged(str(field.alias)),
                 "message": f"a trainer does not change status.{field.alias}",
             }
-            for name, field in ElasticJobStatus.model_fields.items()
-            if name not in TRAINER_FIELDS
+            for field in ElasticJobStatus.model_fields.values()
+            if field.alias not in TRAINER_FIELDS
         ),
     ]
 

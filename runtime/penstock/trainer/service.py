@@ -39,6 +39,7 @@ from penstock.job.storage import cause
 from penstock.parameter_server.control.events import PodsKnown as ServerPodsKnown
 from penstock.parameter_server.control.events import ServersExpected
 from penstock.trainer.brain.brain_connection import SHORT, BrainConnection
+from penstock.trainer.cluster.completion_estimate import CompletionEstimate, as_time
 from penstock.trainer.cluster.input_options import input_options_of
 from penstock.trainer.cluster.input_status import input_status
 from penstock.trainer.cluster.job_end import End, RefusalNotice
@@ -79,6 +80,7 @@ class TrainerService:
     def __init__(self, settings: TrainerSettings) -> None:
         self._settings = settings
         self._identity = settings.identity
+        self._estimate = CompletionEstimate()
         self._coordinator = Coordinator(
             _facts(settings),
             identity=secrets.token_hex(8),
@@ -173,8 +175,17 @@ class TrainerService:
         if self._kube is None:
             return None
         return TrainerStatus(
-            self._kube, self._identity.uid, self._coordinator.problems, self._input_status
+            self._kube,
+            self._identity.uid,
+            self._coordinator.problems,
+            self._input_status,
+            told_end=self._estimated_end,
         )
+
+    def _estimated_end(self) -> str | None:
+        """When the training has seen all its steps, by its speed so far."""
+        said = self._coordinator.summary(time.monotonic())
+        return as_time(self._estimate.look(said.committed_steps, said.total_steps, time.time()))
 
     def _connect_brain(self) -> BrainConnection | None:
         url, file = self._settings.brain_url, self._settings.brain_token_file

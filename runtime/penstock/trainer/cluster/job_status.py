@@ -1,4 +1,4 @@
-"""The trainer's two fields of its job's status, ``problems`` and ``input``: kept as it sees things.
+"""The trainer's fields of its job's status, ``problems``, ``input`` and an estimate of its end.
 
 Level-triggered: what the job is seen to say is compared with what it should say, and written where
 the two differ, on condition of the version that was seen; so a write never reaches another job of
@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from penstock.crds.conditions import JobReason
-from penstock.crds.policy import INPUT_FIELD, PROBLEMS_FIELD, TRAINER_FIELDS
+from penstock.crds.policy import ESTIMATE_FIELD, INPUT_FIELD, PROBLEMS_FIELD, TRAINER_FIELDS
 from penstock.trainer.cluster.kube import Json, KubeClient, KubeError
 from penstock.trainer.control.model.problems import Problems, as_status
 
@@ -32,6 +32,7 @@ NUMBERS_SECONDS: Final = 30.0
 INPUT_SECONDS: Final = 1.0
 """How often is looked what there is to say of the input: as often as it is reported."""
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_FORBIDDEN: Final = 403
 _CONFLICT: Final = 409
 _FIELDS: Final = " and ".join(f"status.{field}" for field in TRAINER_FIELDS)
 
@@ -46,12 +47,24 @@ class TrainerStatus:
         problems: Problems,
         told_input: Callable[[], Json | None] = lambda: None,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
+        told_end: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``told_input``: the value of ``status.input``, as it should be now; None: absent."""
+        """Nothing is written yet.
+
+        Args:
+            kube: where the job is.
+            uid: of the job.
+            problems: what goes wrong.
+            told_input: the value of ``status.input``, as it should be now; None: absent.
+            retry_seconds: pauses after failures.
+            told_end: the value of ``status.estimatedCompletionTime``.
+        """
         self._kube = kube
         self._uid = uid
         self._problems = problems
         self._told_input = told_input
+        self._told_end = told_end
+        self._end: str | None = None
         self._retry_seconds = retry_seconds
         self._clock_zero = datetime.now(UTC) - timedelta(seconds=time.monotonic())
         self._job: Json | None = None
@@ -100,7 +113,9 @@ class TrainerStatus:
         wanted: Json = {
             PROBLEMS_FIELD: as_status(self._problems.current(), self._clock_zero),
             INPUT_FIELD: self._look_at_input(at_once=at_once),
+            ESTIMATE_FIELD: self._end,
         }
+        due: Json = {}
         try:
             if self._job is None and any(wanted.values()):
                 self.seen(await self._kube.job())
@@ -119,6 +134,14 @@ class TrainerStatus:
             if error.code == _CONFLICT:
                 self._job = None
                 await self._look()
+            elif error.code == _FORBIDDEN and due.get(ESTIMATE_FIELD):
+                # A policy of an earlier release knows no such field; the others go without it.
+                self._told_end, self._end = lambda: None, None
+                logger.warning(
+                    "status.%s is not written: %s; update the policies with the CRDs",
+                    ESTIMATE_FIELD,
+                    error,
+                )
             else:
                 self._failed(str(error))
             return False
@@ -127,10 +150,13 @@ class TrainerStatus:
             self._failed(f"the cluster's ElasticJob has no {PROBLEMS_FIELD}: update its CRD")
             return False
         if dropped:  # not tried again: that would hold up the problems
-            self._told_input, self._input = lambda: None, None
+            if INPUT_FIELD in dropped:
+                self._told_input, self._input = lambda: None, None
+            if ESTIMATE_FIELD in dropped:
+                self._told_end, self._end = lambda: None, None
             logger.warning(
-                "the cluster's ElasticJob has no status.%s: update its CRD; going on without",
-                INPUT_FIELD,
+                "the cluster's ElasticJob has no %s: update its CRD; going on without",
+                " and no ".join(f"status.{field}" for field in dropped),
             )
         if self._failures:
             logger.info("%s of the job are written again", _FIELDS)
@@ -142,6 +168,7 @@ class TrainerStatus:
         now = time.monotonic()
         if at_once or now - self._looked_at >= INPUT_SECONDS:
             self._input, self._looked_at = self._told_input(), now
+            self._end = self._told_end()
         return self._input
 
     async def _look(self) -> None:
