@@ -26,7 +26,7 @@ class Refusing(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]  # 
 
     protocol = "refusing"
     store: dict[str, Any] = {}  # noqa: RUF012  (as in the class above)
-    pseudo_dirs: list[str] = [""]  # noqa: RUF012
+    pseudo_dirs: list[str] = [""]  # noqa: RUF012  (as above)
     refuses = False
     free = threading.Event()
     free.set()

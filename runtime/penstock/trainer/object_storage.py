@@ -215,7 +215,7 @@ class ObjectStorage:
     def _open(self) -> tuple[Any, str]:
         if self._opened is None:
             try:
-                import fsspec  # type: ignore[import-untyped]
+                import fsspec  # type: ignore[import-untyped]  # has no types
             except ImportError as error:
                 raise RuntimeError(
                     "fsspec is not installed: pip install 'penstock[fsspec]', and what fsspec needs"
