@@ -89,7 +89,6 @@ class JobRegistration(WireModel):
     deadline_seconds: Annotated[Seconds | None, Field(exclude_if=_absent)] = None
     """By when the job is to have ended, with objective Deadline."""
 
-
     def for_release_before(self) -> JobRegistration:
         """The same in words that a Brain of the release before knows."""
         unsaid = {"total_steps": None, "objective": None, "deadline_seconds": None}
