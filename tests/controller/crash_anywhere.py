@@ -38,6 +38,8 @@ Story = list[tuple[str, Json]]
 
 LIFE_SECONDS = 170.0
 INTERVALS = ("STATUS_INTERVAL", "SCALING_STATUS_INTERVAL", "CREATED_STATUS_INTERVAL")
+FEWER = 3
+"""A life may have fewer calls than another: statuses that come close together are one write."""
 _NUMBERS = iter(range(1, 1_000_000))
 _STORYTELLER = ThreadPoolExecutor(1, thread_name_prefix="life")
 
@@ -138,7 +140,8 @@ async def _live(world: World) -> None:
 def _end(world: World, trap: Trap, life: Future[None]) -> tuple[Story, Trap]:
     life.result(1)
     if trap.point:
-        assert trap.sprung, f"the life had only {len(trap.calls)} calls, not {trap.point}"
+        missing = trap.point - len(trap.calls)
+        assert trap.sprung or missing <= FEWER, f"{missing} calls too few for call {trap.point}"
     return world.stages, trap
 
 
