@@ -8,6 +8,7 @@ import mmap
 import os
 
 import numpy as np
+import psutil
 import pytest
 
 from penstock.data.errors import FrameError
@@ -164,3 +165,18 @@ def test_a_block_that_is_smaller_than_claimed_is_refused() -> None:
     os.ftruncate(descriptor, mmap.PAGESIZE)
     with pytest.raises(ValueError, match="size"):
         map_shared(descriptor, 10 * mmap.PAGESIZE)
+
+
+def test_a_pool_that_is_closed_keeps_memory_only_for_what_lies_in_it() -> None:
+    before = psutil.Process().num_fds()
+    pool = SharedPool()
+    blocks = [pool.lend(1 << 20) for _ in range(3)]
+    assert all(block is not None for block in blocks)
+    roots = [pool.root(block) for block in blocks if block is not None]
+    roots[0][:3] = 7
+    pool.close()
+    assert roots[0][:3].tolist() == [7, 7, 7]
+    del blocks, roots
+    gc.collect()
+    assert psutil.Process().num_fds() == before, "the pool itself is still there"
+    assert not pool.blocks

@@ -209,7 +209,13 @@ class SharedPool:
 
     def root(self, block: SharedBlock) -> Root:
         """The bytes of a block that a writer has filled; it is free again when they are dropped."""
-        return block.root(self._free.append)
+        blocks, free = self.blocks, self._free
+
+        def back(block: SharedBlock) -> None:
+            if block.number in blocks:  # else it was let go, and its memory goes with it
+                free.append(block)
+
+        return block.root(back)
 
     def give_back(self, block: SharedBlock) -> None:
         """A block was not used."""
