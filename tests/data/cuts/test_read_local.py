@@ -292,3 +292,12 @@ def test_reading_here_is_never_chosen_without_a_promise(
     found = choose_reading(choice, window, Reading(blocked, cpu, read, size))
     assert found.phase in (Phase.CHANGING, Phase.WATCHING)
     assert not found.cut or found.promised >= 1.1 * found.before
+
+
+def test_a_file_beside_the_root_does_not_serve_the_whole_machine(tmp_path: Path) -> None:
+    assert folders_of(["/sample.bin"]) == ()
+    assert folders_of(["/sample.bin", "/data/a.bin"]) == ("/data",)
+    (tmp_path / "root").symlink_to("/")
+    files = ServedFiles()
+    files.allow(["/", str(tmp_path / "root")])
+    assert files.read("/etc/passwd", 0, 10).error == errno.EACCES

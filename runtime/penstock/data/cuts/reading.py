@@ -87,7 +87,9 @@ def folders_of(paths: list[str]) -> tuple[str, ...]:
     if not parents:
         return ()
     above = os.path.commonpath(parents)
-    return (above,) if above != "/" else tuple(parents[:MOST_FOLDERS])
+    if above != "/":
+        return (above,)
+    return tuple(parent for parent in parents if parent != "/")[:MOST_FOLDERS]
 
 
 def _bytes_of(paths: list[str]) -> float:

@@ -36,10 +36,11 @@ class ServedFiles:
         self._roots: dict[str, None] = {}
 
     def allow(self, roots: Iterable[str]) -> None:
-        """Files below these folders may be read."""
+        """Files below these folders may be read; never all of the machine's."""
         for root in roots:
-            if len(self._roots) < MOST_ROOTS:
-                self._roots.setdefault(os.path.realpath(root))
+            real = os.path.realpath(root)
+            if real != "/" and len(self._roots) < MOST_ROOTS:
+                self._roots.setdefault(real)
 
     def read(self, path: object, offset: object, size: object) -> Served:
         """A part of a file.
