@@ -199,3 +199,11 @@ def test_a_url_without_a_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
             global_batch=4,
             epochs=1,
         )
+
+
+def test_what_is_said_of_a_url_has_no_credentials() -> None:
+    url = "nosuch://me:secret@bucket/run?sig=secret"
+    storage = ObjectStorage(url)
+    said = storage._said(f"cannot reach {url}")
+    assert "nosuch://***@bucket/run" in said
+    assert "secret" not in said

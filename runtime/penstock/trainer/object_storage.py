@@ -53,6 +53,7 @@ class ObjectStorage:
             copy_seconds: how long one copy may take before it is said to hang.
         """
         self.url = url
+        self._shown = _without_secrets(url)
         self._keep = keep
         self._retry_seconds = retry_seconds
         self._copy_seconds = copy_seconds
@@ -125,7 +126,7 @@ class ObjectStorage:
                     self._changed.wait_for(lambda taken=path: self._waiting is not taken, pause)  # type: ignore[misc]  # a default
                 else:
                     if self._failure:
-                        logger.info("checkpoints are copied to %s again", self.url)
+                        logger.info("checkpoints are copied to %s again", self._shown)
                     backoff.succeeded()
                     self._failure = ""
                     if self._waiting is path:
@@ -151,9 +152,14 @@ class ObjectStorage:
 
     def _said(self, why: str) -> str:
         return (
-            f"no checkpoint is copied to {self.url}: {why}; see to the URL, its credentials and "
-            "what they allow: it is tried again, and the checkpoints on disk stay"
+            f"no checkpoint is copied to {self._shown}: {self._hidden(why)}; see to the "
+            "URL, its credentials and what they allow: it is tried again, and the checkpoints on "
+            "disk stay"
         )
+
+    def _hidden(self, why: str) -> str:
+        """Errors of storage often repeat the URL."""
+        return why.replace(self.url, self._shown)
 
     # ------------------------------------------------------------------ taken from it
 
@@ -196,8 +202,8 @@ class ObjectStorage:
         why = problems[0] if problems else f"no answer within {seconds:.0f} s"
         logger.warning(
             "no checkpoint is taken from %s: %s; the training begins with what is on disk",
-            self.url,
-            why,
+            self._shown,
+            self._hidden(why),
         )
         return None
 
@@ -224,3 +230,9 @@ class ObjectStorage:
             storage, folder = fsspec.core.url_to_fs(self.url)
             self._opened = storage, str(folder).rstrip("/")
         return self._opened
+
+
+def _without_secrets(url: str) -> str:
+    """A URL as logs and a job's status may show it: no user, password or query."""
+    plain = url.partition("?")[0]
+    return re.sub(r"://[^/]*@", "://***@", plain)
