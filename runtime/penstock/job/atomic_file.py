@@ -33,6 +33,17 @@ class FolderError(Exception):
     """A folder in which nothing can be written; says which, why, and what it must be."""
 
 
+def file_name(noun: str, number: int) -> str:
+    """What a file is called that has seen so many of what the noun says."""
+    return f"{noun}-{number:012d}.penstock"
+
+
+def number_of(noun: str, name: str) -> int | None:
+    """The number in a file's name; None: it is none of these files."""
+    match = re.fullmatch(rf"{noun}-([0-9]{{12}})\.penstock", name)
+    return int(match[1]) if match else None
+
+
 class Series:
     """The files of one kind in a folder, each named by how much it has seen; the newest stay."""
 
@@ -47,11 +58,10 @@ class Series:
         self.folder = folder
         self._noun = noun
         self._keep = keep
-        self._name = re.compile(rf"{noun}-([0-9]{{12}})\.penstock")
 
     def path(self, number: int) -> Path:
         """Where the file of a number is, or is to be."""
-        return self.folder / f"{self._noun}-{number:012d}.penstock"
+        return self.folder / file_name(self._noun, number)
 
     def check_folder(self) -> None:
         """Make the folder.
@@ -86,8 +96,8 @@ class Series:
         """All files with their numbers, by name, newest first; not checked."""
         if not self.folder.is_dir():
             return []
-        named = [(path, self._name.fullmatch(path.name)) for path in self.folder.iterdir()]
-        found = [(path, int(match[1])) for path, match in named if match]
+        named = [(path, number_of(self._noun, path.name)) for path in self.folder.iterdir()]
+        found = [(path, number) for path, number in named if number is not None]
         return sorted(found, key=lambda each: each[1], reverse=True)
 
     def discard_older(self, number: int) -> None:

@@ -9,19 +9,17 @@ sharded one twice.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from penstock.job import atomic_file
 from penstock.trainer.checkpoint_file import CheckpointError, check_size, read
 from penstock.trainer.group.sharding import MARK
-
-_PART: Final = re.compile(r"part-([0-9]+)-of-([0-9]+)")
+from penstock.trainer.replica.layout import part_of
 
 
 def export(source: Path, target: str, step: int | None = None) -> int:
@@ -71,7 +69,7 @@ def _read(source: Path, step: int | None) -> dict[str, Any]:
     wanted = [step] if step is not None else _common_steps(folders)
     problem = f"{source}: no checkpoint of a session is there"
     for each in wanted:
-        paths = [folder / f"step-{each:012d}.penstock" for folder in folders]
+        paths = [atomic_file.Series(folder, "step", 1).path(each) for folder in folders]
         try:
             states = [_checked(path, read(path)) for path in paths]
         except CheckpointError as error:
@@ -94,8 +92,8 @@ def _parts(source: Path) -> list[Path]:
     """The folders of the processes of a replica group, in order; of the newest, if of several."""
     if not source.is_dir():
         raise CheckpointError(f"{source}: no such file or folder")
-    named = [(_PART.fullmatch(path.name), path) for path in source.iterdir()]
-    found = [(int(match[2]), int(match[1]), path) for match, path in named if match]
+    named = [(part_of(path.name), path) for path in source.iterdir()]
+    found = [(part[1], part[0], path) for part, path in named if part is not None]
     if not found:
         return []
     sizes = {size for size, _, _ in found}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 import threading
 import time
@@ -23,13 +22,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from penstock.crds import environment as names
+from penstock.job import atomic_file
 from penstock.job.storage import LAST_SECONDS, RETRY_SECONDS, Backoff, cause
 
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0
 """How long the storage gets to say what it has, when a session begins."""
-_NAME: Final = re.compile(r"step-([0-9]{12})\.penstock")
+_NOUN: Final = "step"
 
 _Answer = TypeVar("_Answer")
 
@@ -145,9 +145,9 @@ class ObjectStorage:
         storage, folder = self._open()
         storage.makedirs(folder, exist_ok=True)
         storage.put_file(str(path), f"{folder}/{path.name}")
-        number = int(path.stem.removeprefix("step-"))
+        number = atomic_file.number_of(_NOUN, path.name)
         for step, name in self._list()[self._keep :]:
-            if step < number:  # what has seen more is another training's
+            if number is not None and step < number:  # what has seen more is another training's
                 storage.rm_file(name)
 
     def _said(self, why: str) -> str:
@@ -177,7 +177,7 @@ class ObjectStorage:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         try:
-            storage.get_file(f"{folder}/step-{step:012d}.penstock", str(temporary))
+            storage.get_file(f"{folder}/{atomic_file.file_name(_NOUN, step)}", str(temporary))
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -215,8 +215,12 @@ class ObjectStorage:
             files = storage.ls(folder, detail=False)
         except FileNotFoundError:
             return []
-        named = [(_NAME.fullmatch(str(name).rsplit("/", 1)[-1]), str(name)) for name in files]
-        return sorted(((int(match[1]), name) for match, name in named if match), reverse=True)
+        found = []
+        for name in map(str, files):
+            step = atomic_file.number_of(_NOUN, name.rsplit("/", 1)[-1])
+            if step is not None:
+                found.append((step, name))
+        return sorted(found, reverse=True)
 
     def _open(self) -> tuple[Any, str]:
         if self._opened is None:

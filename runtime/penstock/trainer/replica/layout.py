@@ -21,7 +21,7 @@ from penstock.trainer.group.sharding import unsharded
 logger = logging.getLogger(__name__)
 
 _SHOWN: Final = 3
-_PART: Final = re.compile(r"part-[0-9]+-of-([0-9]+)")
+_PART: Final = re.compile(r"part-([0-9]+)-of-([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,19 @@ class Layout:
         return own
 
 
+def part_of(name: str) -> tuple[int, int] | None:
+    """Rank and size of a replica group, by the name of a folder; None: it is no part of one."""
+    match = _PART.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def _other_sizes(folder: Path) -> set[int]:
     """Of how many processes the replica groups were whose parts are there."""
     try:
-        named = [_PART.fullmatch(path.name) for path in folder.iterdir()]
+        found = [part_of(path.name) for path in folder.iterdir()]
     except OSError:  # there is none yet, or it is looked at again when it is needed
         return set()
-    return {int(match[1]) for match in named if match}
+    return {part[1] for part in found if part is not None}
 
 
 def find_layout(mesh: Any, data_parallel: Sequence[str] | None, model: torch.nn.Module) -> Layout:
