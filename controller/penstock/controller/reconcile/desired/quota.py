@@ -63,7 +63,7 @@ def template_of(spec: ElasticJobSpec, role: Role) -> Mapping[str, Any]:
 def snapshot_copies(spec: ElasticJobSpec) -> int:
     """How many snapshots each worker has room for within ``resourceLimits``.
 
-    Counted are as many workers as the job may have, and the declared replicas of all other roles.
+    Counted are as many workers as the job may have, and the most of each other declared role.
     """
     if spec.snapshots is None:
         return 0
