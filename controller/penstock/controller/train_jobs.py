@@ -24,6 +24,7 @@ from penstock.controller.reconcile.train_job import (
     KIND,
     RUNTIME_GRACE_SECONDS,
     Json,
+    RefusalReason,
     Step,
     TrainJob,
     account,
@@ -204,7 +205,10 @@ class TrainJobs:
                 refusal = await self._resume(train_job, job)
             case Step.NAME_TAKEN if await self._is_taken(train_job):
                 text = f"an ElasticJob {train_job.name} is there, and is not this TrainJob's"
-                refusal = "NameTaken", f"{text}: delete it, or give the TrainJob another name"
+                refusal = (
+                    RefusalReason.NAME_TAKEN,
+                    f"{text}: delete it, or give the TrainJob another name",
+                )
         if refusal is not None:
             await self._tell(train_job, EventReason.NOT_CONVERTED, refusal[1])
         job = self._store.job(key)
@@ -227,7 +231,7 @@ class TrainJobs:
                 self._store.put_job(found)  # and so this TrainJob is looked at again
                 return None
             if error.code == 422:
-                return "NotConvertible", str(error)
+                return RefusalReason.NOT_CONVERTIBLE, str(error)
             raise
         self._store.put_job(created)
         await self._tell(train_job, EventReason.CONVERTED, account(conversion))
@@ -288,11 +292,14 @@ class TrainJobs:
                     if age < RUNTIME_GRACE_SECONDS:
                         raise _RuntimeMissingError from None
                     text = f"spec.runtimeRef: {name}: is not in {plural} of the cluster"
-                    return "RuntimeNotFound", f"{text}: make it, and then the TrainJob anew"
+                    return (
+                        RefusalReason.RUNTIME_NOT_FOUND,
+                        f"{text}: make it, and then the TrainJob anew",
+                    )
         try:
             return converted(train_job, runtime)
         except RefusedError as error:
-            return "NotConvertible", str(error)
+            return RefusalReason.NOT_CONVERTIBLE, str(error)
 
     async def _write_status(
         self, train_job: TrainJob, job: Job | None, refusal: tuple[str, str] | None

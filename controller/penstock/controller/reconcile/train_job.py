@@ -12,7 +12,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
 from penstock.controller.reconcile.model.conditions import Conditions
@@ -21,6 +21,7 @@ from penstock.controller.reconcile.model.parsing import EPOCH, read_conditions, 
 from penstock.convert.assembly import Conversion
 from penstock.convert.convert import convert
 from penstock.convert.source import Outcome
+from penstock.convert.sources.train_job import QUEUE
 from penstock.crds.conditions import JobCondition
 
 Json = dict[str, Any]
@@ -37,8 +38,15 @@ SUSPENDED: Final = "Suspended"
 COMPLETE: Final = "Complete"
 FAILED: Final = "Failed"
 _NODE: Final = "node"
-_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _SHOWN: Final = 1000
+
+
+class RefusalReason(StrEnum):
+    """Why there is no ElasticJob of a TrainJob: reasons of its condition Failed."""
+
+    NOT_CONVERTIBLE = "NotConvertible"
+    RUNTIME_NOT_FOUND = "RuntimeNotFound"
+    NAME_TAKEN = "NameTaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,7 @@ def converted(train_job: TrainJob, runtime: Mapping[str, Any] | None) -> Convers
 def _metadata(train_job: TrainJob) -> Json:
     given = train_job.document["metadata"]
     kept: Json = {"name": train_job.name, "namespace": train_job.namespace}
-    tags = {key: value for key, value in (given.get("labels") or {}).items() if key != _QUEUE}
+    tags = {key: value for key, value in (given.get("labels") or {}).items() if key != QUEUE}
     for field, value in (("labels", tags), ("annotations", given.get("annotations"))):
         if value:
             kept[field] = dict(value)
