@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-import random
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,73 +18,31 @@ from torch import nn
 from penstock.data.offloading import portable
 from penstock.data.offloading.batch_calls import split, with_results
 from penstock.data.partition.proof import Phase
-from penstock.data.torchpartition import loader_steps, plan
+from penstock.data.torchpartition import loader_steps
 from penstock.data.torchpartition import prefix as prefixes
-from penstock.data.torchpartition.loader_steps import LoaderSteps
 from penstock.data.torchpartition.replay import LostError
-from tests.data.torchpartition.training import Step, Training, encoder, frozen, let_go, pairs
+from tests.data.torchpartition.training import (
+    MEAN,
+    Training,
+    encoder,
+    everything_is_worth_it,
+    frozen,
+    moved_names,
+    normal,
+    pairs,
+    plain_loss,
+    program,
+    trained,
+)
 
 F = nn.functional
 
 
 @pytest.fixture(autouse=True)
-def _everything_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Calls of a few microseconds move as well: what is judged here is whether they may."""
-    monkeypatch.setattr(plan, "MATCH_SECONDS", 0.0)
-    monkeypatch.setattr(plan, "MATCH_MODULE_SECONDS", 0.0)
-    monkeypatch.setattr(plan, "WORKER_SECOND", 1e-9)
-    monkeypatch.setattr(plan, "_worth", lambda *figures: "")
-    with let_go():
+def _everything_is_worth_it() -> Iterator[None]:
+    """What is judged here is whether calls may move."""
+    with everything_is_worth_it():
         yield
-
-
-def trained(program: Callable[[nn.Module], Callable[[Any], torch.Tensor]], width: int = 16) -> Step:
-    """A step that trains a head on what a program makes of a batch."""
-    head = nn.Sequential(nn.Linear(width, 8), nn.Dropout(0.2), nn.Linear(8, 5))
-    look = program(head)
-    optimizer = torch.optim.AdamW(head.parameters(), 0.01)
-
-    def step(batch: Any) -> torch.Tensor:
-        loss = look(batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
-def program(
-    loss: Callable[[Any, Any, nn.Module], torch.Tensor],
-    make: Callable[[], Any] = encoder,
-    width: int = 16,
-) -> Callable[[], Step]:
-    """A program of a loss, given a batch, what it has frozen, and a head that is trained."""
-
-    def made() -> Step:
-        own = make()
-        return trained(lambda head: lambda batch: loss(batch, own, head), width)
-
-    return made
-
-
-MEAN = torch.rand(1, 3, 1, 1)
-
-
-def normal(pixels: torch.Tensor) -> torch.Tensor:
-    return (pixels.float() / 255 - MEAN) / 0.3
-
-
-def plain_loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
-    pixels, labels = batch
-    with torch.no_grad():
-        hidden = encode(normal(pixels))
-    return F.cross_entropy(head(hidden), labels)
-
-
-def moved_names(loader: LoaderSteps) -> list[str]:
-    assert loader.plan is not None, loader.state.proof.why
-    return [item.name.split(": ")[1] for item in loader.plan.items if item.moves]
 
 
 def test_a_frozen_encoder_moves_with_what_is_before_it() -> None:
@@ -492,116 +448,6 @@ def test_a_program_that_asks_for_the_type_is_found_out() -> None:
     loader = training.loader
     assert (loader.moved, loader.compared) == (0, 1)
     assert "in a step that nobody looked at" in loader.state.proof.why
-
-
-def ema(batch: Any, parts: Any, head: nn.Module) -> torch.Tensor:
-    encode, every = parts
-    if next(every[0]) % every[1] == 0:
-        for parameter in encode.parameters():
-            parameter.data.mul_(0.99)
-    return plain_loss(batch, encode, head)
-
-
-def noisy(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
-        with torch.no_grad():
-            hidden = encode(change(normal(batch[0])))
-        return F.cross_entropy(head(hidden), batch[1])
-
-    return loss
-
-
-def normalising() -> nn.Module:
-    return frozen(
-        nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 16))
-    )
-
-
-class Counting(nn.Sequential):
-    """Counts its calls, frozen as it is."""
-
-    calls = 0
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        for layer in self:
-            pixels = layer(pixels)
-        return pixels * self.calls
-
-
-class Printing(nn.Sequential):
-    """Says that it was called."""
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        print("called")
-        for layer in self:
-            pixels = layer(pixels)
-        return pixels
-
-
-def looked_at(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
-    """Reads a number before the encoder, and goes by it."""
-    x = normal(batch[0])
-    return F.cross_entropy(head(encode(x * x.mean().item())), batch[1])
-
-
-TURNS = itertools.cycle([True, False])
-STAYS: dict[str, tuple[Any, Any, str]] = {
-    "a teacher that follows in each step": (
-        ema, lambda: (encoder(), (iter(range(1000)), 1)), "Mutated"
-    ),
-    "a teacher that follows in each second step": (
-        ema, lambda: (encoder(), (iter(range(1000)), 2)), "Mutated"
-    ),
-    "statistics": (plain_loss, lambda: normalising().train(), "Mutated"),
-    "Python's numbers": (noisy(lambda x: x * random.random()), encoder, "Varying"),
-    "draws": (noisy(lambda x: x + torch.randn_like(x)), encoder, "Random"),
-    "dropout": (noisy(F.dropout), encoder, "Random"),
-    "branches": (
-        noisy(lambda x: x * 2 if next(TURNS) else x + x),
-        encoder,
-        "not alike",
-    ),
-    "memory": (noisy(lambda x: x + x.data_ptr() * 0), encoder, "Pinned|Mutated"),
-    "trained": (plain_loss, lambda: encoder().requires_grad_(), "Trained"),
-    "a module that counts": (
-        plain_loss, lambda: frozen(Counting(*encoder().children())), "Mutated: calling it changes"
-    ),
-    "a module that prints": (
-        plain_loss, lambda: frozen(Printing(*encoder().children())), "Mutated: it prints"
-    ),
-    "a number that is read before the cut": (
-        looked_at, encoder, "Pinned: the program looks at its numbers"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", STAYS)
-def test_what_is_stateful_stays_and_says_why(name: str) -> None:
-    loss, make, reason = STAYS[name]
-    training = Training(program(loss, make))
-    training.run()
-    loader = training.loader
-    encoders = {"Sequential", "Counting", "Printing", "nn.functional.conv2d", "conv2d"}
-    moved = moved_names(loader) if loader.plan is not None else []
-    assert not encoders & set(moved)
-    assert loader.plan is None or any(
-        re.search(reason, item.why) for item in loader.plan.items
-    ) or re.search(reason, loader.state.proof.why)  # fmt: skip
-
-
-def test_what_goes_to_another_kind_of_device_stays_and_says_which() -> None:
-    def loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
-        x = normal(batch[0])
-        far = x.to("meta") * 2  # as a model on an accelerator has it
-        return F.cross_entropy(head(encode(x)) + far.shape[1], batch[1])
-
-    training = Training(program(loss))
-    training.run()
-    assert training.loader.plan is not None
-    whys = {item.name.split(": ")[1]: item.why for item in training.loader.plan.items}
-    assert whys["Tensor.to"] == "Pinned: it gives a tensor on meta: data workers compute on CPUs"
-    assert "Tensor.to" not in moved_names(training.loader)
 
 
 @pytest.mark.parametrize("where", ["unobserved", "observed"])

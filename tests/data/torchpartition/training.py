@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
+import pytest
 import torch
 import torch._dynamo
 from torch import nn
 
+from penstock.data.torchpartition import plan
 from penstock.data.torchpartition.loader_steps import LoaderSteps
 from penstock.data.torchpartition.observation.modules import unwatch
 
@@ -32,6 +34,17 @@ def let_go() -> Iterator[None]:
         gc.collect()
         while nn.Module.__call__ is not plain:
             unwatch()
+
+
+@contextlib.contextmanager
+def everything_is_worth_it() -> Iterator[None]:
+    """Calls of a few microseconds move as well."""
+    with pytest.MonkeyPatch.context() as patch, let_go():
+        patch.setattr(plan, "MATCH_SECONDS", 0.0)
+        patch.setattr(plan, "MATCH_MODULE_SECONDS", 0.0)
+        patch.setattr(plan, "WORKER_SECOND", 1e-9)
+        patch.setattr(plan, "_worth", lambda *figures: "")
+        yield
 
 
 def pairs(rows: int = 4) -> list[torch.Tensor]:
@@ -96,3 +109,52 @@ class Training:
             self.loader.end_step()
             yield self.loader.deliver(stage(copy.deepcopy(batch)) if stage else batch)
         self.loader.end_step()
+
+
+def trained(program: Callable[[nn.Module], Callable[[Any], torch.Tensor]], width: int = 16) -> Step:
+    """A step that trains a head on what a program makes of a batch."""
+    head = nn.Sequential(nn.Linear(width, 8), nn.Dropout(0.2), nn.Linear(8, 5))
+    look = program(head)
+    optimizer = torch.optim.AdamW(head.parameters(), 0.01)
+
+    def step(batch: Any) -> torch.Tensor:
+        loss = look(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def program(
+    loss: Callable[[Any, Any, nn.Module], torch.Tensor],
+    make: Callable[[], Any] = encoder,
+    width: int = 16,
+) -> Callable[[], Step]:
+    """A program of a loss, given a batch, what it has frozen, and a head that is trained."""
+
+    def made() -> Step:
+        own = make()
+        return trained(lambda head: lambda batch: loss(batch, own, head), width)
+
+    return made
+
+
+MEAN = torch.rand(1, 3, 1, 1)
+
+
+def normal(pixels: torch.Tensor) -> torch.Tensor:
+    return (pixels.float() / 255 - MEAN) / 0.3
+
+
+def plain_loss(batch: Any, encode: Any, head: nn.Module) -> torch.Tensor:
+    pixels, labels = batch
+    with torch.no_grad():
+        hidden = encode(normal(pixels))
+    return nn.functional.cross_entropy(head(hidden), labels)
+
+
+def moved_names(loader: LoaderSteps) -> list[str]:
+    assert loader.plan is not None, loader.state.proof.why
+    return [item.name.split(": ")[1] for item in loader.plan.items if item.moves]
