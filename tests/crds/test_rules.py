@@ -124,6 +124,16 @@ REFUSED: list[tuple[str, str, Callable[[], Verdict]]] = [
         lambda: update(job(), {"spec": {"framework": "PyTorch"}}),
     ),
     (
+        "spec.snapshots",
+        "snapshots are the workers', which hold no model with strategy ParameterServer",
+        lambda: create(ps_job(spec__snapshots={"stateSize": "1Gi"})),
+    ),
+    (
+        "spec.snapshots.stateSize",
+        POSITIVE,
+        lambda: create(job(spec__snapshots={"stateSize": 0})),
+    ),
+    (
         "spec.deadline",
         "with objective Deadline, deadline is required",
         lambda: create(job(spec__objective="Deadline")),

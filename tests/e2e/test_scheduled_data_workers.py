@@ -106,11 +106,11 @@ def test_it_is_tuned_in_few_steps_and_its_data_workers_use_what_would_strand(
         asked = [one["spec"]["roles"] for one in scales(plane)]
         print(trace(plane))
         # Both data workers at once where its input was measured by then, or one and a second one
-        # (a third where other load slows them down); with them the queue is full, and the training
-        # worker of two cores is tried with one.
+        # (or two more, where the first is short of its promise); with them the queue is full, and
+        # the training worker of two cores is tried with one.
         *grown, _ = asked
         numbers = [one["dataWorker"]["replicas"] for one in grown]
-        assert numbers in ([2], [1, 2], [2, 3], [1, 2, 3])
+        assert numbers in ([2], [1, 2], [1, 3], [2, 3], [1, 2, 3])
         assert asked[0]["dataWorker"]["resources"]["cpu"] == "1"
         assert cut["spec"]["roles"] == {"worker": {"resources": {"cpu": "1"}}}
         # All accelerators of the training worker's node are in use, so its CPU would strand.

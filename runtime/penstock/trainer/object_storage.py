@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
+import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -175,7 +176,7 @@ class ObjectStorage:
     def _get(self, step: int, path: Path) -> bool:
         storage, folder = self._open()
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             storage.get_file(f"{folder}/{atomic_file.file_name(_NOUN, step)}", str(temporary))
             temporary.replace(path)

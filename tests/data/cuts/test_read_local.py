@@ -301,3 +301,16 @@ def test_a_file_beside_the_root_does_not_serve_the_whole_machine(tmp_path: Path)
     files = ServedFiles()
     files.allow(["/", str(tmp_path / "root")])
     assert files.read("/etc/passwd", 0, 10).error == errno.EACCES
+
+
+def test_keys_and_mounted_secrets_below_a_folder_of_samples_are_not_served(tmp_path: Path) -> None:
+    for name in ("data/one.bin", ".ssh/id", "secret/..2026/token"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"abc")
+    (tmp_path / "secret/token").symlink_to(tmp_path / "secret/..2026/token")
+    served = ServedFiles()
+    served.allow([str(tmp_path), "/proc"])
+    assert served.read(str(tmp_path / "data/one.bin"), 0, 8).part == b"abc"
+    for name in (".ssh/id", "secret/token"):
+        assert served.read(str(tmp_path / name), 0, 8).error == errno.EACCES
+    assert served.read("/proc/self/environ", 0, 8).error == errno.EACCES

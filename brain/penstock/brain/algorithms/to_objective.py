@@ -191,7 +191,7 @@ def _with_servers(
 ) -> Plan | None:
     fitting = FittedPsParams()
     now = settled(history, job, fitting.enough_samples)
-    if now is None or limits.milli_cpu is None:
+    if now is None or limits.milli_cpu is None or now.steps_per_second <= 0:
         return None
     of = situation_of(history, job, limits, fitting, now, measurements(history, job))
     if wanted.needed is not None:

@@ -55,6 +55,8 @@ def aim(history: History, job: JobDescription) -> Aim:
     needed = needed_speed(history, job)
     if not math.isfinite(needed):
         return Aim(fastest=True)
+    if not needed:
+        return Aim()  # the work is done: what is left is the last save
     return Aim(needed=needed, after_change=needed_speed(history, job, 2 * CHANGE_SECONDS))
 
 

@@ -24,6 +24,7 @@ from penstock.data.transport.batch_codec import pack
 from penstock.throughput.decision.cut_choice import Reading
 
 MOST_FOLDERS: Final = 64
+_WATCHING: Final = threading.Lock()
 _NOT_DATA: Final = ("/proc/", "/sys/", "/dev/")
 _CODE: Final = (".py", ".pyc", ".so")
 
@@ -72,6 +73,8 @@ def survey_reading(pipeline: Pipeline, seed: int, indices: Any) -> tuple[Reading
     roots = folders_of(paths)
     if not roots:
         raise NotCutError("its dataset opens no file by Python's open")
+    if not all(_stays_in(path, roots) for path in paths):
+        raise NotCutError("its files are links to other folders")
     try:
         batch_bytes = pack(batch).size
     except NotPortableError as error:
@@ -92,11 +95,16 @@ def folders_of(paths: list[str]) -> tuple[str, ...]:
     return tuple(parent for parent in parents if parent != "/")[:MOST_FOLDERS]
 
 
+def _stays_in(path: str, roots: tuple[str, ...]) -> bool:
+    real = Path(path).resolve()
+    return any(real.is_relative_to(Path(root).resolve()) for root in roots)
+
+
 def _bytes_of(paths: list[str]) -> float:
     found = 0
     for path in paths:
         try:
-            found += os.stat(path).st_size  # noqa: PTH116
+            found += os.stat(path).st_size  # noqa: PTH116  # bytes or text, as opened
         except OSError:
             continue  # it was there a moment ago
     return float(found)
@@ -104,11 +112,19 @@ def _bytes_of(paths: list[str]) -> float:
 
 @contextmanager
 def _opened() -> Iterator[list[str]]:
-    """The data files that this thread opens for reading by Python's ``open``."""
+    """The data files that this thread opens for reading by Python's ``open``.
+
+    One thread at a time: who put ``open`` back in another order would leave a watched one behind.
+    """
+    with _WATCHING:
+        yield from _watched()
+
+
+def _watched() -> Iterator[list[str]]:
     paths: list[str] = []
     plain, thread = builtins.open, threading.get_ident()
 
-    def open(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:  # noqa: A001
+    def open(file: Any, mode: str = "r", *more: Any, **named: Any) -> Any:  # noqa: A001  # in its place
         if threading.get_ident() == thread and not set(mode) & set("wax+"):
             _note(paths, file)
         return plain(file, mode, *more, **named)

@@ -73,7 +73,7 @@ class _Sized:
         self.__dict__["_transform"] = transform
         self.__dict__["_note"] = note
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # it passes for what it stands for
     def __class__(self) -> Any:
         return type(self.__dict__["_transform"])
 

@@ -2,7 +2,8 @@
 
 A data worker has the job's token and runs the job's own code; it gets what it could have read if
 its volumes were those of the training pod, and no more: regular files below the folders that the
-loader's own samples came from, a part at a time.
+loader's own samples came from, a part at a time. Below such a folder nothing is given whose name,
+or whose folder's, begins with a dot: keys, caches, and what Kubernetes mounts of Secrets lie there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from penstock.data.transport.messages import PART_BYTES
 
 MOST_ROOTS: Final = 256
 MOST_PATH: Final = 4096
+
+
+_SYSTEM: Final = ("/proc", "/sys", "/dev", "/run", "/var/run")
 
 
 class Served(NamedTuple):
@@ -55,7 +59,7 @@ class ServedFiles:
         if not 0 < size <= PART_BYTES:
             raise FrameError(f"{size} bytes of a file were asked for, {PART_BYTES} are the most")
         real = Path(path).resolve()
-        if not any(real.is_relative_to(root) for root in self._roots):
+        if not any(_is_data(real, root) for root in self._roots):
             return Served(b"", 0, errno.EACCES)
         try:
             file = os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -70,3 +74,10 @@ class ServedFiles:
             return Served(b"", 0, error.errno or errno.EIO)
         finally:
             os.close(file)
+
+
+def _is_data(real: Path, root: str) -> bool:
+    """Whether a file, without links in its path, is one that a folder of samples may give."""
+    if not real.is_relative_to(root) or any(real.is_relative_to(place) for place in _SYSTEM):
+        return False
+    return not any(part.startswith(".") for part in real.relative_to(root).parts)

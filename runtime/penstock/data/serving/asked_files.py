@@ -108,7 +108,7 @@ def read_there(
 
     def find(file: Any) -> tuple[str, bytes] | None:
         try:
-            path = os.path.normpath(os.path.join(folder, os.fsdecode(file)))  # noqa: PTH118
+            path = os.path.normpath(os.path.join(folder, os.fsdecode(file)))  # noqa: PTH118  # pathlib keeps '..'
         except (TypeError, ValueError):
             return None  # a descriptor
         if not any(path.startswith(f"{root}/") for root in roots):
@@ -172,6 +172,6 @@ def _install() -> None:
         return text
 
     open.__doc__ = plain.__doc__
-    open.__penstock_there__ = True  # type: ignore[attr-defined]
+    open.__penstock_there__ = True  # type: ignore[attr-defined]  # a mark on the function
     builtins.open = open
     io.open = open
