@@ -223,6 +223,8 @@ class BatchQueue:
         self.allocate = options.delivery.allocate
         self.bound = WindowBound(1, 1)
         self._delivery = options.delivery
+        self.prefetch = options.delivery.prefetch
+        """Unmade batches that each maker has at least, if there is room for them."""
         self._lock = lock
         self._counts = counts
         self._told = Limit.NEED
@@ -257,11 +259,6 @@ class BatchQueue:
     def keep_here(self) -> None:
         """No data worker is to make more of its batches."""
         self.keeps_state, self.portable, self.packed = True, False, None
-
-    @property
-    def prefetch(self) -> int:
-        """Unmade batches that each maker has at least, if there is room for them."""
-        return self._delivery.prefetch
 
     def take(
         self, drop_overdue: Callable[[], None], keep_workers: Callable[[], bool]
@@ -388,19 +385,13 @@ class BatchQueue:
         """Its batches gain nothing by being written to pinned memory: they are no tensors."""
         self.allocate = None
 
-    @property
-    def _taken_bytes(self) -> int:
-        """What a batch takes: pinned memory comes in powers of two."""
-        size = self.batch_bytes
-        return size if self.allocate is None or not size else rounded(size)
-
     def bind(self, makers: int, memory: Memory, held_bytes: int) -> WindowBound:
         """Bound what is under way, in the memory that there is; says it when that is little."""
         streams = self.window.count if isinstance(self.window, StreamWindow) else 0
         bound = partial(
             bound_window,
             makers=min(makers, streams) if streams else makers,
-            batch_bytes=self._taken_bytes,
+            batch_bytes=_taken(self.batch_bytes, pinned=self.allocate is not None),
             room_bytes=room_for_batches(memory, held_bytes),
             lookahead=self._delivery.lookahead,
         )
@@ -432,3 +423,8 @@ class BatchQueue:
 
 def _text(size: int) -> str:
     return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MiB"
+
+
+def _taken(size: int, *, pinned: bool) -> int:
+    """Bytes that a batch takes: pinned memory comes in powers of two."""
+    return rounded(size) if pinned and size else size

@@ -205,7 +205,7 @@ class Makers:
             return None
         queue.passed_on.add(step)
         block = local.blocks.promise(queue.whole_bytes, queue.allocate)
-        return FinishOrder(local, [step, messages.pack_indices(window.indices_of(step)), block])
+        return FinishOrder(local, [step, messages.pack_indices(window.indices[step]), block])
 
     def note_state(self, digest: bytes) -> None:
         """Batches of a pipeline change its dataset: they are the program's; with the lock held."""

@@ -21,7 +21,7 @@ from penstock.data.errors import DataError, FrameError, NotPortableError
 from penstock.data.making import Cost
 from penstock.data.pipeline import Unfinished
 from penstock.data.queue.makers import Makers
-from penstock.data.queue.worker_connection import WorkerConnection
+from penstock.data.queue.worker_connection import WorkerConnection, smoothed
 from penstock.data.streams.digest import UNKNOWN
 from penstock.data.transport import messages
 from penstock.data.transport.batch_codec import Packer
@@ -173,7 +173,7 @@ class _Receiver:
             return
         tail = link.local and queue is not None and step in queue.passed_on
         if not tail:
-            link.took(cost.seconds)
+            link.batch_seconds = smoothed(link.batch_seconds, cost.seconds)
         order = None
         with makers.lock:
             makers.counts.add_received(0 if link.local else wire_bytes or size)

@@ -145,13 +145,12 @@ class WorkerConnection:
         self.pipelines[packed.digest] = Opened.SENT
         self._weights[packed.digest] = packed.weights
         self._sending = packed.digest
-        threading.Thread(
-            target=self._introduce, args=(packed,), name="penstock-pipeline", daemon=True
-        ).start()
 
-    def _introduce(self, packed: PackedPipeline) -> None:
-        self.send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
-        self._sent(packed.digest)
+        def introduce() -> None:
+            self.send(messages.PIPELINE, [packed.digest, packed.signature], [packed.blob])
+            self._sent(packed.digest)
+
+        threading.Thread(target=introduce, name="penstock-pipeline", daemon=True).start()
 
     def send_part(self, digest: bytes, offset: int, size: int) -> int:
         """Answer what was asked of the weights of a pipeline; the bytes that were sent.
@@ -338,11 +337,6 @@ class WorkerConnection:
             self._layout = Layout(structure)
         return self._layout
 
-    def took(self, seconds: float) -> None:
-        """A batch took the other end so long."""
-        before = self.batch_seconds
-        self.batch_seconds = seconds if before is None else before + _SMOOTHING * (seconds - before)
-
     def close(self) -> None:
         """Release the socket; blocks live as long as the batches in them.
 
@@ -360,3 +354,8 @@ def _pid_of(sock: socket.socket) -> int:
         return 0
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])
+
+
+def smoothed(before: float | None, seconds: float) -> float:
+    """`WorkerConnection.batch_seconds` after one more batch, which took the other end so long."""
+    return seconds if before is None else before + _SMOOTHING * (seconds - before)

@@ -144,9 +144,11 @@ class ReorderBuffer:
         self.position = position  # the step that the program gets next
         self.ahead = ahead
         self.lost = 0
-        self._fed = position
-        self._ended = False
-        self._indices: dict[int, Any] = {}
+        self.fed = position
+        """Steps whose indices are known, counted from the epoch's beginning."""
+        self.ended = False
+        """Whether all indices of the epoch are known."""
+        self.indices: dict[int, Any] = {}
         self._asked = _Assignments()
         self._ready: dict[int, Any] = {}
         self._gone: set[int] = set()  # at most once: died with their holder
@@ -157,22 +159,12 @@ class ReorderBuffer:
 
     def feed(self, indices: Any) -> None:
         """The next step's indices, in the sampler's order."""
-        self._indices[self._fed] = indices
-        self._fed += 1
+        self.indices[self.fed] = indices
+        self.fed += 1
 
     def end(self) -> None:
         """The sampler has no more."""
-        self._ended = True
-
-    @property
-    def fed(self) -> int:
-        """Steps whose indices are known, counted from the epoch's beginning."""
-        return self._fed
-
-    @property
-    def ended(self) -> bool:
-        """Whether all indices of the epoch are known."""
-        return self._ended
+        self.ended = True
 
     @property
     def ready(self) -> int:
@@ -205,7 +197,7 @@ class ReorderBuffer:
     def starved(self) -> bool:
         """Whether nobody has been asked for the very step that the program is to get next."""
         return (
-            self.position < self._fed
+            self.position < self.fed
             and self.position not in self._ready
             and self.position not in self._asked.by_step
             and self.position not in self._gone
@@ -229,12 +221,12 @@ class ReorderBuffer:
             suits: says of a step, and of whether somebody could not make it, if it may be leased.
             step: that very one of the `free_steps`, though lower ones are free.
         """
-        limit = min(self._fed, self.position + self.ahead)
+        limit = min(self.fed, self.position + self.ahead)
         if self._guarantee is Guarantee.AT_MOST_ONCE:
             free = self._ledger.watermark < limit
         else:
             quarantined = sum(stop - start for start, stop in self._ledger.quarantine)
-            free = self._ledger.consumed + len(self._asked.by_step) + quarantined < self._fed
+            free = self._ledger.consumed + len(self._asked.by_step) + quarantined < self.fed
         if not free:
             return None
         lease = self._ledger.lease(holder, now, 1, slot=step)
@@ -247,14 +239,14 @@ class ReorderBuffer:
             return None
         self._ledger.take_events()
         self._asked.add(lease.start, lease.fence, holder, now)
-        return lease.start, self._indices[lease.start]
+        return lease.start, self.indices[lease.start]
 
     def free_steps(self) -> dict[int, Any]:
         """Steps that nobody has and a data worker may be asked for, the lowest first; indices."""
         taken = self._asked.by_step
         return {
-            step: self._indices[step]
-            for step in range(self.position, min(self._fed, self.position + self.ahead))
+            step: self.indices[step]
+            for step in range(self.position, min(self.fed, self.position + self.ahead))
             if step not in taken
             and self._ledger.state.is_free(step)
             and self._failures.allow(step, retry=False)
@@ -276,10 +268,6 @@ class ReorderBuffer:
             return False
         self._asked.pass_on(step, to, now)
         return True
-
-    def indices_of(self, step: int) -> Any:
-        """Of a step that the program has not got yet."""
-        return self._indices[step]
 
     def failed(self, step: int, failure: Failure) -> None:
         """A holder could not make a step: the program is the next to try, unless others died."""
@@ -354,11 +342,11 @@ class ReorderBuffer:
         """
         while self.position in self._gone:
             self._gone.discard(self.position)
-            self._indices.pop(self.position, None)
+            self.indices.pop(self.position, None)
             self.lost += 1
             self.position += 1
-        if self.position >= self._fed:
-            return (Need.END if self._ended else Need.FEED), None
+        if self.position >= self.fed:
+            return (Need.END if self.ended else Need.FEED), None
         if self.position in self._ready:
             batch = self._ready.pop(self.position)
             self.made_here()
@@ -367,7 +355,7 @@ class ReorderBuffer:
             return Need.WAIT, None
         if any(start <= self.position < stop for start, stop in self._ledger.quarantine):
             raise BadSampleError(
-                f"step {self.position}, samples {str(self._indices[self.position])[:500]}: "
+                f"step {self.position}, samples {str(self.indices[self.position])[:500]}: "
                 f"{self._ledger.state.options.max_failures} workers died while they made it; "
                 "look at their logs, a sample may crash the decoder or need more memory than a "
                 "worker has"
@@ -380,7 +368,7 @@ class ReorderBuffer:
     def skip(self) -> Any:
         """Leave out the step for which `take` has just raised; its indices."""
         self._failures.forget(self.position)
-        indices = self._indices.pop(self.position)
+        indices = self.indices.pop(self.position)
         self.position += 1
         return indices
 
@@ -396,7 +384,7 @@ class ReorderBuffer:
             self._ledger.take_events()
             fence = lease.fence
         self._asked.add(self.position, fence, HERE, now)
-        return self._indices[self.position], self._failures.of(self.position)
+        return self.indices[self.position], self._failures.of(self.position)
 
     def made_here(self) -> None:
         """The program has its batch, or has skipped it."""
@@ -404,6 +392,6 @@ class ReorderBuffer:
         asked = self._asked.remove(step)
         self._ledger.complete(asked.fence, step, step + 1)
         self._ledger.take_events()
-        self._indices.pop(step, None)
+        self.indices.pop(step, None)
         self._failures.forget(step)
         self.position = step + 1

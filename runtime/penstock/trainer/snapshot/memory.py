@@ -118,7 +118,7 @@ class SnapshotMemory:
         slot = self._borrow(layout.total)
         if slot is None:
             return Copies([copy_at_once(tensor) for tensor in tensors])
-        room = self._room(slot)
+        room = _room(self._flat, slot)
         copies = [view(room, at, like) for at, like in zip(layout.places, tensors, strict=True)]
         with torch.no_grad():
             for copy, tensor in zip(copies, tensors, strict=True):
@@ -143,7 +143,7 @@ class SnapshotMemory:
         if slot is None:
             return
         try:
-            room = self._room(slot)
+            room = _room(self._flat, slot)
             lies = borrowed is None
             parts = _parts(packed, room.data_ptr()) if lies else _fill(packed, room)
             content = Content(step, folder, most, packed.header, parts)
@@ -195,7 +195,7 @@ class SnapshotMemory:
         with self._lock:
             if self._is_short():
                 self._give_up(size)
-            if self._capacity() < size and not self._grow(size):
+            if _capacity(self._flat, self._index_bytes) < size and not self._grow(size):
                 return None
             memory = self._bytes()
             kept = slots.kept(memory)
@@ -208,12 +208,6 @@ class SnapshotMemory:
             slots.blank(memory, slot)
             self._lent.add(slot)
             return slot
-
-    def _capacity(self) -> int:
-        """Bytes that the tensors of a state may have together."""
-        if self._flat is None:
-            return 0
-        return slots.capacity(self._flat.numel()) - self._index_bytes
 
     def _grow(self, size: int) -> bool:
         """Have slots for states of this size; what they held is given up. With the lock."""
@@ -280,12 +274,6 @@ class SnapshotMemory:
             why,
         )
 
-    def _room(self, slot: int) -> torch.Tensor:
-        assert self._flat is not None
-        size = self._flat.numel()
-        begin = slots.start(slot, size)
-        return self._flat[begin : begin + slots.capacity(size)]
-
     def _give_back(self, slot: int) -> None:
         with self._lock:
             self._lent.discard(slot)
@@ -297,7 +285,7 @@ class SnapshotMemory:
         with self._lock:
             lent = tuple(self._lent)
         for slot in lent:
-            room = self._room(slot)
+            room = _room(self._flat, slot)
             low, high = room.data_ptr(), room.data_ptr() + room.numel()
             if all(low <= t.data_ptr() < high or not t.numel() for t in packed.tensors):
                 return slot
@@ -354,3 +342,15 @@ def _fill(packed: PackedState, room: torch.Tensor) -> tuple[tuple[int, int], ...
 def _span(packed: PackedState) -> int:
     sizes = (tensor.numel() * tensor.element_size() for tensor in packed.tensors)
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
+
+
+def _room(flat: torch.Tensor | None, slot: int) -> torch.Tensor:
+    """The bytes of one slot."""
+    assert flat is not None, "there are no slots yet"
+    begin = slots.start(slot, flat.numel())
+    return flat[begin : begin + slots.capacity(flat.numel())]
+
+
+def _capacity(flat: torch.Tensor | None, index_bytes: int) -> int:
+    """Bytes that the tensors of a state may have together."""
+    return 0 if flat is None else slots.capacity(flat.numel()) - index_bytes
