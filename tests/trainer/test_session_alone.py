@@ -458,7 +458,7 @@ def test_a_trained_model_that_cannot_be_saved_is_an_error_at_the_end_alone(
     with small_disk(tmp_path / "disk", 64) as disk:
         fill(disk)
         patient = CheckpointDir(disk, write_seconds=0.3)
-        monkeypatch.setattr(elastic, "CheckpointDir", lambda *_: patient)
+        monkeypatch.setattr(elastic, "open_folder", lambda *_: patient)
         model, session = start(checkpoint_dir=disk, checkpoint_every_steps=2)
         seen = []
         with pytest.raises(CheckpointError, match=r"the trained model is not on disk .*make room"):
