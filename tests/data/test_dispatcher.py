@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgpack
 import pytest
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.dispatcher import FORGET_SECONDS, Dispatcher, DispatcherFullError
-from penstock.data.partition.proof import Phase
 from penstock.data.protocol import (
     ConsumerEntry,
     ConsumerReport,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.consuming import consumer as consuming
 from penstock.data.consuming.consumer import Consumer
 from penstock.data.consuming.partition_notes import PartitionNotes
-from penstock.data.partition.proof import Phase
 from penstock.data.protocol import (
     MAX_PARTITION_NOTES,
     ConsumerReply,

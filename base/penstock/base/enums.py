@@ -49,6 +49,15 @@ class Objective(StrEnum):
     DEADLINE = "Deadline"
 
 
+class PartitionPhase(StrEnum):
+    """Where the proof is that a part of the training step may run elsewhere."""
+
+    RECORDING = "Recording"
+    VERIFYING = "Verifying"
+    ON = "On"
+    FELL_BACK = "FellBack"
+
+
 class Role(StrEnum):
     """The roles of a job's replicas, as they are spelt in ``spec.replicaSpecs``."""
 

@@ -61,7 +61,8 @@ Name = Annotated[str, Field(min_length=1, max_length=253)]
 VolumeName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
 
 
-def _whole_seconds(moment: datetime) -> str:
+def write_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, the resolution of the Kubernetes API."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -74,7 +75,7 @@ def _not_a_number(value: Any) -> Any:
 Timestamp = Annotated[
     AwareDatetime,
     BeforeValidator(_not_a_number),
-    PlainSerializer(_whole_seconds, return_type=str, when_used="json"),
+    PlainSerializer(write_time, return_type=str, when_used="json"),
 ]
 """A moment; in JSON RFC 3339 in UTC with whole seconds, the resolution of the Kubernetes API."""
 

@@ -30,7 +30,7 @@ from penstock.base.enums import (
     ShareJoin,
     ShareOrder,
 )
-from penstock.data.partition.proof import Phase
+from penstock.base.enums import PartitionPhase as Phase
 
 DATA_PROTOCOL_VERSION: Final = 1
 CONSUMER_PATH: Final = "/v1/data/consumer"

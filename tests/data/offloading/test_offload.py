@@ -16,12 +16,12 @@ import cloudpickle
 import pytest
 import torch
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.hooked import INTERCEPT
 from penstock.data.offloading.batch_calls import split, with_results
 from penstock.data.offloading.loader_calls import MAX_CALLS, MAX_UNUSED, LoaderCalls
 from penstock.data.offloading.offload import offload
 from penstock.data.offloading.pace import LEAST, SKIPPED
-from penstock.data.partition.proof import Phase
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.partition import declared
 from penstock.data.partition.declared import MAX_KINDS, Declared, Kind
-from penstock.data.partition.proof import Mode, Phase
+from penstock.data.partition.proof import Mode
 
 HERE, THERE = Kind("here", "8"), Kind("there", "8")
 

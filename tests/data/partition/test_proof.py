@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.partition.errors import ProofError
 from penstock.data.partition.events import (
     Asked,
@@ -16,7 +17,7 @@ from penstock.data.partition.events import (
     NotCompared,
     Recorded,
 )
-from penstock.data.partition.proof import MAX_SEGMENTS, Mode, Phase, Proof, Settings, apply
+from penstock.data.partition.proof import MAX_SEGMENTS, Mode, Proof, Settings, apply
 
 MEMBERS = ("a", "b")
 

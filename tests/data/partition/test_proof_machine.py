@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.partition.events import (
     Asked,
     Changed,
@@ -23,7 +24,7 @@ from penstock.data.partition.events import (
     NotCompared,
     Recorded,
 )
-from penstock.data.partition.proof import Mode, Phase, Proof, Settings, apply
+from penstock.data.partition.proof import Mode, Proof, Settings, apply
 
 SETTINGS = Settings(recorded_steps=2, compared_steps=3, compare_every=5, ahead=2, max_recordings=3)
 CHANCES = st.integers(0, 2**32)

@@ -15,9 +15,9 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.offloading import portable
 from penstock.data.offloading.batch_calls import split, with_results
-from penstock.data.partition.proof import Phase
 from penstock.data.torchpartition import loader_steps
 from penstock.data.torchpartition import prefix as prefixes
 from penstock.data.torchpartition.replay import LostError

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from penstock.data.partition.proof import Phase
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.torchpartition import plan
 from tests.data.torchpartition.training import Training, frozen, let_go
 

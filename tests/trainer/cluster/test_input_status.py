@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.crds.job_status import ElasticJobStatus
-from penstock.data.partition.proof import Phase
 from penstock.data.protocol import ConsumerReport, PartitionNote
 from penstock.trainer.cluster.input_status import input_status
 

@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Final
 from uuid import uuid4
 
+from penstock.base.fields import write_time
 from penstock.controller.metrics import Metrics
 from penstock.controller.reconcile.model.actions import RecordEvent
 from penstock.controller.reconcile.model.conditions import readable
 from penstock.controller.reconcile.model.observed import Job
-from penstock.controller.reconcile.model.parsing import write_time
 from penstock.crds import labels
 from penstock.crds.group import API_VERSION, ELASTICJOB_KIND
 from penstock.kube.api import Api

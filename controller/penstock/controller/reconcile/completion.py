@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from penstock.base.enums import TRAINER_ROLE, Role
+from penstock.base.fields import write_time
 from penstock.controller.reconcile.desired.ranks import Failure, RolePlan
 from penstock.controller.reconcile.desired.replacement import Cause, classify
 from penstock.controller.reconcile.desired.targets import Target
@@ -19,7 +20,6 @@ from penstock.controller.reconcile.desired.tensorflow import ends_with_its_chief
 from penstock.controller.reconcile.model import timing
 from penstock.controller.reconcile.model.actions import DeleteJob, DeletePod, FetchLog
 from penstock.controller.reconcile.model.observed import Pod
-from penstock.controller.reconcile.model.parsing import write_time
 from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.pod_changes import staged_removal
 from penstock.controller.reconcile.scales import scale_lifecycle

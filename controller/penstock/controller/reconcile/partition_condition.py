@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.base.enums import Partition
+from penstock.base.enums import Partition, PartitionPhase
 from penstock.controller.reconcile.model.conditions import Conditions
 from penstock.controller.reconcile.model.observed import MovedStage
 from penstock.crds.conditions import JobCondition, JobReason
 from penstock.crds.elasticjob import ElasticJobSpec
 
-_FELL_BACK: Final = "FellBack"
-_ON: Final = "On"
 _TEXT_LIMIT: Final = 300
 """Characters for each loader or function: there are eight at most, and the first words count."""
 
@@ -34,7 +32,7 @@ def set_input_partitioned(
         conditions.set(kind, False, JobReason.PARTITION_OFF, "input.partition is Never")
     elif moved:
         conditions.set(kind, True, JobReason.STAGES_MOVED, _moved(moved, len(stages), others))
-    elif stages and all(one.state == _FELL_BACK for one in stages):
+    elif stages and all(one.state == PartitionPhase.FELL_BACK for one in stages):
         text = f"the program runs as written: {_why(stages)}"
         conditions.set(kind, False, JobReason.STAGES_FELL_BACK, text)
     elif stages or allowed is Partition.AUTO:
@@ -50,14 +48,16 @@ def set_input_partitioned(
 
 
 def _has_moved(stage: MovedStage) -> bool:
-    return stage.state == _ON or (stage.state != _FELL_BACK and stage.moved_percent > 0)
+    return stage.state == PartitionPhase.ON or (
+        stage.state != PartitionPhase.FELL_BACK and stage.moved_percent > 0
+    )
 
 
 def _moved(moved: Sequence[MovedStage], count: int, others: Sequence[MovedStage]) -> str:
     known = [one.crossing_bytes for one in moved if one.crossing_bytes is not None]
     sent = f", {sum(known)} bytes cross in each step" if known else ""
     names = "; ".join(_prefix(one) for one in moved)
-    stay = _why(one for one in others if one.state == _FELL_BACK)
+    stay = _why(one for one in others if one.state == PartitionPhase.FELL_BACK)
     return f"{len(moved)} of {count} moved{sent}: {names}{f'; as written: {stay}' if stay else ''}"
 
 

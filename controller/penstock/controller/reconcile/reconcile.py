@@ -16,6 +16,7 @@ import dataclasses
 from datetime import datetime
 
 from penstock.base.enums import DATA_ROLES, TRAINER_ROLE, Policy, Role
+from penstock.base.fields import write_time
 from penstock.controller.reconcile import completion, planned_condition, pod_changes
 from penstock.controller.reconcile.desired import gang, own_scales, quota, snapshots
 from penstock.controller.reconcile.desired.pods import pod_name, replica_pod
@@ -37,7 +38,6 @@ from penstock.controller.reconcile.model.actions import (
 from penstock.controller.reconcile.model.events import of_scales
 from penstock.controller.reconcile.model.objects import job_objects, object_key
 from penstock.controller.reconcile.model.observed import Observed, Scale, Settings
-from penstock.controller.reconcile.model.parsing import write_time
 from penstock.controller.reconcile.partition_condition import set_input_partitioned
 from penstock.controller.reconcile.pass_context import NO_COUNTS, PassContext
 from penstock.controller.reconcile.running_conditions import (

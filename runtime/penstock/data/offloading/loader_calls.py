@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import torch
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.generator_states import Draws
 from penstock.data.offloading.arguments import Argument, BatchParts, has_leaf, leaves_of
@@ -41,7 +42,7 @@ from penstock.data.offloading.portable import pack_function
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
-from penstock.data.partition.proof import Mode, Phase
+from penstock.data.partition.proof import Mode
 from penstock.data.partition.signature import Array, Call, Constant, Signature, Value
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.protocol import PartitionNote

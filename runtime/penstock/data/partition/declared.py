@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.partition.events import (
     Asked,
     Changed,
@@ -28,7 +29,7 @@ from penstock.data.partition.events import (
     NotCompared,
     Recorded,
 )
-from penstock.data.partition.proof import Mode, Phase, Proof, Settings, apply
+from penstock.data.partition.proof import Mode, Proof, Settings, apply
 
 MAX_KINDS: Final = 1000
 _MEMBER: Final = "program"

@@ -32,6 +32,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.partition.errors import ProofError
 from penstock.data.partition.events import (
     Asked,
@@ -48,15 +49,6 @@ from penstock.data.partition.events import (
 MAX_SEGMENTS: Final = 64
 """Changes of phase that a member may be behind; one that is farther ends the partition."""
 _NEVER: Final = -1
-
-
-class Phase(StrEnum):
-    """Where the proof of a group is."""
-
-    RECORDING = "Recording"
-    VERIFYING = "Verifying"
-    ON = "On"
-    FELL_BACK = "FellBack"
 
 
 class Mode(StrEnum):

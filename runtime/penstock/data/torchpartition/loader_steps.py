@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.data.errors import PipelineTooLargeError
 from penstock.data.offloading.arguments import Built, Leaf
 from penstock.data.offloading.batch_calls import (
@@ -32,7 +33,7 @@ from penstock.data.offloading.portable import pack_function
 from penstock.data.offloading.surroundings import Surroundings
 from penstock.data.partition import declared
 from penstock.data.partition.declared import Declared, Kind
-from penstock.data.partition.proof import Mode, Phase
+from penstock.data.partition.proof import Mode
 from penstock.data.pipeline import MAX_PIPELINE_BYTES
 from penstock.data.protocol import PartitionNote
 from penstock.data.torchpartition.observation.batch_tensors import BatchTensors, with_tensors

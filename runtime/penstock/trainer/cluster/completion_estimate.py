@@ -11,6 +11,8 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Final
 
+from penstock.base.fields import write_time
+
 WINDOW_SECONDS: Final = 600.0
 SPACING_SECONDS: Final = 10.0
 """Between two looks that are kept: 60 at most are."""
@@ -37,7 +39,7 @@ class CompletionEstimate:
             now: seconds since the epoch.
         """
         if total <= 0 or steps >= total:
-            return self._told if steps and self._told is not None else None
+            return self._told if steps else None
         if self._looks and (steps < self._looks[-1][1] or now < self._looks[-1][0]):
             self._looks.clear()  # the model went back to a checkpoint, or the clock was set
         while self._looks and now - self._looks[0][0] > WINDOW_SECONDS:
@@ -58,4 +60,4 @@ def as_time(seconds: float | None) -> str | None:
     """The form of a status."""
     if seconds is None:
         return None
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return write_time(datetime.fromtimestamp(int(seconds), UTC))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.base.enums import PartitionPhase as Phase
 from penstock.base.enums import Role
 from penstock.crds.job_status import MAX_PARTITIONS, InputStatus, PartitionStatus
-from penstock.data.partition.proof import Phase
 from penstock.data.protocol import ConsumerReport, PartitionNote
 
 _ORDER: Final = (Phase.FELL_BACK, Phase.RECORDING, Phase.VERIFYING, Phase.ON)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.base.enums import Role
+from penstock.base.fields import write_time
 from penstock.crds.conditions import ScaleCondition, ScaleReason
 from penstock.crds.scale_order import position_of
 from penstock.parameter_server.control.events import RanksCapped
@@ -133,7 +134,7 @@ def with_answer(conditions: Iterable[Json], consent: bool | str) -> list[dict[st
         "status": "True" if ready else "False",
         "reason": ScaleReason.SERVERS_READY if ready else ScaleReason.SERVERS_TOO_SMALL,
         "message": "" if ready else str(consent),
-        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": write_time(datetime.now(UTC)),
     }
     return [
         {**one, **answer} if one.get("type") == ScaleCondition.PREPARED else dict(one)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from penstock.base.enums import Role
+from penstock.base.fields import write_time
 from penstock.controller.reconcile import Observed, Settings, reconcile
 from penstock.controller.reconcile.model.actions import (
     Action,
@@ -35,7 +36,6 @@ from penstock.controller.reconcile.model.parsing import (
     read_pod,
     read_scale,
     read_status,
-    write_time,
 )
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.sim.errors import SimulationError

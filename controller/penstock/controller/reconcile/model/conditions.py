@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from penstock.base.fields import write_time
 from penstock.controller.reconcile.model.observed import Condition
-from penstock.controller.reconcile.model.parsing import write_time
 
 MESSAGE_LIMIT: Final = 4096
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

@@ -47,11 +47,6 @@ def read_time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def write_time(moment: datetime) -> str:
-    """A Kubernetes timestamp in whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def read_spec(raw: Any) -> tuple[ElasticJobSpec | None, str]:
     """A job's spec, or None and the faults as ``field: value: rule``."""
     try:
