@@ -104,7 +104,7 @@ class FittedPsParams(Params):
     """Least predicted gain for which a number of servers is chosen whose spread was inferred."""
     server_interval_seconds: Annotated[float, Field(ge=0)] = 300.0
     """Least time from one change of servers to the next, unless waiting loses more."""
-    change_seconds: Annotated[float, Field(ge=0)] = 60.0
+    change_seconds: Annotated[float, Field(ge=0)] = objective.CHANGE_SECONDS
     """Of training that a change of servers is taken to cost. Where what is lost by waiting for the
     end of `server_interval_seconds` is more, as after a trial that made the job slower, they change
     at once."""

@@ -397,19 +397,8 @@ class DataWorker:
             os.close(descriptor)
         if kind == messages.MAKE:
             stream, digest, seed, steps, *more = header
-            requests = [
-                Request(
-                    line,
-                    stream,
-                    step,
-                    digest,
-                    seed,
-                    messages.unpack_indices(indices),
-                    *lent_block(block),
-                    until=more[0] if more else None,
-                )
-                for step, indices, block in steps
-            ]
+            until = more[0] if more else None
+            requests = [_requested(line, stream, digest, seed, one, until) for one in steps]
             if self._before is not None:
                 self._before.feed(requests)
             with self._changed:
@@ -420,16 +409,8 @@ class DataWorker:
             if self.leaving:  # too late: `_go` may have looked already
                 self._return_queued(line)
         elif kind == messages.FINISH and line.local:
-            stream, digest, seed, (step, indices, block), structure, size = header
-            request = Request(
-                line,
-                stream,
-                step,
-                digest,
-                seed,
-                messages.unpack_indices(indices),
-                *lent_block(block),
-            )
+            stream, digest, seed, asked, structure, size = header
+            request = _requested(line, stream, digest, seed, asked)
             body = np.frombuffer(received.body, np.uint8)
             request.begun = Layout(structure).batch(body, size)
             with self._changed:
@@ -532,3 +513,17 @@ def work(worker: DataWorker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, worker.leave)
     worker.run()
+
+
+def _requested(
+    line: ConsumerConnection,
+    stream: int,
+    digest: bytes,
+    seed: int,
+    asked: tuple[int, Any, Any],
+    until: int | None = None,
+) -> Request:
+    """A request of a message: ``asked`` is the step, its indices and the block for its batch."""
+    step, indices, block = asked
+    indices = messages.unpack_indices(indices)
+    return Request(line, stream, step, digest, seed, indices, *lent_block(block), until=until)

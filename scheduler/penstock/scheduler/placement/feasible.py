@@ -15,9 +15,9 @@ def fits(columns: NodeTable, request: Request, rows: Rows) -> Flags:
 
 def takes(columns: NodeTable, request: Request, rows: Rows) -> Flags:
     """Whether each row is schedulable and has the memory."""
-    takes: Flags = columns.schedulable[rows]
-    takes &= columns.free_memory_bytes[rows] >= request.memory_bytes
-    return takes
+    mask: Flags = columns.schedulable[rows]
+    mask &= columns.free_memory_bytes[rows] >= request.memory_bytes
+    return mask
 
 
 def has_processors(columns: NodeTable, request: Request, rows: Rows) -> Flags:

@@ -120,6 +120,12 @@ class CutChoice:
     reading_asked: bool = False
 
 
+def judge_promise(rate: float, before: float, promised: float) -> tuple[bool, str]:
+    """Whether a change brought `KEPT` of what it promised, and the figures; batches a second."""
+    gained = (rate - before) / (promised - before)
+    return gained >= KEPT, f"{rate:.4g} batches/s, {promised:.4g} promised, {before:.4g} before"
+
+
 def watch(choice: CutChoice, window: Window) -> CutChoice:
     """After a window."""
     if window.seconds < LEAST_SECONDS or window.taken < LEAST_BATCHES:
@@ -133,9 +139,8 @@ def watch(choice: CutChoice, window: Window) -> CutChoice:
     if choice.phase is Phase.CHANGING:
         return replace(choice, phase=Phase.TRYING, why="")
     if choice.phase is Phase.TRYING:
-        gained = (rate - choice.before) / (choice.promised - choice.before)
-        said = f"{rate:.4g} batches/s, {choice.promised:.4g} promised, {choice.before:.4g} before"
-        if gained < KEPT:
+        kept, said = judge_promise(rate, choice.before, choice.promised)
+        if not kept:
             return replace(choice, phase=Phase.DONE, cut="", why=f"whole batches again: {said}")
         return replace(choice, phase=Phase.DONE, why=f"kept: {said}")
     return replace(choice, why="")

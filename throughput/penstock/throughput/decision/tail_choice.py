@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from penstock.throughput.decision.cut_choice import KEPT, LEAST_BATCHES, LEAST_SECONDS
+from penstock.throughput.decision.cut_choice import LEAST_BATCHES, LEAST_SECONDS, judge_promise
 from penstock.throughput.decision.offload import LEAST_GAIN
 
 BINDS: Final = 0.2
@@ -86,9 +86,8 @@ def watch_tail(choice: TailChoice, window: TailWindow) -> TailChoice:
     if choice.phase is TailPhase.CHANGING:
         return replace(choice, phase=TailPhase.TRYING, why="")
     if choice.phase is TailPhase.TRYING:
-        gained = (rate - choice.before) / (choice.promised - choice.before)
-        said = f"{rate:.4g} batches/s, {choice.promised:.4g} promised, {choice.before:.4g} before"
-        if gained < KEPT:
+        kept, said = judge_promise(rate, choice.before, choice.promised)
+        if not kept:
             why = f"the program makes the ends of samples again: {said}"
             return replace(choice, phase=TailPhase.DONE, in_workers=False, why=why)
         return replace(choice, phase=TailPhase.DONE, why=f"kept: {said}")
