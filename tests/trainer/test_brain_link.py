@@ -299,7 +299,7 @@ def test_what_becomes_known_of_a_job_is_told_and_to_an_older_brain_what_it_knows
         registering = asyncio.create_task(link.register(lambda: now))
         await until(lambda: fake.known)
         now = more
-        await until(lambda: fake.told[-1].get("global_batch") == 8 and fake.told[-1] != more)
+        await until(lambda: len(fake.told) >= (3 if older else 2))
         await asyncio.sleep(0.1)  # it is not told again and again
         registering.cancel()
         await asyncio.gather(registering, return_exceptions=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch.utils.data import Dataset
 import penstock.data
 from penstock.data.offloading.loader_calls import Function
 from penstock.trainer import elastic
+from tests.trainer.programs.lingering import linger
 
 GLOBAL_BATCH, SLOTS, SAMPLES, EPOCHS, SEED = 32, 8, 128, 24, 7
 FREE_STEPS = 6
@@ -71,13 +71,6 @@ def counted(loader: elastic.SessionLoader, encode: Any) -> tuple[int, int]:
     return (0, 0) if of is None else (of.moved, of.compared)
 
 
-def linger(hurry: Path | None) -> None:
-    """Wait for the file, and not for long: members join between two steps."""
-    until = time.monotonic() + STEP_SECONDS
-    while hurry is not None and time.monotonic() < until and not hurry.exists():
-        time.sleep(0.02)
-
-
 def main() -> None:
     """Train the rows."""
     parser = argparse.ArgumentParser()
@@ -119,7 +112,7 @@ def main() -> None:
             if options.moved and moved:
                 options.moved.touch()
             if step.number >= FREE_STEPS:
-                linger(options.hurry)
+                linger(options.hurry, STEP_SECONDS)
             step.commit()
         moved, compared = counted(loader, encode)
         rows = hashlib.sha256(model.rows.detach().numpy().tobytes()).hexdigest()

@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import Dataset
 
 from penstock.trainer import elastic
+from tests.trainer.programs.lingering import linger
 
 GLOBAL_BATCH, SAMPLES, EPOCHS, SEED = 48, 480, 4, 5
 FREE_STEPS = 3
@@ -53,13 +54,6 @@ class Counter(torch.nn.Module):
         return -(self.rows[indices] * grows).sum() / len(indices) * GLOBAL_BATCH
 
 
-def linger(hurry: Path | None) -> None:
-    """Wait for the file, and not for long: members join between two steps."""
-    until = time.monotonic() + STEP_SECONDS
-    while hurry is not None and time.monotonic() < until and not hurry.exists():
-        time.sleep(0.02)
-
-
 def main() -> None:
     """Count."""
     parser = argparse.ArgumentParser()
@@ -91,7 +85,7 @@ def main() -> None:
                     options.fed.touch()
                 micro.backward(model(indices, drawn))
             if step.number >= FREE_STEPS:
-                linger(options.hurry)
+                linger(options.hurry, STEP_SECONDS)
             step.commit()
         if session.is_chief:
             came, drawn = model.rows.detach().unbind(1)
