@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lingering import linger
 from torch import nn
 from torch.utils.data import Dataset
 
 import penstock.data
 from penstock.data.offloading.loader_calls import Function
 from penstock.trainer import elastic
-from tests.trainer.programs.lingering import linger
 
 GLOBAL_BATCH, SLOTS, SAMPLES, EPOCHS, SEED = 32, 8, 128, 24, 7
 FREE_STEPS = 6

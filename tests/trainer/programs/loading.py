@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lingering import linger
 from torch.utils.data import Dataset
 
 from penstock.trainer import elastic
-from tests.trainer.programs.lingering import linger
 
 GLOBAL_BATCH, SAMPLES, EPOCHS, SEED = 48, 480, 4, 5
 FREE_STEPS = 3
