@@ -28,6 +28,7 @@ import weakref
 from typing import Any, Final
 
 from penstock.job.work_source import Part
+from penstock.trainer.launch.gloo_threads import outlive_gloo_threads
 
 SOCKET: Final = "PENSTOCK_AGENT_SOCKET"
 """Name of the agent's datagram socket, in Linux's abstract namespace."""
@@ -56,6 +57,7 @@ def install(torch: Any) -> None:
     optimizer.state_dict = _followed_by(optimizer.state_dict, trains.note_saved)
     optimizer.load_state_dict = _followed_by(optimizer.load_state_dict, trains.note_saved)
     if torch.distributed.is_available():
+        outlive_gloo_threads()
         joined = functools.partial(_state, torch, name, trains=False)
         init = _followed_by(torch.distributed.init_process_group, joined)
         torch.distributed.init_process_group = init
