@@ -28,7 +28,7 @@ import weakref
 from typing import Any, Final
 
 from penstock.job.work_source import Part
-from penstock.trainer.launch.gloo_threads import outlive_gloo_threads
+from penstock.trainer.gloo_threads import outlive_gloo_threads
 
 SOCKET: Final = "PENSTOCK_AGENT_SOCKET"
 """Name of the agent's datagram socket, in Linux's abstract namespace."""

@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 
-from penstock.trainer.launch import gloo_threads
+from penstock.trainer import gloo_threads
 from tests.patience import patient
 
 PR_SET_NAME = 15
