@@ -10,14 +10,17 @@ rows). For each change the time from the last step of the old world to the first
 beside a plain start (torchrun, static) of as many processes to their first step. Pods leave by
 SIGTERM, and by SIGKILL of the agent that has rank 0, whose pod is replaced at once (``--kills``).
 The same with torchrun's elastic rendezvous (c10d), as it is and with ``last_call_timeout=1``; there
-the first agent hosts the store. What is trained costs sleep and no CPU; what a start costs is
-PyTorch's import, so that on a busy machine all these times grow together. Each gap and each start
-is a row of ``timelines``, too: where its seconds went (`benchmarks.dropin_steps`).
+the first agent hosts the store. With PyTorch 2.13 no second world comes about so, whatever changes
+(agents wait 60 s for ``role_info`` and fail); it does where ranks have a store of their own
+(``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``), which are peers, too. What is trained costs sleep and no
+CPU; what a start costs is PyTorch's import, so that on a busy machine all these times grow
+together. Each gap and each start is a row of ``timelines``, too: where its seconds went
+(`benchmarks.dropin_steps`).
 
 The last part, growth, is of the same script in a job of an embedded cluster, with ``optimize:
 Auto`` and bounds of one and two workers: whether, and when, its Brain gives it the second one. That
 Brain plans every few seconds (`BRAIN`), where it takes a minute otherwise. What is done, and how
-long it took, is said on standard error as it goes on: the whole takes a quarter of an hour.
+long it took, is said on standard error as it goes on: the whole takes half an hour.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ BRAIN: Final = {
     "algorithms": {"scale_allreduce": {"params": {"enough_steps": 50, "enough_seconds": 8}}},
 }
 NODES: Final = [{"name": "node", "count": 2, "cpu": "4", "memory": "8Gi"}]
+OWN_STORE: Final = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Else ranks use the rendezvous's store: with PyTorch 2.13 no second world comes about."""
 KEPT_SECONDS: Final = 30.0
 """For so long the second worker is watched: one that did not pay would be given back."""
 
@@ -101,9 +106,12 @@ class PenstockPods:
 class TorchrunPods:
     """Agents of torchrun with its elastic rendezvous, on the first of them."""
 
-    def __init__(self, folder: Path, stack: contextlib.ExitStack, *conf: str) -> None:
+    def __init__(
+        self, folder: Path, stack: contextlib.ExitStack, *conf: str, **environ: str
+    ) -> None:
         self._folder = folder
         self._conf = conf
+        self._environ = environ
         self._port = _free_port()
         self._agents: dict[int, subprocess.Popen[bytes]] = {}
         stack.callback(self._close)
@@ -119,7 +127,7 @@ class TorchrunPods:
             "--rdzv-id=job",
             f"--rdzv-conf={','.join((f'is_host={number == 0}', *self._conf))}",
         )
-        self._agents[number] = _torchrun(self._folder, f"{number}.log", *options)
+        self._agents[number] = _torchrun(self._folder, f"{number}.log", *options, **self._environ)
 
     def drain(self, number: int) -> None:
         """See `Pods`."""
@@ -138,12 +146,12 @@ class TorchrunPods:
             _kill(agent)
 
 
-def _torchrun(folder: Path, log: str, *options: str) -> subprocess.Popen[bytes]:
+def _torchrun(folder: Path, log: str, *options: str, **environ: str) -> subprocess.Popen[bytes]:
     with (folder / log).open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", *options, SCRIPT, str(folder)],
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -275,6 +283,10 @@ PEERS: Final[dict[str, Make]] = {
     "torchrun c10d": TorchrunPods,
     "torchrun c10d, last call 1 s": lambda folder, stack: TorchrunPods(
         folder, stack, "last_call_timeout=1"
+    ),
+    "torchrun c10d, own store": lambda folder, stack: TorchrunPods(folder, stack, **OWN_STORE),
+    "torchrun c10d, own store, last call 1 s": lambda folder, stack: TorchrunPods(
+        folder, stack, "last_call_timeout=1", **OWN_STORE
     ),
 }
 
