@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from penstock.data.cuts.reading import ReadLocalPipeline, folders_of, read_local
 from penstock.data.errors import FrameError, NotCutError
 from penstock.data.pipeline import Pipeline
 from penstock.data.queue.served_files import ServedFiles
-from penstock.data.serving.asked_files import AskedFiles, read_there
+from penstock.data.serving.asked_files import MOST_TRIES, AskedFiles, read_there
 from penstock.data.transport import messages
 from penstock.data.transport.messages import PART_BYTES
 from penstock.throughput.decision.cut_choice import (
@@ -143,7 +143,7 @@ def asked_of(served: ServedFiles) -> tuple[AskedFiles, Any, list[Any]]:
         sent.append(header)
         found = served.read(*header)
         path, offset, _ = header
-        files.put(path, offset, found.total, found.error, memoryview(found.part))
+        files.put(path, offset, found.total, found.error, found.version, memoryview(found.part))
 
     return files, send, sent
 
@@ -192,13 +192,98 @@ def test_only_files_below_what_the_loader_reads_are_served(tmp_path: Path) -> No
     served = ServedFiles()
     assert served.read(str(root / "a"), 0, 10).error == errno.EACCES, "nothing is read here"
     served.allow([str(root)])
-    assert served.read(str(root / "a"), 1, 10) == (b"bc", 3, 0)
+    assert served.read(str(root / "a"), 1, 10)[:3] == (b"bc", 3, 0)
     for path in (secret, root / "link", root / ".." / "secret", root / "pipe", root):
         assert served.read(str(path), 0, 10).error == errno.EACCES
     assert served.read(str(root / "b"), 0, 10).error == errno.ENOENT
     for asked in (("", 0, 1), (5, 0, 1), ("a\0b", 0, 1), ("/a", -1, 1), ("/a", 0, PART_BYTES + 1)):
         with pytest.raises(FrameError):
             served.read(*asked)
+
+
+def replaced(path: Path, content: bytes) -> None:
+    """As most programs and `kubectl cp` do it: another file takes the name."""
+    new = path.with_name("new")
+    new.write_bytes(content)
+    new.rename(path)
+
+
+def overwritten(path: Path, content: bytes) -> None:
+    """In place: the same file, of the same length."""
+    before = path.stat().st_mtime_ns
+    path.write_bytes(content)
+    os.utime(path, ns=(before + 10_000_000, before + 10_000_000))  # the clock may not have ticked
+
+
+@pytest.mark.parametrize("change", [replaced, overwritten])
+@pytest.mark.parametrize("times", [1, MOST_TRIES])
+def test_what_changes_between_two_parts_is_never_mixed(
+    tmp_path: Path, change: Callable[[Path, bytes], None], times: int
+) -> None:
+    path = tmp_path / "large"
+    versions = [bytes([number]) * (3 * PART_BYTES) for number in range(times + 1)]
+    path.write_bytes(versions[0])
+    served = ServedFiles()
+    served.allow([str(tmp_path)])
+    files, send, sent = asked_of(served)
+
+    def changing(kind: int, header: Any) -> None:
+        if header[1] == PART_BYTES and len(versions) > 1:
+            del versions[0]
+            change(path, versions[0])
+        send(kind, header)
+
+    if times < MOST_TRIES:
+        assert files.read(changing, str(path)) == versions[-1]
+        assert len(sent) == 2 + 3
+    else:
+        with pytest.raises(OSError, match="changed while it was read") as error:
+            files.read(changing, str(path))
+        assert (error.value.errno, error.value.filename) == (errno.ESTALE, str(path))
+        assert len(sent) == 2 * MOST_TRIES, "it gave up in time"
+
+
+def test_a_file_that_is_written_to_while_one_part_is_read_is_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"before")
+    served = ServedFiles()
+    served.allow([str(tmp_path)])
+    plain = os.pread
+
+    def pread(file: int, size: int, offset: int) -> bytes:
+        content = plain(file, size, offset)
+        overwritten(path, b"after!")
+        monkeypatch.setattr(os, "pread", plain)
+        return content
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert served.read(str(path), 0, 10) == (b"", 0, errno.ESTALE, "")
+    files, send, sent = asked_of(served)
+    monkeypatch.setattr(os, "pread", pread)
+    assert files.read(send, str(path)) == b"after!"
+    assert len(sent) == 2
+
+
+def test_a_part_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    served = ServedFiles()
+    served.allow([str(tmp_path)])
+
+    def asked() -> list[int]:
+        names = ("a", "missing", ".", "a")
+        return [served.read(str(tmp_path / name), 0, 3).error for name in names]
+
+    def failing(*_: Any) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    descriptors = Path("/proc/self/fd")
+    before = sorted(one.name for one in descriptors.iterdir())
+    assert asked() == [0, errno.ENOENT, errno.EACCES, 0]
+    monkeypatch.setattr(os, "pread", failing)
+    assert asked() == [errno.EIO, errno.ENOENT, errno.EACCES, errno.EIO]
+    assert sorted(one.name for one in descriptors.iterdir()) == before
 
 
 def test_a_connection_that_ends_is_an_error_of_reading() -> None:

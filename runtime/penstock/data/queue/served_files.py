@@ -4,6 +4,10 @@ A data worker has the job's token and runs the job's own code; it gets what it c
 its volumes were those of the training pod, and no more: regular files below the folders that the
 loader's own samples came from, a part at a time. Below such a folder nothing is given whose name,
 or whose folder's, begins with a dot: keys, caches, and what Kubernetes mounts of Secrets lie there.
+
+Each part says of which version of the file it is, so that who asks puts no two together. A file is
+open while one part is read, and closed before that is sent: no more are open at once than data
+workers are connected, however slowly they take what they asked for.
 """
 
 from __future__ import annotations
@@ -26,11 +30,15 @@ _SYSTEM: Final = ("/proc", "/sys", "/dev", "/run", "/var/run")
 
 
 class Served(NamedTuple):
-    """A part of a file, the bytes of all of it, and the system's number of an error; 0: none."""
+    """A part of a file, the bytes of all of it, and the system's number of an error; 0: none.
+
+    ``version``: of the file; another one when another file has its name, or it was written to.
+    """
 
     part: bytes
     total: int
     error: int
+    version: str = ""
 
 
 class ServedFiles:
@@ -47,7 +55,7 @@ class ServedFiles:
                 self._roots.setdefault(real)
 
     def read(self, path: object, offset: object, size: object) -> Served:
-        """A part of a file.
+        """A part of a file; ESTALE where it was written to meanwhile.
 
         Raises:
             FrameError: nobody may ask so.
@@ -69,11 +77,20 @@ class ServedFiles:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 return Served(b"", 0, errno.EACCES)
-            return Served(os.pread(file, size, offset), status.st_size, 0)
+            part = os.pread(file, size, offset)
+            if (version := _version(status)) != _version(os.fstat(file)):
+                return Served(b"", 0, errno.ESTALE)
+            return Served(part, status.st_size, 0, version)
         except OSError as error:
             return Served(b"", 0, error.errno or errno.EIO)
         finally:
             os.close(file)
+
+
+def _version(status: os.stat_result) -> str:
+    """Of a file: as exact as its file system's times are, a clock tick (1 to 10 ms) on most."""
+    which = (status.st_dev, status.st_ino, status.st_size)
+    return "-".join(map(str, (*which, status.st_mtime_ns, status.st_ctime_ns)))
 
 
 def _is_data(real: Path, root: str) -> bool:

@@ -181,7 +181,7 @@ class WorkerConnection:
         served = files.read(path, offset, size)
         self._sends_part = True
         try:
-            header = [path, offset, served.total, served.error]
+            header = [path, offset, served.total, served.error, served.version]
             self.send(messages.FILE, header, [served.part] if served.part else ())
         finally:
             self._sends_part = False

@@ -4,6 +4,10 @@ While a batch of a loader whose reading is local is made (`penstock.data.cuts.re
 thread opens for reading below the loader's folders comes over the connection of its program, whole,
 before ``open`` returns: nothing else of the data worker is touched, and other threads read as ever.
 What C code opens by path is read here.
+
+All parts of what ``open`` gives are of one version of the file. One that is replaced or written to
+between two parts is read again from its start, and after `MOST_TRIES` that is an error: the program
+then makes the batch itself, with what it sees.
 """
 
 from __future__ import annotations
@@ -16,17 +20,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.data.transport import messages
 from penstock.data.transport.messages import PART_BYTES, SILENCE_SECONDS
 
 MOST_BYTES: Final = 256 << 20
 """Of one file; larger ones are read here."""
+MOST_TRIES: Final = 4
+"""To read one file, all of it of one version."""
 _READING: Final = frozenset({"r", "rb", "br", "rt", "tr"})
 _BINARY: Final = frozenset({"rb", "br"})
 
 Send = Callable[[int, Any], None]
+
+
+class _Part(NamedTuple):
+    """As `penstock.data.queue.served_files.Served`."""
+
+    total: int
+    error: int
+    version: str
+    content: bytes
 
 
 class AskedFiles:
@@ -35,30 +50,49 @@ class AskedFiles:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._asked: tuple[str, int] | None = None
-        self._came: tuple[int, int, bytes] | None = None
+        self._came: _Part | None = None
         self._closed = False
 
     def read(self, send: Send, path: str) -> bytes | None:
         """All of a file; None: it is too large.
 
         Raises:
-            OSError: as ``open``, there; or the connection is over.
+            OSError: as ``open``, there; or the connection is over, or the file changes again and
+                again while it is read.
+        """
+        for _ in range(MOST_TRIES):
+            try:
+                return self._read_version(send, path)
+            except _ChangedError:
+                continue
+        problem = f"it changed while it was read, {MOST_TRIES} times in a row"
+        raise OSError(errno.ESTALE, problem, path)
+
+    def _read_version(self, send: Send, path: str) -> bytes | None:
+        """As `read`, once.
+
+        Raises:
+            _ChangedError: there are parts of two versions.
         """
         parts: list[bytes] = []
-        have, total = 0, 1
+        have, total, version = 0, 1, ""
         while have < total:
-            total, error, part = self._ask(send, path, have)
+            part = self._ask(send, path, have)
+            error = part.error
+            if error == errno.ESTALE or (not error and parts and part.version != version):
+                raise _ChangedError
+            total, version = part.total, part.version
             if not error and total > MOST_BYTES:
                 return None
-            if not error and len(part) < min(PART_BYTES, total - have):
-                error = errno.EIO  # it has become shorter meanwhile
+            if not error and len(part.content) < min(PART_BYTES, total - have):
+                error = errno.EIO
             if error:
                 raise OSError(error, os.strerror(error), path)
-            parts.append(part)
-            have += len(part)
+            parts.append(part.content)
+            have += len(part.content)
         return b"".join(parts)
 
-    def _ask(self, send: Send, path: str, offset: int) -> tuple[int, int, bytes]:
+    def _ask(self, send: Send, path: str, offset: int) -> _Part:
         with self._changed:
             self._asked, self._came = (path, offset), None
         send(messages.READ, [path, offset, PART_BYTES])
@@ -75,11 +109,13 @@ class AskedFiles:
     def _answered(self) -> bool:
         return self._came is not None or self._closed
 
-    def put(self, path: str, offset: int, total: int, error: int, body: memoryview) -> None:
+    def put(
+        self, path: str, offset: int, total: int, error: int, version: str, body: memoryview
+    ) -> None:
         """A part has come, of a file of ``total`` bytes; one that nobody waits for is dropped."""
         with self._changed:
             if self._asked == (path, offset):
-                self._came = (int(total), int(error), bytes(body))
+                self._came = _Part(int(total), int(error), str(version), bytes(body))
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -87,6 +123,10 @@ class AskedFiles:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+class _ChangedError(Exception):
+    """Two parts of a file are of two versions of it."""
 
 
 class _Reading(threading.local):

@@ -444,8 +444,8 @@ class DataWorker:
             digest, offset, problem = header
             line.parts.put(digest, offset, problem, received.body)
         elif kind == messages.FILE:
-            path, offset, total, problem = header
-            line.files.put(path, offset, total, problem, received.body)
+            path, offset, total, problem, version = header
+            line.files.put(path, offset, total, problem, version, received.body)
         elif kind == messages.CODINGS:
             line.allowed = read_allowed(*header)
         else:

@@ -28,7 +28,7 @@ time what is outstanding, and a request is a credit: nothing is sent that was no
 | NEED     | worker   | digest, offset, bytes                             |                  |
 | PART     | training | digest, offset, problem or ""                     | part of weights  |
 | READ     | worker   | path, offset, bytes                               |                  |
-| FILE     | training | path, offset, bytes of all of it, error           | part of a file   |
+| FILE     | training | path, offset, bytes of all of it, error, version  | part of a file   |
 | FINISH   | training | stream, digest, seed, step*, structure, bytes     | begun batch      |
 | LEAVING  | worker   |                                                   |                  |
 | ALIVE    | worker   |                                                   |                  |
@@ -53,7 +53,8 @@ which of them are allowed, to a data worker that named some (`penstock.data.tran
 ``until`` is the batched stage before which a batch is to end, and left out where it is to be whole.
 NEED asks for weights that the pipeline names (`penstock.data.weights`), for `PART_BYTES` at most.
 READ asks for a part of a file of the training process's machine, where reading is left to it
-(`penstock.data.cuts.reading`); ``error`` is the system's number, and 0 where there is none.
+(`penstock.data.cuts.reading`); ``error`` is the system's number, and 0 where there is none, and
+parts of one ``version`` of a file may be put together.
 FINISH asks a local worker for the end of a batch that a data worker has begun
 (`penstock.data.cuts.head_and_tail`), and is answered as MAKE is; ``step*`` is one
 of MAKE's.
@@ -110,7 +111,7 @@ _FIELDS: Final = {
     NEED: 3,
     PART: 3,
     READ: 3,
-    FILE: 4,
+    FILE: 5,
     FINISH: 6,
     LEAVING: 0,
     ALIVE: 0,
