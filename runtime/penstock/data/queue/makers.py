@@ -121,6 +121,7 @@ class Makers:
             digest = queue.digest_for(local=link.local)
             assert digest is not None
             size, allocate = queue.batch_bytes, queue.allocate
+            queue.passed_on.difference_update(step for step, _ in wanted)  # it came back unfinished
             for asked, until in queue.requests(wanted, link.stage, local=link.local):
                 link.request(queue.number, digest, queue.seed, asked, size, allocate, until)
 
@@ -193,7 +194,10 @@ class Makers:
         return expected_workers(queue, age, missing=missing - self._given_up, opening=opening)
 
     def pass_on(self, queue: BatchQueue, link: WorkerConnection, step: int) -> FinishOrder | None:
-        """Who is to finish what a data worker has begun; None: the program; with the lock held."""
+        """Who is to finish what a data worker has begun; None: the program; with the lock held.
+
+        Until it has been sent that batch (`WorkerConnection.finish`) it is asked for nothing more.
+        """
         window = queue.window
         if not queue.tails_nearby or not isinstance(window, ReorderBuffer):
             return None
@@ -204,6 +208,7 @@ class Makers:
         if not window.pass_on(link.name, step, local.name, time.monotonic()):
             return None
         queue.passed_on.add(step)
+        local.large.begin()
         block = local.blocks.promise(queue.whole_bytes, queue.allocate)
         return FinishOrder(local, [step, messages.pack_indices(window.indices[step]), block])
 

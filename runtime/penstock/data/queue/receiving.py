@@ -24,7 +24,7 @@ from penstock.data.queue.makers import Makers
 from penstock.data.queue.worker_connection import WorkerConnection, smoothed
 from penstock.data.streams.digest import UNKNOWN
 from penstock.data.transport import messages
-from penstock.data.transport.batch_codec import Packer
+from penstock.data.transport.batch_codec import Packed, Packer
 from penstock.data.transport.messages import SILENCE_SECONDS
 from penstock.data.transport.pickled_batch import put_together
 from penstock.data.transport.raised import pack_raised
@@ -175,15 +175,17 @@ class _Receiver:
         if not tail:
             link.batch_seconds = smoothed(link.batch_seconds, cost.seconds)
         order = None
+        begun = None
+        if queue is not None and queue.tails_nearby and not link.local:
+            begun = _packed_again(batch)
         with makers.lock:
             makers.counts.add_received(0 if link.local else wire_bytes or size)
-            if queue is not None and not link.local and is_begun(batch):
+            if queue is not None and begun is not None:
                 order = makers.pass_on(queue, link, step)
                 if order is not None:
                     makers.counts.add_arrived(cost, size, local=False)
                     makers.request(queue)
-        if order is not None and queue is not None:
-            begun = Packer().pack(batch)
+        if order is not None and begun is not None and queue is not None:
             order.link.finish(number, queue.key, queue.seed, order.asked, begun)
             return
         with makers.lock:
@@ -285,6 +287,19 @@ def make_pinned(makers: Makers) -> None:
         with makers.lock:
             makers.pinned.put(block)
         del block, order
+
+
+def _packed_again(batch: Any) -> Packed | None:
+    """What has arrived, for a local worker to finish; None: it is for the program.
+
+    Before anybody is chosen for it: who was chosen is asked.
+    """
+    if not is_begun(batch):
+        return None
+    try:
+        return Packer().pack(batch)
+    except NotPortableError:
+        return None
 
 
 def _bytes_of(root: Any, size: int) -> Any:

@@ -54,6 +54,37 @@ class Opened(Enum):
     REFUSED = auto()
 
 
+class LargeMessages:
+    """How many messages of a connection are under way behind which no request is to be sent.
+
+    Several threads send them to one maker: parts of weights and files, and batches to be finished
+    of as many data workers as there are.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def begin(self) -> None:
+        """One more will be sent; who knows so with the lock of the `Makers` held says it there."""
+        with self._lock:
+            self._count += 1
+
+    def end(self) -> None:
+        """It has been sent, or never will be."""
+        with self._lock:
+            self._count -= 1
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
 class WorkerConnection:
     """One maker of batches, as the training process sees it."""
 
@@ -97,7 +128,7 @@ class WorkerConnection:
         self._seal = seals.sending if seals else None
         self._bodies = ReceivedBodies()
         self._sending: bytes | None = None  # the pipeline that is being sent
-        self._sends_part = False  # of weights or a file, which is large too
+        self.large = LargeMessages()  # beside that
         self._weights: dict[bytes, tuple[Weights, ...]] = {}  # by pipeline
         self._flag = threading.Lock()  # of `_sending`, which two threads clear
         self._send_lock = threading.Lock()
@@ -120,7 +151,7 @@ class WorkerConnection:
         """Whether it can be asked for batches of a pipeline now."""
         if self.dead or self.leaving or self.passed_over or digest is None:
             return False
-        if self._sending is not None or self._sends_part:
+        if self._sending is not None or self.large:
             return False
         return self.pipelines.get(digest) is Opened.OPEN
 
@@ -165,11 +196,8 @@ class WorkerConnection:
         if found is None or offset + size > found.size:
             self.send(messages.PART, [digest, offset, "there are no such weights here any more"])
             return 0
-        self._sends_part = True
-        try:
+        with self.large:
             self.send(messages.PART, [digest, offset, ""], found.read(offset, size))
-        finally:
-            self._sends_part = False
         return size
 
     def send_file(self, files: ServedFiles, path: object, offset: object, size: object) -> None:
@@ -179,23 +207,22 @@ class WorkerConnection:
             FrameError: nobody may ask so.
         """
         served = files.read(path, offset, size)
-        self._sends_part = True
-        try:
-            header = [path, offset, served.total, served.error, served.version]
+        header = [path, offset, served.total, served.error, served.version]
+        with self.large:
             self.send(messages.FILE, header, [served.part] if served.part else ())
-        finally:
-            self._sends_part = False
 
     def finish(
         self, stream: int, digest: bytes, seed: int, asked: list[Any], packed: Packed
     ) -> None:
-        """Have a local worker finish a batch; large, so without the lock of the `Makers`."""
+        """Have a local worker finish a batch; large, so without the lock of the `Makers`.
+
+        It is one of `large`, which whoever chose this maker has begun.
+        """
         header = [stream, digest, seed, asked, packed.structure, packed.size]
-        self._sends_part = True
         try:
             self.send(messages.FINISH, header, packed.parts)
         finally:
-            self._sends_part = False
+            self.large.end()
 
     def _sent(self, digest: bytes) -> None:
         with self._flag:
@@ -245,7 +272,7 @@ class WorkerConnection:
 
         Called again and again: while a pipeline is sent there is no way for anything else.
         """
-        if not self._codings or self._sending is not None or self._sends_part:
+        if not self._codings or self._sending is not None or self.large:
             return ""  # it knows of none, or no network lies between; or later
         allowed, problem = allow(compression, offered(), self._codings)
         if allowed == self._allowed:
