@@ -14,7 +14,7 @@ from penstock.base.enums import Role
 from penstock.controller.reconcile.desired import quota, snapshots
 from penstock.crds.elasticjob import ElasticJob, ElasticJobSpec
 from penstock.kube.errors import ApiRefusedError
-from tests.controller.life import Life, job
+from tests.controller.life import Life, job, template
 
 Json = dict[str, Any]
 MIB = 1 << 20
@@ -85,8 +85,39 @@ def test_the_line_names_the_field_what_is_missing_and_what_to_do() -> None:
     assert snapshots.missing(spec, quota.snapshot_copies(spec)) == (
         "spec.snapshots: workers keep no snapshot in memory, as two for each of 4 workers need"
         " 824Mi more than the replicas request, of at most 4Gi; raise spec.resourceLimits[memory]"
-        " or lower maxReplicas"
+        " or lower replicas"
     )
+
+
+@pytest.mark.parametrize(
+    ("workers", "spec", "copies"),
+    [
+        ({"replicas": 2, "minReplicas": 1, "maxReplicas": 8}, {}, 2),
+        ({"replicas": 8, "minReplicas": 1, "maxReplicas": 8}, {}, 0),
+        ({"minReplicas": 1, "maxReplicas": 8}, {}, 0),
+        ({"minReplicas": 2}, {}, 2),
+        ({"minReplicas": 1, "maxReplicas": 8}, {"strategy": "Local"}, 2),
+    ],
+)
+def test_the_room_is_for_as_many_workers_as_there_can_be(
+    workers: Json, spec: Json, copies: int
+) -> None:
+    found = spec_of(workers, resourceLimits={"memory": f"{2 * (1024 + 2 * 103)}Mi"}, **spec)
+    assert quota.snapshot_copies(found) == copies
+
+
+def test_of_another_role_that_is_fixed_no_more_are_counted_either() -> None:
+    data: Json = {"replicas": 1, "minReplicas": 0, "maxReplicas": 8, "template": template()}
+    room = {"resourceLimits": {"memory": f"{2 * 1024 + 2 * 103}Mi"}}
+    fixed = spec_of({"replicas": 1}, roles={"dataWorker": data}, **room)
+    assert quota.snapshot_copies(fixed) == 2
+    planned = spec_of({"replicas": 1}, roles={"dataWorker": {**data, "replicas": 0}}, **room)
+    assert quota.snapshot_copies(planned) == 0
+
+
+def test_what_to_lower_is_what_bounds_the_workers() -> None:
+    spec = spec_of({"minReplicas": 1, "maxReplicas": 4}, resourceLimits={"memory": "4Gi"})
+    assert snapshots.missing(spec, 0).endswith("or lower maxReplicas")
 
 
 def test_where_the_namespaces_quota_has_no_room_the_pod_is_as_it_was(life: Life) -> None:

@@ -69,7 +69,7 @@ def snapshot_copies(spec: ElasticJobSpec) -> int:
         return 0
     total = 0
     for role, declared in spec.replica_specs.by_role().items():
-        most = max(declared.max_replicas or 0, declared.replicas, declared.min_replicas)
+        most = snapshots.most_replicas(declared)
         count = snapshots.most_workers(spec) if role is Role.WORKER else most
         template = cache.with_memory(spec, declared.template) if role in DATA_ROLES else None
         each = template_requests(template or declared.template)

@@ -17,10 +17,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.base import quantity
-from penstock.base.enums import Role
+from penstock.base.enums import Role, Strategy
 from penstock.crds import environment
 from penstock.crds.elasticjob import ElasticJobSpec
 from penstock.crds.main_container import main_index
+from penstock.crds.replica_spec import ReplicaSpec
 
 MOST_COPIES: Final = 2
 """One that is whole while the next is made."""
@@ -58,9 +59,19 @@ def copy_bytes(spec: ElasticJobSpec) -> int:
 
 
 def most_workers(spec: ElasticJobSpec) -> int:
-    """Workers for which there is to be room: ``maxReplicas``, else those that the spec names."""
-    worker = spec.replica_specs.worker
-    return max(1, worker.max_replicas or max(worker.replicas, worker.min_replicas))
+    """Workers for which there is to be room; one, where there is never more than one."""
+    if spec.strategy is Strategy.LOCAL:
+        return 1
+    return max(1, most_replicas(spec.replica_specs.worker))
+
+
+def most_replicas(role: ReplicaSpec) -> int:
+    """The most that there may be of a role: ``replicas`` where they are fixed, since no plan counts
+    then, else ``maxReplicas``, and where nothing bounds a plan ``minReplicas``.
+    """
+    if role.replicas:
+        return role.replicas
+    return role.min_replicas if role.max_replicas is None else role.max_replicas
 
 
 def with_room(template: Mapping[str, Any], added: int) -> Mapping[str, Any]:
@@ -123,10 +134,11 @@ def missing(spec: ElasticJobSpec, found: int) -> str:
     keep = "one snapshot" if found else "no snapshot"
     needed = quantity.format_bytes(MOST_COPIES * copy_bytes(spec) * most_workers(spec))
     limit = (spec.resource_limits or {}).get(_MEMORY)
+    bound = "replicas" if spec.replica_specs.worker.replicas else "maxReplicas"
     return (
         f"spec.snapshots: workers keep {keep} in memory, as two for each of {most_workers(spec)}"
         f" {Role.WORKER.value}s need {needed} more than the replicas request, of at most {limit};"
-        " raise spec.resourceLimits[memory] or lower maxReplicas"
+        f" raise spec.resourceLimits[memory] or lower {bound}"
     )
 
 
