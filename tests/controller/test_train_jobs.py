@@ -17,7 +17,10 @@ from penstock.controller.reconcile.model.observed import Job
 from penstock.controller.reconcile.model.parsing import read_job, read_spec
 from penstock.controller.reconcile.status import merge_patch
 from penstock.controller.reconcile.train_job import (
+    CREATED,
     RUNTIME_GRACE_SECONDS,
+    Obstacle,
+    ObstacleReason,
     Step,
     TrainJob,
     account,
@@ -150,17 +153,32 @@ FLAGS = st.fixed_dictionaries(
 )
 
 
-@given(suspended=st.booleans(), flags=st.none() | FLAGS, refused=st.booleans())
+OBSTACLES = st.builds(
+    Obstacle, st.sampled_from(list(ObstacleReason)), st.just("why"), final=st.booleans()
+)
+
+
+@given(
+    suspended=st.booleans(),
+    flags=st.none() | FLAGS,
+    before=st.none() | OBSTACLES,
+    obstacle=st.none() | OBSTACLES,
+)
 def test_a_status_once_written_is_written_no_more(
-    suspended: bool, flags: dict[str, bool] | None, refused: bool
+    suspended: bool,
+    flags: dict[str, bool] | None,
+    before: Obstacle | None,
+    obstacle: Obstacle | None,
 ) -> None:
     job = None if flags is None else job_of(raw_job(status=conditions(**flags)))
-    refusal = ("NotConvertible", "why") if refused else None
     raw = raw_train_job(suspend=suspended)
-    first = status_of(read_train_job(raw), job, refusal, START)
+    raw = {**raw, "status": status_of(read_train_job(raw), None, before, START)}
+    first = status_of(read_train_job(raw), job, obstacle, START)
     again = {**raw, "status": first}
     later = START + timedelta(hours=1)
-    assert not merge_patch(first, status_of(read_train_job(again), job, refusal, later))
+    assert not merge_patch(first, status_of(read_train_job(again), job, obstacle, later))
+    if before is not None and before.final:
+        return
     if flags is not None:
         [counts] = first["jobsStatus"]
         assert counts["active"] + counts["suspended"] + max(
@@ -186,6 +204,8 @@ class Server:
         self.objects: dict[tuple[str, str], Json] = {}
         self.events: list[Json] = []
         self.version = 100
+        self.refusal = ""
+        self.tries = 0
 
     def _seen(self, found: Json) -> Json:
         self.version += 1
@@ -199,6 +219,10 @@ class Server:
 
     async def create(self, resource: str, namespace: str, body: Json) -> Json:
         key = (resource, body["metadata"]["name"])
+        self.tries += 1
+        if self.refusal:
+            text = f"elasticjobs is forbidden: {self.refusal}, try {self.tries}"
+            raise ApiRefusedError(text, code=403, reason="Forbidden")
         if key in self.objects:
             raise ApiRefusedError("there", code=409, reason="AlreadyExists")
         body["metadata"]["uid"] = f"uid-{self.version}"
@@ -306,6 +330,105 @@ def test_an_elastic_job_of_somebody_elses_is_kept() -> None:
         await shell.go()
         assert shell.status() == {"Failed": ("True", "NameTaken")}
         assert shell.server.objects["elasticjobs", "tunes"] is theirs
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason", "advice"),
+    [
+        ("exceeded quota: few, used: 5, limited: 5", "QuotaExceeded", "raise that quota"),
+        ("the account has no right to create them", "Forbidden", "service account that right"),
+        (f"a webhook says no, {'at length ' * 200}", "Forbidden", "every minute in the end"),
+    ],
+)
+def test_who_may_not_make_the_job_says_so_once_and_goes_on_trying(
+    refusal: str, reason: str, advice: str
+) -> None:
+    async def scenario() -> None:
+        shell = Shell()
+        shell.server.refusal = refusal
+        shell.put(raw_train_job())
+        for _ in range(4):
+            await shell.go()
+        assert shell.server.tries == 4
+        assert shell.status() == {CREATED: ("False", reason)}
+        [event] = shell.server.events
+        assert event["reason"] == "NotConverted"
+        assert refusal[:500] in event["message"]
+        assert advice in event["message"]
+        before = shell.server.objects[PLURAL, "tunes"]
+        await shell.go()
+        assert shell.server.objects[PLURAL, "tunes"] is before, "or each try would make another"
+        shell.server.refusal = ""
+        await shell.go()
+        assert shell.has_job()
+        assert shell.status() == {CREATED: ("True", "Created")}
+
+    asyncio.run(scenario())
+
+
+def test_one_that_is_suspended_while_it_is_held_up_is_tried_no_more() -> None:
+    async def scenario() -> None:
+        shell = Shell()
+        shell.server.refusal = "exceeded quota"
+        shell.put(raw_train_job())
+        await shell.go()
+        tries = shell.server.tries
+        shell.put(shell.server._seen({**shell.server.objects[PLURAL, "tunes"], **suspended()}))
+        await shell.go()
+        assert shell.server.tries == tries
+        assert shell.status()[CREATED] == ("False", "Suspended")
+
+    asyncio.run(scenario())
+
+
+def suspended() -> Json:
+    return {"spec": raw_train_job(suspend=True)["spec"]}
+
+
+def owned_by(name: str, uid: str) -> Json:
+    return raw_job(owner={"kind": "TrainJob", "name": name, "uid": uid, "controller": True})
+
+
+def test_the_job_of_another_train_job_that_runs_is_said_and_waited_for() -> None:
+    async def scenario() -> None:
+        shell = Shell()
+        theirs = owned_by("other", "other-uid")
+        shell.server.objects["elasticjobs", "tunes"] = theirs
+        shell.store.put_job(theirs)
+        shell.put({**raw_train_job(name="other", uid="other-uid", suspend=True)})
+        shell.put(raw_train_job())
+        for _ in range(3):
+            await shell.go()
+        assert shell.status() == {CREATED: ("False", "NameTaken")}
+        [event] = shell.server.events
+        assert "belongs to TrainJob other" in event["message"]
+        assert "give this TrainJob another name" in event["message"]
+        del shell.server.objects["elasticjobs", "tunes"]
+        shell.store.drop_job(("ns", "tunes"), theirs["metadata"]["uid"])
+        await shell.go()
+        assert shell.has_job()
+        assert shell.status() == {CREATED: ("True", "Created")}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_the_job_of_one_that_is_gone_is_said_to_be_waited_for(deleting: bool) -> None:
+    async def scenario() -> None:
+        shell = Shell()
+        theirs = owned_by("tunes", "uid-before")
+        if deleting:
+            theirs["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+        shell.store.put_job(theirs)
+        shell.put(raw_train_job())
+        for _ in range(2):
+            await shell.go()
+        assert shell.status() == {CREATED: ("False", "AwaitsDeletion")}
+        assert shell.server.events == [], "nobody has to do anything"
+        message = shell.server.objects[PLURAL, "tunes"]["status"]["conditions"][0]["message"]
+        assert ("metadata.finalizers" if deleting else "uid-before") in message
 
     asyncio.run(scenario())
 

@@ -24,11 +24,15 @@ from penstock.controller.reconcile.train_job import (
     KIND,
     RUNTIME_GRACE_SECONDS,
     Json,
-    RefusalReason,
+    Obstacle,
+    ObstacleReason,
     Step,
     TrainJob,
     account,
+    awaited,
     converted,
+    forbidden,
+    is_news,
     named_runtime,
     next_step,
     read_train_job,
@@ -55,6 +59,14 @@ _RUNTIME_CHECK_SECONDS: Final = 2.0
 
 class _RuntimeMissingError(Exception):
     """The runtime that a TrainJob names is not there, and may still come."""
+
+
+class _HeldUpError(Exception):
+    """The API server does not let an ElasticJob be made, which the TrainJob says by now."""
+
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.message)
+        self.reason = obstacle.reason
 
 
 class TrainJobs:
@@ -178,6 +190,10 @@ class TrainJobs:
             await self._pass(key)
         except _RuntimeMissingError:
             self._queue.add_after(key, _RUNTIME_CHECK_SECONDS)
+        except _HeldUpError as error:
+            pause = self._queue.failed(key)
+            self._metrics.errors.labels(error.reason).inc()
+            logger.warning("TrainJob %s/%s: %s; next try in %.1f s", *key, error, pause)
         except ApiError as error:
             pause = self._queue.failed(key, getattr(error, "retry_after", None) or 0.0)
             self._metrics.errors.labels(error.reason).inc()
@@ -194,34 +210,55 @@ class TrainJobs:
         train_job, job = self._jobs.get(key), self._store.job(key)
         if train_job is None:
             return
-        refusal: tuple[str, str] | None = None
+        obstacle: Obstacle | None = None
         step = next_step(train_job, job)
         match step:
             case Step.MAKE:
-                refusal = await self._make(train_job)
+                obstacle = await self._make(train_job)
             case Step.SUSPEND:
                 await self._patch_job(train_job, job, {"suspend": True})
             case Step.RESUME:
-                refusal = await self._resume(train_job, job)
+                obstacle = await self._resume(train_job, job)
             case Step.NAME_TAKEN if await self._is_taken(train_job):
                 text = f"an ElasticJob {train_job.name} is there, and is not this TrainJob's"
-                refusal = (
-                    RefusalReason.NAME_TAKEN,
+                obstacle = Obstacle(
+                    ObstacleReason.NAME_TAKEN,
                     f"{text}: delete it, or give the TrainJob another name",
                 )
-        if refusal is not None:
-            await self._tell(train_job, EventReason.NOT_CONVERTED, refusal[1])
+            case Step.AWAIT_OLD_JOB if job is not None:
+                owner = self._jobs.get((job.namespace, job.owner_name))
+                lives = owner is not None and owner.uid == job.owner_uid
+                obstacle = awaited(job, owner_lives=lives)
+        if obstacle is not None and obstacle.final:
+            await self._tell(train_job, EventReason.NOT_CONVERTED, obstacle.message)
         job = self._store.job(key)
         if job is not None and job.owner_uid != train_job.uid:
             job = None
-        await self._write_status(train_job, job, refusal)
+        await self._write_status(train_job, job, obstacle)
+        if obstacle is not None and not obstacle.final:
+            await self._tell_of_waiting(train_job, obstacle)
 
-    async def _make(self, train_job: TrainJob) -> tuple[str, str] | None:
-        """Make the ElasticJob; why it cannot be made."""
-        conversion = await self._converted(train_job)
-        if not isinstance(conversion, Conversion):
-            return conversion
+    async def _tell_of_waiting(self, train_job: TrainJob, obstacle: Obstacle) -> None:
+        """Tell once of what holds a TrainJob up, and have it tried again.
+
+        For an ElasticJob that goes nobody has to do anything, and its going says when to look.
+
+        Raises:
+            _HeldUpError: nothing else says when.
+        """
+        if obstacle.reason is ObstacleReason.AWAITS_DELETION:
+            return
+        if is_news(train_job, obstacle):
+            await self._tell(train_job, EventReason.NOT_CONVERTED, obstacle.message)
+        if obstacle.reason is not ObstacleReason.NAME_TAKEN:
+            raise _HeldUpError(obstacle)
+
+    async def _make(self, train_job: TrainJob) -> Obstacle | None:
+        """Make the ElasticJob; why it is not made."""
         try:
+            conversion = await self._converted(train_job)
+            if not isinstance(conversion, Conversion):
+                return conversion
             created = await self._api.create(
                 ELASTICJOB_PLURAL, train_job.namespace, conversion.result
             )
@@ -231,7 +268,9 @@ class TrainJobs:
                 self._store.put_job(found)  # and so this TrainJob is looked at again
                 return None
             if error.code == 422:
-                return RefusalReason.NOT_CONVERTIBLE, str(error)
+                return Obstacle(ObstacleReason.NOT_CONVERTIBLE, str(error))
+            if error.code == 403:
+                return forbidden(str(error))
             raise
         self._store.put_job(created)
         await self._tell(train_job, EventReason.CONVERTED, account(conversion))
@@ -251,7 +290,7 @@ class TrainJobs:
         step = next_step(train_job, self._store.job(train_job.key))
         return step is Step.NAME_TAKEN
 
-    async def _resume(self, train_job: TrainJob, job: Job | None) -> tuple[str, str] | None:
+    async def _resume(self, train_job: TrainJob, job: Job | None) -> Obstacle | None:
         """Go on, with the pods that the TrainJob now asks for."""
         conversion = await self._converted(train_job)
         if not isinstance(conversion, Conversion):
@@ -272,8 +311,8 @@ class TrainJobs:
         body = {"metadata": {"uid": job.uid}, "spec": spec}
         self._store.put_job(await self._api.patch(ELASTICJOB_PLURAL, *train_job.key, body))
 
-    async def _converted(self, train_job: TrainJob) -> Conversion | tuple[str, str]:
-        """The ElasticJob that a TrainJob asks for, or reason and message why there is none.
+    async def _converted(self, train_job: TrainJob) -> Conversion | Obstacle:
+        """The ElasticJob that a TrainJob asks for, or why there is none.
 
         Raises:
             _RuntimeMissingError: its runtime is not there yet.
@@ -292,20 +331,20 @@ class TrainJobs:
                     if age < RUNTIME_GRACE_SECONDS:
                         raise _RuntimeMissingError from None
                     text = f"spec.runtimeRef: {name}: is not in {plural} of the cluster"
-                    return (
-                        RefusalReason.RUNTIME_NOT_FOUND,
+                    return Obstacle(
+                        ObstacleReason.RUNTIME_NOT_FOUND,
                         f"{text}: make it, and then the TrainJob anew",
                     )
         try:
             return converted(train_job, runtime)
         except RefusedError as error:
-            return RefusalReason.NOT_CONVERTIBLE, str(error)
+            return Obstacle(ObstacleReason.NOT_CONVERTIBLE, str(error))
 
     async def _write_status(
-        self, train_job: TrainJob, job: Job | None, refusal: tuple[str, str] | None
+        self, train_job: TrainJob, job: Job | None, obstacle: Obstacle | None
     ) -> None:
         """Write the status of a TrainJob that is still as it was seen."""
-        wanted = status_of(train_job, job, refusal, self._clock())
+        wanted = status_of(train_job, job, obstacle, self._clock())
         change = merge_patch(train_job.status, wanted)
         if not change or train_job.deleting:
             return

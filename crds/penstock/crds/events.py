@@ -98,7 +98,7 @@ class EventReason(StrEnum):
     NOT_CONVERTED = (
         "NotConverted",
         "Warning",
-        "On a TrainJob: why no ElasticJob can be made of it.",
+        "On a TrainJob: why no ElasticJob can be made of it, or is not made yet.",
     )
     SUCCEEDED = ("Succeeded", "Normal", "The job has succeeded.")
     FAILED = ("Failed", "Warning", "The job has failed; the message says why.")

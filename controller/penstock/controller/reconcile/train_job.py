@@ -4,6 +4,9 @@ The TrainJob says what is wanted and shows how it goes; the ElasticJob of the sa
 from it and owned by it, is what runs. It is made once the TrainJob is not suspended: until then
 others, such as Kueue, may still change what its pods will be. Of a TrainJob that has ended, or that
 has another manager, nothing is touched.
+
+What keeps the ElasticJob from being made is a condition of the TrainJob: `FAILED` where it stays
+so, `CREATED` (False) where it is tried again. A TrainJob that nothing has held up has no `CREATED`.
 """
 
 from __future__ import annotations
@@ -37,16 +40,34 @@ RUNTIME_GRACE_SECONDS: Final = 60.0
 SUSPENDED: Final = "Suspended"
 COMPLETE: Final = "Complete"
 FAILED: Final = "Failed"
+CREATED: Final = "ElasticJobCreated"
 _NODE: Final = "node"
 _SHOWN: Final = 1000
+_SHOWN_REFUSAL: Final = 600
+"""What follows has room in an Event, which has 1024."""
 
 
-class RefusalReason(StrEnum):
-    """Why there is no ElasticJob of a TrainJob: reasons of its condition Failed."""
+class ObstacleReason(StrEnum):
+    """Why there is no ElasticJob of a TrainJob: reasons of its conditions Failed and `CREATED`."""
 
     NOT_CONVERTIBLE = "NotConvertible"
     RUNTIME_NOT_FOUND = "RuntimeNotFound"
     NAME_TAKEN = "NameTaken"
+    AWAITS_DELETION = "AwaitsDeletion"
+    FORBIDDEN = "Forbidden"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why there is no ElasticJob of a TrainJob, and what to do.
+
+    ``final``: none will be made, the TrainJob has failed; else it is tried again.
+    """
+
+    reason: ObstacleReason
+    message: str
+    final: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +131,8 @@ class Step(Enum):
     SUSPEND = auto()
     RESUME = auto()
     AWAIT_OLD_JOB = auto()
-    """Its name is that of the job of a TrainJob that is gone, which the API server collects."""
+    """Its name is that of a job that is deleted, or of a TrainJob that mostly is gone: the API
+    server then collects it."""
     NAME_TAKEN = auto()
 
 
@@ -134,6 +156,54 @@ def next_step(train_job: TrainJob, job: Job | None) -> Step:
     if job.spec.suspend == train_job.suspended:
         return Step.NOTHING
     return Step.SUSPEND if train_job.suspended else Step.RESUME
+
+
+def forbidden(refusal: str) -> Obstacle:
+    """The API server's word is that an ElasticJob may not be made, or not now."""
+    if "exceeded quota" in refusal:
+        reason = ObstacleReason.QUOTA_EXCEEDED
+        advice = "raise that quota, or delete ElasticJobs of the namespace"
+    else:
+        reason = ObstacleReason.FORBIDDEN
+        advice = (
+            "give the controller's service account that right, or change what refuses it (a policy,"
+            " a webhook)"
+        )
+    again = "it is tried again, every minute in the end"
+    text = f"no ElasticJob is made: {refusal[:_SHOWN_REFUSAL]}; {advice}: {again}"
+    return Obstacle(reason, text, final=False)
+
+
+def awaited(job: Job, *, owner_lives: bool) -> Obstacle:
+    """Why a TrainJob waits for another ElasticJob of its name to go.
+
+    Args:
+        job: that ElasticJob.
+        owner_lives: the TrainJob that owns it is known to be there.
+    """
+    there = f"an ElasticJob {job.name} is there"
+    if job.deleting:
+        message = (
+            f"{there}, and is being deleted: this TrainJob's is made once it is gone; if that takes"
+            " long, see its metadata.finalizers"
+        )
+        return Obstacle(ObstacleReason.AWAITS_DELETION, message, final=False)
+    whose = f"TrainJob {job.owner_name} (uid {job.owner_uid})"
+    advice = "delete that ElasticJob, or give this TrainJob another name"
+    if owner_lives:
+        message = f"{there}, and belongs to {whose}, which runs: {advice}"
+        return Obstacle(ObstacleReason.NAME_TAKEN, message, final=False)
+    message = (
+        f"{there}, and belongs to {whose}: if that is gone the API server deletes it, and this"
+        f" TrainJob's is made then; else {advice}"
+    )
+    return Obstacle(ObstacleReason.AWAITS_DELETION, message, final=False)
+
+
+def is_news(train_job: TrainJob, obstacle: Obstacle) -> bool:
+    """Whether it was not last written that this very thing holds a TrainJob up."""
+    written = read_conditions(train_job.status).get(CREATED)
+    return written is None or (written.status, written.reason) != ("False", obstacle.reason)
 
 
 def named_runtime(train_job: TrainJob) -> tuple[str, str]:
@@ -192,22 +262,23 @@ def account(conversion: Conversion) -> str:
 
 
 def status_of(
-    train_job: TrainJob, job: Job | None, refusal: tuple[str, str] | None, now: datetime
+    train_job: TrainJob, job: Job | None, obstacle: Obstacle | None, now: datetime
 ) -> Json:
     """The status that a TrainJob should have: the written one, where nothing is new.
 
     Args:
         train_job: one of this controller's.
         job: its ElasticJob; None where there is none, or the one of its name is another's.
-        refusal: reason and message, where there can be no ElasticJob.
+        obstacle: why there is no ElasticJob, where something keeps it from being made.
         now: the present time.
     """
     status: Json = copy.deepcopy(dict(train_job.status))
     if train_job.is_over:
         return status
     conditions = Conditions(read_conditions(status), train_job.generation, now)
-    if refusal is not None:
-        conditions.set(FAILED, True, *refusal)
+    if obstacle is not None and obstacle.final:
+        conditions.set(FAILED, True, obstacle.reason, obstacle.message)
+    _creation(conditions, train_job, job, obstacle)
     _suspension(conditions, train_job, job)
     for kind, of_job in ((COMPLETE, JobCondition.SUCCEEDED), (FAILED, JobCondition.FAILED)):
         found = job.status.conditions.get(of_job) if job is not None else None
@@ -218,6 +289,27 @@ def status_of(
     if job is not None:
         status["jobsStatus"] = [_counts(job)]
     return status
+
+
+def _creation(
+    conditions: Conditions, train_job: TrainJob, job: Job | None, obstacle: Obstacle | None
+) -> None:
+    """What holds it up, and that nothing does any more, where something once did.
+
+    A message stays for as long as the reason does: what a quota's counts, say, changes with every
+    try, and each writing of a status has the TrainJob looked at again.
+    """
+    written = conditions.get(CREATED)
+    if obstacle is not None and not obstacle.final:
+        stays = written is not None and written.observed_generation == train_job.generation
+        if not stays or is_news(train_job, obstacle):
+            conditions.set(CREATED, False, obstacle.reason, obstacle.message)
+    elif written is None or obstacle is not None:
+        return
+    elif job is not None:
+        conditions.set(CREATED, True, "Created", "the ElasticJob is there")
+    elif train_job.suspended:
+        conditions.set(CREATED, False, SUSPENDED, "it is made once the TrainJob goes on")
 
 
 def _suspension(conditions: Conditions, train_job: TrainJob, job: Job | None) -> None:

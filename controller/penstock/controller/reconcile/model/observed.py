@@ -110,7 +110,8 @@ class JobStatus:
 class Job:
     """An ElasticJob. ``spec`` is None, and ``spec_error`` says why, where it cannot be read.
 
-    ``owner_kind`` and ``owner_uid`` are those of what controls it, empty where nothing does.
+    ``owner_kind``, ``owner_name`` and ``owner_uid`` are those of what controls it, empty where
+    nothing does.
     """
 
     namespace: str
@@ -124,6 +125,7 @@ class Job:
     deleting: bool = False
     managed_by: str | None = None
     owner_kind: str = ""
+    owner_name: str = ""
     owner_uid: str = ""
     status: JobStatus = field(default_factory=JobStatus)
 

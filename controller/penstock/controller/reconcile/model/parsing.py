@@ -72,6 +72,7 @@ def read_job(raw: Json, spec: ElasticJobSpec | None, spec_error: str) -> Job:
         deleting="deletionTimestamp" in metadata,
         managed_by=(raw.get("spec") or {}).get("managedBy"),
         owner_kind=owner.get("kind", ""),
+        owner_name=owner.get("name", ""),
         owner_uid=owner.get("uid", ""),
         status=read_status(raw.get("status") or {}),
     )
