@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,32 @@ def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:
 def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
     with pytest.raises(AlgorithmParametersError, match=r"sevrers = 3: .*servers"):
         load({"cold_create": AlgorithmSettings(params={"sevrers": 3})}, [COLD])
+
+
+def test_what_one_measures_by_another_has_as_it_is_configured() -> None:
+    registry = load({"scale_allreduce": AlgorithmSettings(params={"growth": 3.0})})
+    params: Any = registry["to_objective"].params
+    assert params.scale_allreduce.growth == 3.0
+    changed = registry.with_settings(
+        "scale_allreduce", AlgorithmSettings(params={"growth": 1.25})
+    ).with_settings("to_objective", AlgorithmSettings(params={"saving": 0.2}))
+    params = changed["to_objective"].params
+    assert (params.scale_allreduce.growth, params.saving) == (1.25, 0.2)
+    off = registry.with_settings("scale_allreduce", AlgorithmSettings(enabled=False))
+    params = off["to_objective"].params
+    assert params.scale_allreduce.growth == 2.0
+    assert params.model_dump(mode="json") == {"saving": 0.05}, "what is shown is its own"
+    assert set(type(params).model_json_schema()["properties"]) == {"saving"}
+    assert pickle.loads(pickle.dumps(changed["to_objective"])) == changed["to_objective"]
+
+
+def test_what_is_anothers_is_set_there() -> None:
+    twice = AlgorithmSettings(params={"fitted_ps": {}, "savings": 1})
+    with pytest.raises(AlgorithmParametersError, match=r"set algorithms\.fitted_ps\.params"):
+        load({"to_objective": twice})
+    wrong = AlgorithmSettings(params={"savings": 1})
+    with pytest.raises(AlgorithmParametersError, match=r"\(it has saving\)"):
+        load({"to_objective": wrong})
 
 
 def test_a_parameter_out_of_range_is_refused_with_its_rule() -> None:

@@ -482,6 +482,10 @@ class Algorithm(Generic[P]):
 
     `plan` is pure, and is importable by its module and name, since it runs in another process. It
     answers None when nothing should change, which includes a trigger that is not its business.
+
+    Attributes:
+        borrows: other algorithms, whose parameters as they are configured it measures by. Its own
+            have a field of the name of each, which is theirs to set and not its.
     """
 
     name: str
@@ -492,6 +496,7 @@ class Algorithm(Generic[P]):
     strategies: frozenset[Strategy]
     params: type[P]
     plan: PlanFunction[P]
+    borrows: frozenset[str] = frozenset()
 
 
 def _finite(name: str, value: float) -> None:

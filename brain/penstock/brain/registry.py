@@ -7,12 +7,15 @@ be imported. Nothing is skipped in silence; an algorithm that is switched off is
 
 A registry is a value. A live change of parameters gives a new one (`Registry.with_settings`), so
 that a plan in the making is never half old and half new.
+
+What an algorithm borrows of another's parameters (`Algorithm.borrows`) is looked up when it is
+asked for, so that both measure alike whichever is changed; of one that is off it has defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
@@ -97,7 +100,14 @@ class Registry:
         entry = self.entries.get(name)
         if entry is None:
             raise UnknownAlgorithmError(name, self.entries)
-        return entry
+        borrowed = {
+            other: self.entries[other].params
+            for other in entry.algorithm.borrows
+            if other in self.entries
+        }
+        if not borrowed:
+            return entry
+        return replace(entry, params=entry.params.model_copy(update=borrowed))
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self.entries))
@@ -174,6 +184,13 @@ def _import(plugin: EntryPoint) -> Algorithm[Any]:
 
 
 def _register(algorithm: Algorithm[Any], settings: AlgorithmSettings) -> Registered:
+    if others := algorithm.borrows & settings.params.keys():
+        problems = tuple(
+            f"{other}: is what algorithm {other} measures by; set algorithms.{other}.params"
+            for other in sorted(others)
+        )
+        raise AlgorithmParametersError(algorithm.name, problems)
+    own = sorted(algorithm.params.model_fields.keys() - algorithm.borrows)
     try:
         params = algorithm.params.model_validate(dict(settings.params))
     except ValidationError as error:
@@ -181,7 +198,7 @@ def _register(algorithm: Algorithm[Any], settings: AlgorithmSettings) -> Registe
             f"{'.'.join(str(part) for part in problem['loc']) or 'params'}"
             f" = {problem['input']!r}: {problem['msg']}"
             + (
-                f" (it has {', '.join(sorted(algorithm.params.model_fields)) or 'none'})"
+                f" (it has {', '.join(own) or 'none'})"
                 if problem["type"] == "extra_forbidden"
                 else ""
             )

@@ -25,6 +25,7 @@ from penstock.brain.planning import (
     RoleSpec,
     Sample,
 )
+from penstock.brain.registry import AlgorithmSettings, load
 from tests.brain.jobs import NOW, allreduce_samples, applied, history, job
 from tests.brain.psjobs import in_force_plan, ps_history, ps_job, run_of
 
@@ -158,12 +159,41 @@ def test_what_nearly_makes_it_gets_the_least_that_may() -> None:
     assert made.roles[Role.WORKER].replicas == 5
 
 
+@pytest.mark.parametrize(("growth", "replicas"), [(2.0, 7), (1.5, None)])
+def test_no_more_workers_are_tried_than_the_configuration_allows(
+    growth: float, replicas: int | None
+) -> None:
+    samples = allreduce_samples([(4, [40.0] * 8)])
+    plans = (
+        applied(stage=Stage.CREATE, workers=1, at=NOW - 1800),
+        applied(stage=Stage.OPTIMIZE, workers=4),
+    )
+    wanted = with_objective(Objective.DEADLINE, NOW + 1060, 60_000 + 700)
+    chosen = AlgorithmSettings(params={"growth": growth})
+    registry = load({"scale_allreduce": chosen})
+    found = history(samples=samples, plans=plans)
+    made = registry["to_objective"].plan(found, wanted, Limits())
+    assert (None if made is None else made.roles[Role.WORKER].replicas) == replicas
+
+
 # ---------------------------------------------------------------------- parameter servers
 
 LIMITS = Limits(milli_cpu=200_000)
 
 
-def servers(objective: Objective, needed: float | None = None) -> Plan | None:
+@pytest.mark.parametrize(("samples", "planned"), [(3, True), (20, False)])
+def test_servers_are_measured_as_their_own_planner_is_configured_to(
+    samples: int, planned: bool
+) -> None:
+    registry = load({"fitted_ps": AlgorithmSettings(params={"enough_samples": samples})})
+    found, wanted = busy_servers(Objective.DEADLINE, 60.0)
+    made = registry["to_objective"].plan(found, wanted, LIMITS)
+    assert (made is not None) == planned
+
+
+def busy_servers(
+    objective: Objective, needed: float | None = None
+) -> tuple[History, JobDescription]:
     samples = run_of(
         5,
         speed=12.0,
@@ -180,6 +210,11 @@ def servers(objective: Objective, needed: float | None = None) -> Plan | None:
         total_steps=step + 100_000,
         deadline_seconds=NOW + 60 + 100_000 / needed if needed else None,
     )
+    return found, wanted
+
+
+def servers(objective: Objective, needed: float | None = None) -> Plan | None:
+    found, wanted = busy_servers(objective, needed)
     made = to_objective.plan(found, wanted, LIMITS, ToObjectiveParams())
     if made is not None:
         assert fitted_ps.plan(found, wanted, LIMITS, FittedPsParams()) is None, "one plans it"

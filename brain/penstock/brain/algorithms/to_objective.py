@@ -14,6 +14,9 @@ planners do as they always do. Here
 
 Speeds between counts of workers that were measured are bounded from below by proportion: more
 workers never make more per worker. So what is given back for a deadline is given back safely.
+
+What is measured, and how far more workers are tried, is by the parameters of the planner that the
+job has else (`scale_allreduce`, `fitted_ps`), as they are configured there.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from penstock.base.enums import Role, Stage, Strategy, Trigger
 from penstock.brain.algorithms.fitted_ps import (
@@ -66,6 +70,12 @@ class ToObjectiveParams(Params):
     saving: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Least part of the cores, or of a step's cost, for which parameter servers or their workers
     change."""
+    scale_allreduce: SkipJsonSchema[ScaleAllReduceParams] = Field(
+        default=ScaleAllReduceParams(), exclude=True
+    )
+    """As that algorithm has them; set there."""
+    fitted_ps: SkipJsonSchema[FittedPsParams] = Field(default=FittedPsParams(), exclude=True)
+    """As that algorithm has them; set there."""
 
 
 def plan(
@@ -77,14 +87,19 @@ def plan(
         return None
     if job.strategy is Strategy.PARAMETER_SERVER:
         return _with_servers(history, job, limits, params, wanted)
-    return _workers(history, job, limits, wanted)
+    return _workers(history, job, limits, params.scale_allreduce, wanted)
 
 
 # ---------------------------------------------------------------------- AllReduce
 
 
-def _workers(history: History, job: JobDescription, limits: Limits, wanted: Aim) -> Plan | None:
-    measuring = ScaleAllReduceParams()
+def _workers(
+    history: History,
+    job: JobDescription,
+    limits: Limits,
+    measuring: ScaleAllReduceParams,
+    wanted: Aim,
+) -> Plan | None:
     measured = measure(history, measuring)
     now = present(history, job, measured)
     if now is None:
@@ -189,7 +204,7 @@ def _with_servers(
     params: ToObjectiveParams,
     wanted: Aim,
 ) -> Plan | None:
-    fitting = FittedPsParams()
+    fitting = params.fitted_ps
     now = settled(history, job, fitting.enough_samples)
     if now is None or limits.milli_cpu is None or now.steps_per_second <= 0:
         return None
@@ -250,4 +265,5 @@ ALGORITHM: Final = Algorithm(
     strategies=frozenset({Strategy.ALL_REDUCE, Strategy.PARAMETER_SERVER}),
     params=ToObjectiveParams,
     plan=plan,
+    borrows=frozenset({"fitted_ps", "scale_allreduce"}),
 )
