@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.enums import Objective
+from penstock.base.steps_left import steps_left
 from penstock.brain.planning import History, JobDescription
 
 SPARE_SECONDS: Final = 60.0
@@ -67,7 +68,7 @@ def needed_speed(history: History, job: JobDescription, lost_seconds: float = 0.
     """
     assert job.total_steps is not None, "without the work that is left no speed follows"
     done = history.samples[-1].step if history.samples else 0
-    left = max(0, job.total_steps - done)
+    left = steps_left(done, job.total_steps)
     seconds = (job.deadline_seconds or 0.0) - history.now_seconds - SPARE_SECONDS - lost_seconds
     if not left:
         return 0.0

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.base.fields import write_time
+from penstock.base.steps_left import steps_left
 
 WINDOW_SECONDS: Final = 600.0
 SPACING_SECONDS: Final = 10.0
@@ -49,7 +50,7 @@ class CompletionEstimate:
         since, before = self._looks[0]
         if now - since < LEAST_SECONDS or steps - before < LEAST_STEPS:
             return self._told
-        left = (total - steps) * (now - since) / (steps - before)
+        left = steps_left(steps, total) * (now - since) / (steps - before)
         off = max(LEAST_CHANGE_SECONDS, TOLERANCE * left)
         if self._told is None or abs(now + left - self._told) > off:
             self._told = now + left

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.base.steps_left import steps_left
 from penstock.scheduler.stage_tuning import MeasuredStage
 from penstock.scheduler.tuning import Predicted
 
@@ -26,8 +27,7 @@ MOST_WAIT: Final = 0.95
 class QueueSignals:
     """One interval of one job, measured at the consumer; steps or batches per second.
 
-    `step` is the newest step: a job whose end is not known is expected to run as long again as it
-    has run, which is what a heavy-tailed distribution of durations says of any job.
+    `step` is the newest step, and `total_steps` how many there will be, where that is known.
     """
 
     time_seconds: float
@@ -42,6 +42,7 @@ class QueueSignals:
     """The stages in which the input is made; fewer than two: one."""
     training_cores_used: float = 0.0
     """By the busiest training worker; 0: not known."""
+    total_steps: int | None = None
 
     @property
     def ideal_throughput(self) -> float:
@@ -52,8 +53,8 @@ class QueueSignals:
 
     @property
     def remaining_steps(self) -> float:
-        """As many steps as it has made, at least one."""
-        return float(max(self.step, 1))
+        """Steps that it has yet to make."""
+        return float(steps_left(self.step, self.total_steps))
 
 
 def signals(
@@ -69,6 +70,7 @@ def signals(
     predicted: Predicted | None = None,
     stages: Sequence[MeasuredStage] = (),
     training_cores_used: float = 0.0,
+    total_steps: int | None = None,
 ) -> QueueSignals | None:
     """The signals of one sample; None where the job has no queue that data workers could fill.
 
@@ -96,4 +98,5 @@ def signals(
         predicted,
         tuple(stages) if len(stages) > 1 else (),
         training_cores_used,
+        total_steps,
     )

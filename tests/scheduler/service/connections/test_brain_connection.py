@@ -13,6 +13,7 @@ from penstock.client import AsyncBrainClient, RetryPolicy
 from penstock.scheduler.model.decisions import Reason, Record
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.service.connections.brain_connection import (
+    DESCRIPTION_SECONDS,
     BrainConnection,
     read_sample,
     snapshot_of,
@@ -91,7 +92,7 @@ def test_a_job_that_is_not_known_and_one_that_fails_do_not_stop_the_others() -> 
             return httpx.Response(404, json={"type": "about:blank", "title": "x", "status": 404})
         if "/broken/" in request.url.path:
             return httpx.Response(503)
-        if request.url.path.endswith("/input"):
+        if not request.url.path.endswith("/samples"):
             return httpx.Response(404, json={"type": "about:blank", "title": "x", "status": 404})
         return httpx.Response(200, json={"items": [sample(queue=QUEUE)]})
 
@@ -182,3 +183,42 @@ def test_what_a_model_says_of_a_job_comes_with_its_signals() -> None:
     model = found["good"].predicted
     assert model is not None
     assert (model.data_workers, model.cores, model.throughput) == (3, 1, 2.5)
+
+
+def test_how_long_a_job_is_comes_with_its_signals_and_is_asked_for_now_and_then() -> None:
+    asked: list[str] = []
+    steps: dict[str, int | None] = {"known": 1000, "endless": None}
+
+    def described(uid: str) -> dict[str, Any]:
+        about = {"name": uid, "namespace": "ns", "strategy": "AllReduce", "roles": {"worker": {}}}
+        seen = {"registered_seconds": NOW, "last_seen_seconds": NOW}
+        length = {} if steps[uid] is None else {"total_steps": steps[uid]}
+        return {**about, **seen, **length, "uid": uid, "phase": "Active"}
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("/samples"):
+            return httpx.Response(200, json={"items": [sample(queue=QUEUE)]})
+        uid = path.rpartition("/")[2]
+        if uid in steps:
+            asked.append(uid)
+            return httpx.Response(200, json=described(uid))
+        if uid == "broken":
+            asked.append(uid)
+            return httpx.Response(503)
+        return httpx.Response(404, json={"type": "about:blank", "title": "x", "status": 404})
+
+    async def scenario() -> None:
+        brain = link(answer, Metrics())
+        uids = ["known", "endless", "broken"]
+        for later in (0.0, 30.0, 60.0):
+            found = await brain.read(uids, NOW + later, 30.0)
+            left = {uid: one.remaining_steps for uid, one in found.items()}
+            assert left == {"known": 993.0, "endless": 7.0, "broken": 7.0}
+        assert (asked.count("known"), asked.count("endless")) == (1, 1)
+        steps["known"] = 2000
+        found = await brain.read(["known"], NOW + DESCRIPTION_SECONDS, 30.0)
+        assert found["known"].remaining_steps == 1993.0
+        assert set(brain._lengths) == {"known"}, "of jobs that are no more nothing is kept"
+
+    asyncio.run(scenario())

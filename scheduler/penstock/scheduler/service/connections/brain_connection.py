@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
@@ -38,6 +39,10 @@ REACH_SECONDS: Final = 180.0
 """How old the newest sample may be; clocks of trainers may differ by some of it."""
 
 
+DESCRIPTION_SECONDS: Final = 600.0
+"""How long what a job is registered with counts: a training's length seldom changes."""
+
+
 class BrainConnection:
     """Reads signals and pushes snapshots; complains once, until it works again."""
 
@@ -52,12 +57,15 @@ class BrainConnection:
         self._metrics = metrics
         self._renew = renew
         self._complained = False
+        self._lengths: dict[str, tuple[float, int | None]] = {}  # when it was asked for, and steps
 
     async def read(self, uids: Iterable[str], now: float, within: float) -> dict[str, QueueSignals]:
         """The newest signals of each job, as far as they could be read in time."""
         if self._renew is not None:
             await self._renew()
         found: dict[str, QueueSignals] = {}
+        uids = list(uids)
+        self._lengths = {uid: self._lengths[uid] for uid in uids if uid in self._lengths}
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(uid: str) -> None:
@@ -65,12 +73,14 @@ class BrainConnection:
                 try:
                     sample = await self._newest(uid, now)
                     known = await self._input(uid) if sample is not None else None
+                    length = await self._length(uid, now) if sample is not None else None
                 except NotFoundError:
                     return  # its trainer has not registered it yet
                 except BrainError as error:
                     self._failed("Signals", error)
                     return
-            if sample is not None and (said := read_sample(sample, known)) is not None:
+            said = read_sample(sample, known, length) if sample is not None else None
+            if said is not None:
                 found[uid] = said
             self._complained = False
 
@@ -99,6 +109,20 @@ class BrainConnection:
             self._failed("Input", error)
             return None
 
+    async def _length(self, uid: str, now: float) -> int | None:
+        """Steps of the whole training; None where that is not known, or cannot be had."""
+        asked, steps = self._lengths.get(uid, (-math.inf, None))
+        if now - asked < DESCRIPTION_SECONDS:
+            return steps
+        try:
+            steps = (await self._client.job(uid)).total_steps
+        except NotFoundError:
+            steps = None
+        except BrainError as error:  # it is expected to run as long again as it has run
+            self._failed("Job", error)
+        self._lengths[uid] = now, steps
+        return steps
+
     async def push(self, snapshot: ClusterSnapshot) -> bool:
         """Hand over the read models; whether they arrived."""
         if self._renew is not None:
@@ -118,8 +142,10 @@ class BrainConnection:
             logger.warning("the Brain: %s", error)
 
 
-def read_sample(sample: SampleView, known: InputView | None = None) -> QueueSignals | None:
-    """The signals of one sample, and what a model of the job says."""
+def read_sample(
+    sample: SampleView, known: InputView | None = None, total_steps: int | None = None
+) -> QueueSignals | None:
+    """The signals of one sample, what a model of the job says, and how long the job is."""
     queue, workers = sample.queue, sample.roles.get(Role.WORKER)
     return signals(
         time_seconds=sample.time,
@@ -136,6 +162,7 @@ def read_sample(sample: SampleView, known: InputView | None = None) -> QueueSign
             for one in (queue.stages if queue is not None else None) or ()
         ],
         training_cores_used=0.0 if workers is None else workers.hottest_cpu_cores,
+        total_steps=total_steps,
     )
 
 
