@@ -73,6 +73,11 @@ class JobView:
     """The group that it shares batches with; empty: none."""
     accelerated: AcceleratedWorkers | None = None
     """None: there is nothing of which one could be made."""
+    together: int = 0
+    """Workers and parameter servers that start together or not at all; 0: it is no gang."""
+    strategy: str = ""
+    signature: tuple[tuple[str, str], ...] = ()
+    """As the spec has it: what finished jobs like this one have in common with it."""
 
     def request(self, cores: int) -> Request:
         """What a data worker of that many cores asks for."""
@@ -117,6 +122,21 @@ def read_job(document: Json) -> JobView:
         least_data_workers=int(own.get("minReplicas") or 0),
         share_group=(said.get("share") or {}).get("group") or "",
         accelerated=accelerated,
+        together=_together(roles) if spec.get("gang") is not None else 0,
+        strategy=str(spec.get("strategy") or ""),
+        signature=tuple(
+            (str(key), str(value)) for key, value in sorted((spec.get("signature") or {}).items())
+        ),
+    )
+
+
+def _together(roles: Json) -> int:
+    """The least of workers and parameter servers, as the controller counts a gang's members."""
+    of_gang = [roles.get(role) or {} for role in (Role.WORKER, Role.PS)]
+    return sum(
+        int(own.get("replicas") or own.get("minReplicas", 1) or 0)
+        for own in of_gang
+        if own
     )
 
 

@@ -37,8 +37,8 @@ class PodView:
 
     Attributes:
         pod: what the snapshot keeps of it.
-        request: what it asks for, for a pod that waits for a node and for data workers; None where
-            that is not needed or cannot be read (`problem` says why).
+        request: what it asks for, for a pod that waits for a node and for pods of our jobs; None
+            where that is not needed or cannot be read (`problem` says why).
         gated: whether it carries the planner's gate; `held_back`: whether it carries any gate.
         terms: its required node-affinity terms as they are written; None where it has none. Kept
             for gated pods alone.
@@ -111,7 +111,7 @@ def read_view(document: Json, kinds: Iterable[str] = ACCELERATOR_KINDS) -> PodVi
     role = str(tags.get(labels.ROLE, "")) if labels.JOB_UID in tags else ""
     try:
         pod = read_pod(document, kinds)
-        if not pod.terminal and (pod.node is None or role in _DATA_ROLES):
+        if not pod.terminal and (pod.node is None or role):
             where = f"pod {metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
             request = read_request(_without_pin(spec), kinds, where)
     except InvalidRequestError as error:

@@ -92,3 +92,12 @@ class Holdings:
         for amounts in (*usage.pods.values(), *usage.reservations.values()):
             held = held.plus(amounts)
         return held, len(usage.pods) + len(usage.reservations)
+
+    def of_pods(self, node: str) -> tuple[Amounts, int]:
+        """What bound pods alone hold of a node, and how many they are."""
+        usage, held = self._usage.get(node), NOTHING
+        if usage is None:
+            return held, 0
+        for amounts in usage.pods.values():
+            held = held.plus(amounts)
+        return held, len(usage.pods)

@@ -55,6 +55,10 @@ class Snapshot:
         """The reservations by the uid of their pod."""
         return self._holdings.reservations
 
+    def held(self, node: str) -> tuple[Amounts, int]:
+        """What bound pods hold of a node, without reservations, and how many they are."""
+        return self._holdings.of_pods(node)
+
     def upsert_node(self, node: Node) -> None:
         """A node was added or changed."""
         known = self._nodes.get(node.name)
