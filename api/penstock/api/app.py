@@ -24,6 +24,7 @@ from penstock.api.endpoints import (
     probes,
     profiles,
     samples,
+    what_if,
 )
 from penstock.api.limits import BodyLimit
 from penstock.api.origins import LocalHosts, PublicAddress
@@ -48,6 +49,7 @@ _ROUTERS: Final = (
     profiles.store,
     algorithms.router,
     cluster.router,
+    what_if.router,
     nodes.router,
     nodes.of_jobs,
     costs.router,

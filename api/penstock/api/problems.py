@@ -34,6 +34,7 @@ from penstock.brain.registry import AlgorithmParametersError, UnknownAlgorithmEr
 from penstock.brain.service.plans import ClusterRefusedError, ClusterUnavailableError
 from penstock.brain.service.sample_writer import OverloadedError
 from penstock.brain.store.database import DatabaseError
+from penstock.scheduler.errors import InvalidRequestError
 from penstock.throughput.errors import ProfileError
 from penstock.wire.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemType
 
@@ -50,6 +51,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
     errors.NoOverrideError: (404, ProblemType.NO_OVERRIDE, "No override is in force"),
     errors.NoProfileError: (404, ProblemType.NO_PROFILE, "Nothing was measured yet"),
     errors.NoLedgerError: (404, ProblemType.NO_LEDGER, "No ledger is stored"),
+    errors.NoWorkloadError: (404, ProblemType.NO_WORKLOAD, "The cluster's pods are not known"),
     errors.NodeNotFoundError: (404, ProblemType.NODE_NOT_FOUND, "There is no such node"),
     UnknownAlgorithmError: (404, ProblemType.ALGORITHM_NOT_FOUND, "There is no such algorithm"),
     errors.JobFinishedError: (409, ProblemType.JOB_FINISHED, "The job has ended"),
@@ -74,6 +76,7 @@ _KNOWN: Final[Mapping[type[Exception], tuple[int, ProblemType, str]]] = {
         "The algorithm refuses a parameter",
     ),
     errors.CostRangeError: (422, ProblemType.INVALID_REQUEST, "The time range cannot be used"),
+    InvalidRequestError: (422, ProblemType.INVALID_REQUEST, "The cluster has no such nodes"),
     ProfileError: (422, ProblemType.INVALID_REQUEST, "The profile cannot be read"),
     CursorError: (422, ProblemType.INVALID_REQUEST, "The cursor is not valid"),
     EtagError: (400, ProblemType.INVALID_REQUEST, "The header cannot be read"),

@@ -30,6 +30,7 @@ from penstock.brain.service.forecasts import ForecastService
 from penstock.brain.service.jobs import JobService
 from penstock.brain.service.ledgers import LedgerService
 from penstock.brain.service.nodes import NodeService
+from penstock.brain.service.paces import PaceService
 from penstock.brain.service.plans import PlanService, ScaleWriter
 from penstock.brain.service.profiles import ProfileService
 from penstock.brain.service.samples import SampleService
@@ -65,6 +66,7 @@ class Brain:
     nodes: NodeService
     costs: CostService
     forecasts: ForecastService
+    paces: PaceService
     watchers: PlanSubscribers
     metrics: BrainMetrics
     clock: Callable[[], float]
@@ -159,6 +161,7 @@ async def running_brain(
         nodes=NodeService(database, cluster, clock, metrics),
         costs=costs,
         forecasts=ForecastService(database, costs, clock),
+        paces=PaceService(database, clock),
         watchers=watchers,
         metrics=metrics,
         clock=clock,

@@ -46,6 +46,10 @@ class NodeNotFoundError(BrainError):
     """Nothing is known of the node."""
 
 
+class NoWorkloadError(BrainError):
+    """The scheduler has not shown which pods the cluster has."""
+
+
 class StaleLedgerError(BrainError):
     """The stored ledger is newer."""
 

@@ -65,6 +65,16 @@ from penstock.wire.samples import (
     SampleReceipt,
     SampleView,
 )
+from penstock.wire.what_if import (
+    Between,
+    ClusterSide,
+    ClusterWhatIf,
+    ClusterWhatIfRequest,
+    JobEffect,
+    JobSide,
+    JobWhatIf,
+)
+from penstock.wire.workload import Resources, Workload
 
 __all__ = [
     "AlgorithmPatch",
@@ -74,7 +84,11 @@ __all__ = [
     "Allocation",
     "AuditEntry",
     "AvoidedNodes",
+    "Between",
+    "ClusterSide",
     "ClusterSnapshot",
+    "ClusterWhatIf",
+    "ClusterWhatIfRequest",
     "Configuration",
     "CostLine",
     "CostReport",
@@ -89,9 +103,12 @@ __all__ = [
     "InputDecision",
     "InputView",
     "Job",
+    "JobEffect",
     "JobEvent",
     "JobFinish",
     "JobRegistration",
+    "JobSide",
+    "JobWhatIf",
     "ListResource",
     "MeasuredNode",
     "Node",
@@ -115,6 +132,7 @@ __all__ = [
     "QueueSample",
     "RankSample",
     "Resolution",
+    "Resources",
     "RoleDescription",
     "RoleUse",
     "RunOutcome",
@@ -128,4 +146,5 @@ __all__ = [
     "WhatIfPoint",
     "WhatIfRequest",
     "WireModel",
+    "Workload",
 ]

@@ -22,6 +22,7 @@ class ProblemType(StrEnum):
     NO_PLAN = "urn:penstock:problem:no-plan"
     NO_LEDGER = "urn:penstock:problem:no-ledger"
     NO_PROFILE = "urn:penstock:problem:no-profile"
+    NO_WORKLOAD = "urn:penstock:problem:no-workload"
     NO_OVERRIDE = "urn:penstock:problem:no-override"
     ALGORITHM_NOT_FOUND = "urn:penstock:problem:algorithm-not-found"
     NODE_NOT_FOUND = "urn:penstock:problem:node-not-found"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from fastapi import APIRouter
 
 from penstock.api.auth import ForbiddenError, Permission, Verb
 from penstock.api.auth.caller import require
+from penstock.api.present.forecasts import expected
 from penstock.api.state import BrainDep, CallerDep, problems
-from penstock.brain.model.forecast import Estimate
 from penstock.brain.planning import Signature
-from penstock.wire.forecasts import Expected, Forecast, ForecastRequest
+from penstock.wire.forecasts import Forecast, ForecastRequest
 
 router = APIRouter(prefix="/v1/forecasts", tags=["forecasts"])
 
@@ -29,17 +27,11 @@ async def forecast(body: ForecastRequest, caller: CallerDep, brain: BrainDep) ->
         Signature(**body.signature.model_dump()), body.strategy, body.namespace or None
     )
     return Forecast(
-        seconds=_expected(found.seconds),
-        core_seconds=_expected(found.core_seconds),
-        gib_seconds=_expected(found.gib_seconds),
-        accelerator_seconds=_expected(found.accelerator_seconds),
-        cost=_expected(found.cost),
+        seconds=expected(found.seconds),
+        core_seconds=expected(found.core_seconds),
+        gib_seconds=expected(found.gib_seconds),
+        accelerator_seconds=expected(found.accelerator_seconds),
+        cost=expected(found.cost),
         currency=found.currency,
         finished_jobs=found.finished_jobs,
-    )
-
-
-def _expected(one: Estimate | None) -> Expected | None:
-    return (
-        None if one is None else Expected.model_validate(asdict(one) | {"level": list(one.level)})
     )

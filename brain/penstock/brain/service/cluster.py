@@ -6,6 +6,7 @@ each minute of a day and each ten minutes of two weeks, with the fragmentation o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +103,20 @@ class ClusterService:
             stranded_cpu_cores=row.stranded_cpu_cores,
             nodes=_unpack(row.content),
         )
+
+    async def put_workload(self, time_seconds: float, content: str) -> None:
+        """Keep the pods of the cluster and their nodes, as they were sent; older ones are not."""
+        packed = await asyncio.to_thread(zlib.compress, content.encode(), 1)
+        async with self._database.write() as session:
+            await ClusterModels(self._database, session).put_workload(time_seconds, packed)
+
+    async def workload(self) -> str | None:
+        """What `put_workload` kept last; None where the scheduler has sent nothing."""
+        async with self._database.read() as session:
+            row = await ClusterModels(self._database, session).workload()
+        if row is None:
+            return None
+        return (await asyncio.to_thread(zlib.decompress, row.content)).decode()
 
     async def fragmentation(
         self,

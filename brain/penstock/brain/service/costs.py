@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.brain.configuration import PriceSettings
 from penstock.brain.errors import CostRangeError
-from penstock.brain.model.spent import Spent, load, total
+from penstock.brain.model.spent import GIB, Spent, load, total
 from penstock.brain.store.database import Database
 from penstock.brain.store.rollups import SpentRow, spent_pages
 
@@ -108,6 +108,16 @@ class CostService:
     def amount(self, spent: Spent) -> Amount | None:
         """What was spent at the present prices."""
         return priced(spent, self._prices)
+
+    def hourly(self, milli_cpu: int, memory_bytes: int, accelerators: int) -> float | None:
+        """What so much costs in an hour at the present prices; None without prices."""
+        spent = Spent(
+            core_seconds=HOUR * milli_cpu / 1000,
+            gib_seconds=HOUR * memory_bytes / GIB,
+            accelerator_seconds=HOUR * accelerators,
+        )
+        found = self.amount(spent)
+        return None if found is None else found.cost
 
     async def bill(
         self, by: CostsBy, start: float | None, end: float | None, namespace: str | None

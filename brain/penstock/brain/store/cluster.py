@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlmodel import col
 
 from penstock.brain.store.database import Database
-from penstock.brain.store.tables import AllocationRow, SnapshotRow
+from penstock.brain.store.tables import AllocationRow, SnapshotRow, WorkloadRow
 
 
 class ClusterModels:
@@ -35,6 +35,23 @@ class ClusterModels:
     async def newest(self) -> SnapshotRow | None:
         """The newest snapshot."""
         return await self._session.get(SnapshotRow, (0, 0.0), populate_existing=True)
+
+    async def put_workload(self, sent: float, content: bytes) -> None:
+        """Store the pods and nodes of the cluster, unless newer ones are there."""
+        insert = self._database.insert(WorkloadRow).values(
+            {"id": 0, "sent_seconds": sent, "content": content}
+        )
+        await self._session.execute(
+            insert.on_conflict_do_update(
+                index_elements=["id"],
+                set_={name: insert.excluded[name] for name in ("sent_seconds", "content")},
+                where=col(WorkloadRow.sent_seconds) <= insert.excluded.sent_seconds,
+            )
+        )
+
+    async def workload(self) -> WorkloadRow | None:
+        """The pods and nodes that were stored last."""
+        return await self._session.get(WorkloadRow, 0, populate_existing=True)
 
     async def page(
         self,

@@ -314,6 +314,17 @@ class SnapshotRow(Table, table=True):
     content: bytes = Field(sa_type=LargeBinary)
 
 
+class WorkloadRow(Table, table=True):
+    """The pods of the cluster and their nodes as the scheduler sent them last: one row. `content`
+    is JSON, compressed."""
+
+    __tablename__ = "workloads"
+
+    id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    sent_seconds: float = _seconds()
+    content: bytes = Field(sa_type=LargeBinary)
+
+
 class AllocationRow(Table, table=True):
     """One decision of the scheduler; `content` is JSON."""
 

@@ -32,6 +32,8 @@ from penstock.wire import (
     Allocation,
     AvoidedNodes,
     ClusterSnapshot,
+    ClusterWhatIf,
+    ClusterWhatIfRequest,
     Configuration,
     CostReport,
     CostsBy,
@@ -59,6 +61,7 @@ from penstock.wire import (
     SampleView,
     WhatIf,
     WhatIfRequest,
+    Workload,
 )
 
 T = TypeVar("T")
@@ -212,6 +215,14 @@ class AsyncBrainClient:
     async def put_snapshot(self, snapshot: ClusterSnapshot) -> None:
         """Say what the cluster looks like: for the scheduler."""
         await self._send(calls.put_snapshot(snapshot))
+
+    async def put_workload(self, workload: Workload) -> None:
+        """Say which pods are on which nodes, and which wait: for the scheduler."""
+        await self._send(calls.put_workload(workload))
+
+    async def cluster_what_if(self, asked: ClusterWhatIfRequest) -> ClusterWhatIf:
+        """What other nodes would do to the jobs that run and wait."""
+        return await self._send(calls.cluster_what_if(asked))
 
     def nodes(self) -> AsyncIterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""

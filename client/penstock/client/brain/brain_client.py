@@ -33,6 +33,8 @@ from penstock.wire import (
     Allocation,
     AvoidedNodes,
     ClusterSnapshot,
+    ClusterWhatIf,
+    ClusterWhatIfRequest,
     Configuration,
     CostReport,
     CostsBy,
@@ -60,6 +62,7 @@ from penstock.wire import (
     SampleView,
     WhatIf,
     WhatIfRequest,
+    Workload,
 )
 
 T = TypeVar("T")
@@ -211,6 +214,14 @@ class BrainClient:
     def put_snapshot(self, snapshot: ClusterSnapshot) -> None:
         """Say what the cluster looks like: for the scheduler."""
         self._send(calls.put_snapshot(snapshot))
+
+    def put_workload(self, workload: Workload) -> None:
+        """Say which pods are on which nodes, and which wait: for the scheduler."""
+        self._send(calls.put_workload(workload))
+
+    def cluster_what_if(self, asked: ClusterWhatIfRequest) -> ClusterWhatIf:
+        """What other nodes would do to the jobs that run and wait."""
+        return self._send(calls.cluster_what_if(asked))
 
     def nodes(self) -> Iterator[NodeView]:
         """The nodes as the scheduler saw them last, by name."""

@@ -21,6 +21,8 @@ from penstock.wire import (
     Allocation,
     AvoidedNodes,
     ClusterSnapshot,
+    ClusterWhatIf,
+    ClusterWhatIfRequest,
     CostReport,
     CostsBy,
     Forecast,
@@ -48,6 +50,7 @@ from penstock.wire import (
     SampleView,
     WhatIf,
     WhatIfRequest,
+    Workload,
 )
 
 T = TypeVar("T")
@@ -224,6 +227,20 @@ def put_snapshot(snapshot: ClusterSnapshot) -> Call[None]:
         headers={"Content-Type": "application/json"},
         body=_dump(snapshot),
     )
+
+
+def put_workload(workload: Workload) -> Call[None]:
+    return Call(
+        method="PUT",
+        path="/v1/cluster/workload",
+        read=lambda _: None,
+        headers={"Content-Type": "application/json"},
+        body=workload.model_dump_json(exclude_defaults=True).encode(),
+    )
+
+
+def cluster_what_if(asked: ClusterWhatIfRequest) -> Call[ClusterWhatIf]:
+    return _json("POST", "/v1/cluster/whatif", ClusterWhatIf, asked)
 
 
 def nodes() -> Call[ListResource[NodeView]]:

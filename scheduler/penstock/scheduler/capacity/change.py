@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.base.accelerators import ACCELERATOR_KINDS
 from penstock.scheduler.capacity.workload import HOSTNAME, HostedNode, Workload
 from penstock.scheduler.errors import InvalidRequestError
 from penstock.scheduler.objects import NOTHING, Amounts, Node
@@ -18,6 +19,12 @@ from penstock.scheduler.request import Taint
 
 MOST_NODES: Final = 1000
 """That are added or removed at once."""
+
+TOLERANCE: Final = 0.1
+"""Part of its CPU and memory by which a node of the cluster may differ from a shape."""
+
+ANY_ACCELERATOR: Final = "gpu"
+"""In a shape: the kind that most nodes of the cluster have."""
 
 _Shape = tuple[Amounts, tuple[tuple[str, str], ...], tuple[Taint, ...]]
 
@@ -45,6 +52,7 @@ def resized(workload: Workload, count: int, shape: Amounts | None = None) -> Cha
     """
     if not count or abs(count) > MOST_NODES:
         raise InvalidRequestError("nodes", count, f"-{MOST_NODES} to {MOST_NODES}, and not 0")
+    shape = None if shape is None else _of_a_kind(workload, shape)
     alike = _alike(workload, shape)
     if count > 0:
         if not alike and shape is None:
@@ -57,6 +65,15 @@ def resized(workload: Workload, count: int, shape: Amounts | None = None) -> Cha
     weight = _held_by_jobs(workload)
     alike.sort(key=lambda one: (*weight.get(one.node.name, (0, 0)), one.node.name))
     return Change(removed=tuple(one.node.name for one in alike[:-count]))
+
+
+def _of_a_kind(workload: Workload, shape: Amounts) -> Amounts:
+    counts = Counter(
+        kind for one in workload.nodes for kind, _ in one.node.allocatable.accelerators
+    )
+    common = counts.most_common(1)[0][0] if counts else ACCELERATOR_KINDS[0]
+    named = ((common if kind == ANY_ACCELERATOR else kind, n) for kind, n in shape.accelerators)
+    return replace(shape, accelerators=tuple(sorted(named)))
 
 
 def failed(workload: Workload, name: str) -> Change:
@@ -75,7 +92,7 @@ def _alike(workload: Workload, shape: Amounts | None) -> list[HostedNode]:
     """The nodes that take pods and are of that shape; of the most common one where it is None."""
     there = [one for one in workload.nodes if not one.node.cordoned]
     if shape is not None:
-        return [one for one in there if one.node.allocatable == shape]
+        return [one for one in there if _is_about(one.node.allocatable, shape)]
     counts = Counter(map(_shape, there))
     if not counts:
         return []
@@ -120,6 +137,17 @@ def _named(node: Node, name: str) -> Node:
 def _shape(one: HostedNode) -> _Shape:
     labels = tuple(sorted((k, v) for k, v in one.node.labels.items() if k != HOSTNAME))
     return one.node.allocatable, labels, one.node.taints
+
+
+def _is_about(amounts: Amounts, shape: Amounts) -> bool:
+    """Of what a machine has, its kubelet keeps some for itself: nobody knows it to the byte."""
+    return amounts.accelerators == shape.accelerators and all(
+        abs(have - said) <= TOLERANCE * said
+        for have, said in (
+            (amounts.milli_cpu, shape.milli_cpu),
+            (amounts.memory_bytes, shape.memory_bytes),
+        )
+    )
 
 
 def _accelerators(amounts: Amounts) -> int:

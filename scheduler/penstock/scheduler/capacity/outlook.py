@@ -25,7 +25,7 @@ from penstock.base.enums import Role
 from penstock.scheduler.capacity.change import Change
 from penstock.scheduler.capacity.workload import HostedNode, PodGroup, Workload
 from penstock.scheduler.fragmentation import of_cluster
-from penstock.scheduler.objects import Amounts, Pod
+from penstock.scheduler.objects import NOTHING, Amounts, Pod
 from penstock.scheduler.placement.engine import Placer
 from penstock.scheduler.placement.registry import Context, make_policy
 from penstock.scheduler.placement.snapshot import Snapshot
@@ -63,6 +63,7 @@ class JobOutlook:
         waiting: that wait for one now.
         lost: of the running ones, whose node would go.
         before, after: that have a node once everything that fits is placed.
+        held_before, held_after: what those request together.
     """
 
     uid: str
@@ -71,6 +72,8 @@ class JobOutlook:
     lost: Mapping[str, int]
     before: Mapping[str, int]
     after: Mapping[str, int]
+    held_before: Amounts = NOTHING
+    held_after: Amounts = NOTHING
 
     @property
     def changes(self) -> bool:
@@ -108,7 +111,7 @@ def outlook(workload: Workload, change: Change, policy: str = "stranding") -> Ou
     before.settle(workload)
     after.settle(workload)
     uids = sorted({one.job for one in workload.pods if one.job})
-    lost_others = Amounts()
+    lost_others = NOTHING
     for one in workload.nodes:
         if one.node.name in gone:
             lost_others = lost_others.plus(one.others)
@@ -124,6 +127,8 @@ def outlook(workload: Workload, change: Change, policy: str = "stranding") -> Ou
                 lost=_counts(workload.pods, uid, lambda one: one.node in gone),
                 before=before.placed(uid),
                 after=after.placed(uid),
+                held_before=before.held(uid),
+                held_after=after.held(uid),
             )
             for uid in uids
         ),
@@ -143,21 +148,29 @@ class _Cluster:
             columns, make_policy(policy, Context(generator, {})), eligible=snapshot.eligible
         )
         self._there: Counter[tuple[str, str]] = Counter()
+        self._held: dict[str, Amounts] = {}
         self._waiting = 0
         for one in nodes:
             snapshot.upsert_node(one.node)
             # Each pod of no job takes a place; one of them holds what they hold together.
             for number in range(one.other_pods):
-                held = one.others if number == 0 else Amounts()
+                held = one.others if number == 0 else NOTHING
                 uid = f"other:{one.node.name}:{number}"
                 snapshot.upsert_pod(Pod(uid, one.node.name, held))
-            if not one.other_pods and one.others != Amounts():
+            if not one.other_pods and one.others != NOTHING:
                 snapshot.upsert_pod(Pod(f"other:{one.node.name}", one.node.name, one.others))
         for index, group in enumerate(self._pods):
             if group.node:
                 for number in range(group.count):
                     snapshot.upsert_pod(Pod(f"{index}:{number}", group.node, _held(group)))
                 self._there[group.job, group.role] += group.count
+                self._hold(group, group.count)
+
+    def _hold(self, group: PodGroup, count: int) -> None:
+        held = self._held.get(group.job, NOTHING)
+        for _ in range(count):
+            held = held.plus(_held(group))
+        self._held[group.job] = held
 
     def settle(self, workload: Workload) -> None:
         """Place what waits, as far as it fits."""
@@ -184,6 +197,7 @@ class _Cluster:
     def _place(self, groups: list[tuple[int, PodGroup]], together: int) -> None:
         placed: list[str] = []
         counts: Counter[tuple[str, str]] = Counter()
+        by_group: Counter[int] = Counter()
         for index, group in sorted(groups, key=lambda item: (item[1].role, item[0])):
             for number in range(group.count):
                 uid = f"{index}:{number}"
@@ -191,6 +205,7 @@ class _Cluster:
                     break  # the others ask for the same
                 placed.append(uid)
                 counts[group.job, group.role] += 1
+                by_group[index] += 1
         jobs = {group.job for _, group in groups}
         there = sum(
             count
@@ -201,12 +216,19 @@ class _Cluster:
             for uid in placed:
                 self._snapshot.release(uid)
             counts.clear()
+            by_group.clear()
         self._there += counts
+        for index, count in by_group.items():
+            self._hold(self._pods[index], count)
         self._waiting += sum(group.count for _, group in groups) - counts.total()
 
     def placed(self, job: str) -> dict[str, int]:
         """The job's pods that have a node, by role."""
         return {role: count for (uid, role), count in sorted(self._there.items()) if uid == job}
+
+    def held(self, job: str) -> Amounts:
+        """What these request together."""
+        return self._held.get(job, NOTHING)
 
     def figures(self) -> ClusterFigures:
         """What there is, what is free and what of it strands."""

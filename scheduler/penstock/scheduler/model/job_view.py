@@ -133,11 +133,7 @@ def read_job(document: Json) -> JobView:
 def _together(roles: Json) -> int:
     """The least of workers and parameter servers, as the controller counts a gang's members."""
     of_gang = [roles.get(role) or {} for role in (Role.WORKER, Role.PS)]
-    return sum(
-        int(own.get("replicas") or own.get("minReplicas", 1) or 0)
-        for own in of_gang
-        if own
-    )
+    return sum(int(own.get("replicas") or own.get("minReplicas", 1) or 0) for own in of_gang if own)
 
 
 def _accelerated(

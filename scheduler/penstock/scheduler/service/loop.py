@@ -19,6 +19,7 @@ from penstock.crds.group import ELASTICJOB_PLURAL
 from penstock.kube.api import Api, Json, Page
 from penstock.kube.errors import ApiError, ApiRefusedError
 from penstock.kube.watch import Watch
+from penstock.scheduler.capacity.workload import workload_of
 from penstock.scheduler.devices import read_devices
 from penstock.scheduler.model.decisions import (
     Action,
@@ -52,6 +53,9 @@ DEVICES_SECONDS: Final = 30.0
 
 NO_DEVICES_SECONDS: Final = 600.0
 """How often it is looked whether the cluster has such devices by now."""
+
+WORKLOAD_SECONDS: Final = 30.0
+"""How often it is told which pods are on which nodes: what-ifs may be that old."""
 
 _NOT_FOUND: Final = 404
 
@@ -297,6 +301,7 @@ class Loop:
     # Showing
 
     async def _push_forever(self, brain: BrainConnection) -> None:
+        pushed = float("-inf")
         while True:
             records = list(self._records)
             snapshot = snapshot_of(self.planner.state, self._clock(), records)
@@ -304,4 +309,8 @@ class Loop:
                 sent = {one.id for one in snapshot.allocations}
                 while self._records and record_id(self._records[0]) in sent:
                     self._records.popleft()
+            if (now := self._clock()) - pushed >= WORKLOAD_SECONDS or now < pushed:
+                pushed = now
+                known = workload_of(self.planner.state)
+                await brain.push_workload(known, now, self._options.settings.placement)
             await asyncio.sleep(self._options.push_seconds)

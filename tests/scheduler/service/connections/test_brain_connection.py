@@ -10,6 +10,7 @@ import pytest
 
 from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, RetryPolicy
+from penstock.scheduler.capacity.workload import workload_of
 from penstock.scheduler.model.decisions import Reason, Record
 from penstock.scheduler.planner.planner import Planner
 from penstock.scheduler.service.connections.brain_connection import (
@@ -222,3 +223,35 @@ def test_how_long_a_job_is_comes_with_its_signals_and_is_asked_for_now_and_then(
         assert set(brain._lengths) == {"known"}, "of jobs that are no more nothing is kept"
 
     asyncio.run(scenario())
+def test_which_pods_there_are_is_pushed_and_a_brain_without_the_path_is_no_fault() -> None:
+    metrics, seen = Metrics(), []
+    status = 204
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(status)
+
+    planner = Planner()
+    planner.state.put_node(node("a", "8", 2))
+    known = workload_of(planner.state)
+    assert asyncio.run(link(answer, metrics).push_workload(known, NOW, "stranding"))
+    assert (seen[0].method, seen[0].url.path) == ("PUT", "/v1/cluster/workload")
+    status = 404
+    assert not asyncio.run(link(answer, metrics).push_workload(known, NOW, "stranding"))
+    assert not metrics.call_errors.collect()[0].samples
+
+
+def test_pods_that_the_wire_cannot_carry_end_nothing() -> None:
+    metrics = Metrics()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        raise AssertionError
+
+    planner = Planner()
+    planner.state.put_node(node("a", taints=[{"key": "k" * 500, "effect": "NoSchedule"}]))
+    known = workload_of(planner.state)
+    assert not asyncio.run(link(answer, metrics).push_workload(known, NOW, "stranding"))
+    [counted] = [
+        one for one in metrics.call_errors.collect()[0].samples if one.name.endswith("_total")
+    ]
+    assert counted.labels == {"what": "Workload", "reason": "ValidationError"}

@@ -13,9 +13,13 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
+from pydantic import ValidationError
+
 from penstock.base.enums import Role
 from penstock.client import AsyncBrainClient, BrainError
 from penstock.client.errors import NotFoundError
+from penstock.scheduler.capacity.wire import written
+from penstock.scheduler.capacity.workload import Workload
 from penstock.scheduler.fragmentation import fragmentation, of_cluster, stranded_accelerators
 from penstock.scheduler.model.cluster_state import ClusterState
 from penstock.scheduler.model.decisions import Record
@@ -135,7 +139,26 @@ class BrainConnection:
         self._complained = False
         return True
 
-    def _failed(self, what: str, error: BrainError) -> None:
+    async def push_workload(self, workload: Workload, now: float, placement: str) -> bool:
+        """Hand over which pods are on which nodes, and which wait; whether that arrived.
+
+        A Brain of an older release has no such path, which is no fault. What the wire cannot carry
+        (a pod with hundreds of tolerations) is said, and ends nothing.
+        """
+        if self._renew is not None:
+            await self._renew()
+        try:
+            sent = await asyncio.to_thread(written, workload, now, placement)
+            await self._client.put_workload(sent)
+        except NotFoundError:
+            return False
+        except (BrainError, ValidationError) as error:
+            self._failed("Workload", error)
+            return False
+        self._complained = False
+        return True
+
+    def _failed(self, what: str, error: Exception) -> None:
         self._metrics.call_errors.labels(what, type(error).__name__).inc()
         if not self._complained:
             self._complained = True
