@@ -44,6 +44,7 @@ OWN: Final = {
     "fragmentation": ("fragmentation", _CLUSTER),
     "nodes": ("nodes", _CLUSTER),
     "cost": ("cost", _CLUSTER),
+    "capacity": ("capacity", _CLUSTER),
     "doctor": ("doctor.command", _CLUSTER),
     "uninstall": ("uninstall", _CLUSTER),
 }

@@ -76,12 +76,13 @@ def _profile(
     raise typer.Exit(code or (1 if failed else 0))
 
 
-def _ask_history(manifest: Path) -> NoReturn:
-    """As ``penstock forecast``, which speaks to the Brain: no room has another's commands."""
+def _ask_brain(*words: str, as_json: bool) -> NoReturn:
+    """By the command that speaks to the Brain: no room has another's commands."""
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "penstock.cli", "forecast", "-f", str(manifest)]
+    form = ["-o", "json"] if as_json else []
+    command = [sys.executable, "-m", "penstock.cli", *words, *form]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
@@ -105,6 +106,16 @@ def whatif(
     submit: Annotated[
         Path | None,
         typer.Option(help="A job's manifest instead: what finished jobs like it took and cost."),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(help="Or nodes of the cluster, +4 or -2: what jobs would do then."),
+    ] = None,
+    node_shape: Annotated[
+        str | None, typer.Option(help="Of these nodes: cpu=96,memory=768Gi,gpu=8.")
+    ] = None,
+    fail_node: Annotated[
+        str | None, typer.Option(help="Or a node of the cluster that would be gone.")
     ] = None,
     cores: Annotated[
         str | None, typer.Option(help="Cores of the training pod: 8, or 2..32 for a sweep.")
@@ -145,14 +156,23 @@ def whatif(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the rates (.png, .svg, .pdf).")] = None,
 ) -> None:
-    """What a profiled program would do with other resources, each rate with its interval."""
+    """What a profiled program would do with other resources, a job cost, or jobs on other nodes."""
     from penstock.data.profiling import questions
     from penstock.throughput.errors import ProfileError
 
+    of_cluster = {"--nodes": nodes, "--node-shape": node_shape, "--fail-node": fail_node}
+    asked_of_cluster = [f"{name}={text}" for name, text in of_cluster.items() if text is not None]
+    if sum((file is not None, submit is not None, bool(asked_of_cluster))) > 1:
+        said = "ask of one thing: a profile, --submit, or --nodes and --fail-node"
+        typer.echo(f"penstock whatif: {said}", err=True)
+        raise typer.Exit(2)
     if submit is not None:
-        _ask_history(submit)
+        _ask_brain("forecast", "-f", str(submit), as_json=as_json)
+    if asked_of_cluster:
+        _ask_brain("capacity", *asked_of_cluster, as_json=as_json)
     if file is None:
-        typer.echo("penstock whatif: name a profile, or --submit and a job's manifest", err=True)
+        said = "name a profile, or --submit and a job's manifest, or --nodes, or --fail-node"
+        typer.echo(f"penstock whatif: {said}", err=True)
         raise typer.Exit(2)
     axes = {
         "cores": cores,
