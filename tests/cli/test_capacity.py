@@ -84,12 +84,12 @@ def test_the_cluster_and_the_jobs_are_shown_before_and_after() -> None:
     assert "2.00 > 1.00 (0.90..2.00)" in job
     assert "8m20s > 16m (8m20s..20m)" in job
     assert "12.00 > 6.00" in job
-    assert "8 jobs go on or wait as they do" in text
+    assert "8 jobs go on or wait as before" in text
 
 
 def test_where_nothing_changes_this_is_said_and_without_prices_no_money() -> None:
-    text = printed(answer(jobs=[], currency=None, nodes_per_hour=None))
-    assert "No job changes: 8 jobs" in text
+    text = printed(answer(jobs=[], currency=None, nodes_per_hour=None, unchanged_jobs=1))
+    assert "1 job goes on or waits as before" in text
     assert "EUR" not in text
 
 

@@ -98,6 +98,7 @@ WITHOUT_PENSTOCK: Final = ["docs/controller.md"]
 JOB_OF: Final = {
     "docs/brain.md": "digits",
     "docs/cli.md": "",
+    "docs/operations/capacity.md": "digits",
     "docs/tasks/heatmap.md": "",
     "docs/tasks/parameter-servers.md": "clicks",
     "docs/tasks/pin.md": "digits",
@@ -266,6 +267,8 @@ def test_what_needs_a_control_plane(
             example.write_text(next(text for text in manifests if f"name: {job}\n" in text))
         shell.ok(f"kubectl apply -f {example}")
         shell.ok(f"kubectl wait --for=condition=Running ej/{job} --timeout=30s")
+    if page == "docs/operations/capacity.md":  # the scheduler looks every half minute
+        shell.ok("until penstock capacity --nodes +1 > asked 2>&1; do sleep 0.2; done")
     if page == "docs/tasks/pin.md":
         uid = plane.get("ej", job)["metadata"]["uid"]
         manifest = re.sub(r"uid: \S+", f"uid: {uid}", manifests[0])

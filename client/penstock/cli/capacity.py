@@ -119,8 +119,9 @@ def shown(found: ClusterWhatIf) -> RenderableType:
     parts.append(Text(""))
     if found.jobs:
         parts.append(_jobs(found))
-    rest = f"{found.unchanged_jobs} jobs go on or wait as they do"
-    parts.append(Text(rest if found.jobs else f"No job changes: {rest}.", style="dim"))
+    count = found.unchanged_jobs
+    rest = "1 job goes on or waits" if count == 1 else f"{count} jobs go on or wait"
+    parts.append(Text(f"{rest} as before", style="dim"))
     return Group(*parts)
 
 

@@ -310,7 +310,7 @@ class Loop:
                 while self._records and record_id(self._records[0]) in sent:
                     self._records.popleft()
             if (now := self._clock()) - pushed >= WORKLOAD_SECONDS or now < pushed:
-                pushed = now
                 known = workload_of(self.planner.state)
-                await brain.push_workload(known, now, self._options.settings.placement)
+                if await brain.push_workload(known, now, self._options.settings.placement):
+                    pushed = now
             await asyncio.sleep(self._options.push_seconds)
